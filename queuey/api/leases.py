@@ -107,8 +107,7 @@ def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome
             size = sum(len(draft.body) for draft in request.drafts)
             service.monitor.appended(application, len(request.drafts), size)
     if outcome.handed and not outcome.repeated:
-        size = sum(one.message.size for one in outcome.handed)
-        service.monitor.delivered(application, "lease", len(outcome.handed), size)
+        service.monitor.delivered(application, "lease", len(outcome.handed), outcome.handed.size)
 
 
 async def _answer(call: Call, asked: AskedStep, queue: Queue, outcome: LeaseOutcome) -> Answer:

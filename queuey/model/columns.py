@@ -175,7 +175,7 @@ class Columns(Sequence[Message]):
 
     def __getitem__(self, at: int | slice) -> Message | Columns:
         if isinstance(at, slice):
-            return Columns(*[column[at] for column in self.all()])
+            return self._cut(at)
         return Message(
             self.ticks[at],
             self.tails[at],
@@ -185,6 +185,17 @@ class Columns(Sequence[Message]):
             self.bodies[at],
             self.headers[at],
         )
+
+    def _cut(self, at: slice) -> Columns:
+        ticks, nothing = self.ticks[at], None
+        found: list[Any] = [ticks]
+        for column in self.all()[1:]:
+            if type(column) is Alike and column.value is None:  # mostly three of them: one is made for all
+                nothing = nothing or Alike(None, len(ticks))
+                found.append(nothing)
+            else:
+                found.append(column[at])
+        return Columns(*found)
 
     def all(self) -> tuple[Sequence[Any], ...]:
         """The columns, in the order of a message's fields."""

@@ -10,6 +10,7 @@ import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
+from itertools import chain
 from typing import NamedTuple
 
 from queuey.ids import MessageId
@@ -135,14 +136,18 @@ class _Chunk:
     def place(self, message_id: MessageId) -> int:
         """Where the hole with this id is, or would be."""
         ticks, tail = message_id
-        at = bisect_left(self.ticks, ticks)
-        end = len(self.ticks)
-        while at < end and self.ticks[at] == ticks and self.tails[at] < tail:
+        column = self.ticks
+        at = bisect_left(column, ticks)
+        while at < len(column) and column[at] == ticks and self.tails[at] < tail:
             at += 1
         return at
 
     def is_at(self, at: int, message_id: MessageId) -> bool:
         return at < len(self.ticks) and (self.ticks[at], self.tails[at]) == message_id
+
+    def has_row(self, at: int, end: int, ids: Sequence[MessageId]) -> bool:
+        """Whether the holes of these places are the first of these."""
+        return [*zip(self.ticks[at:end], self.tails[at:end], strict=True)] == [*ids[: end - at]]
 
     def insert(self, at: int, hole: Hole, receiver: int) -> None:
         (ticks, tail), visible, leased, first, deliveries, failures, flags, _, key = hole
@@ -174,6 +179,15 @@ class _Chunk:
         number = len(ticks)
         self.ticks.extend(ticks)
         self.tails.extend(tails)
+        if number == 1:
+            self.visible.append(visible)
+            self.leased.append(leased)
+            self.firsts.append(first)
+            self.counts.append(deliveries << 24 | failures << 8 | flags)
+            self.receivers.append(receiver)
+            if self.keys is not None:
+                self.keys.append(None)
+            return
         self.visible.extend(array("q", [visible]) * number)
         self.leased.extend(array("q", [leased]) * number)
         self.firsts.extend(array("q", [first]) * number)
@@ -183,8 +197,8 @@ class _Chunk:
             self.keys += [None] * number
 
     def delete(self, at: int, end: int) -> None:
-        for column in self._columns():
-            del column[at:end]
+        del self.ticks[at:end], self.tails[at:end], self.visible[at:end], self.leased[at:end], self.firsts[at:end]
+        del self.counts[at:end], self.receivers[at:end]
         if self.keys is not None:
             del self.keys[at:end]
 
@@ -258,36 +272,60 @@ class HoleTable:
 
         :returns: None if some are no holes, or they do not lie in a row.
         """
-        found = self._row(ids)
-        return None if found is None else found[0].counts[found[1] : found[1] + len(ids)]
+        row = self._row(ids)
+        if not row:
+            return None
+        counts = array("Q")
+        for index, at, end in row:
+            counts.extend(self._chunks[index].counts[at:end])
+        return counts
 
-    def remove_in_a_row(self, ids: Sequence[MessageId]) -> bool:
-        """Remove holes that lie side by side; False if they do not, and then nothing is removed."""
-        found = self._row(ids)
-        if found is None:
-            return False
-        chunk, at, index = found
-        end = at + len(ids)
-        receivers = chunk.receivers[at:end]
-        if receivers.count(receivers[0]) == len(ids):
-            self._names.give_back(receivers[0], len(ids))
-        else:
-            for receiver in receivers:
-                self._names.give_back(receiver)
-        chunk.delete(at, end)
+    def remove_in_a_row(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
+        """Remove holes that lie side by side.
+
+        :returns: as :meth:`counts_in_a_row`, in any order. If it is None, nothing is removed.
+        """
+        row = self._row(ids)
+        if not row:
+            return None
+        counts = array("Q")
+        for index, at, end in reversed(row):
+            chunk = self._chunks[index]
+            counts.extend(chunk.counts[at:end])
+            receivers = chunk.receivers[at:end]
+            if receivers.count(receivers[0]) == end - at:
+                self._names.give_back(receivers[0], end - at)
+            else:
+                for receiver in receivers:
+                    self._names.give_back(receiver)
+            chunk.delete(at, end)
+            if not at or len(chunk.ticks) < _CHUNK // 4:
+                self._shrink(index)
         self._size -= len(ids)
-        self._shrink(index)
-        return True
+        return counts
 
-    def _row(self, ids: Sequence[MessageId]) -> tuple[_Chunk, int, int] | None:
-        """The chunk of holes that lie side by side, the place of the first, and the chunk's index."""
+    def _row(self, ids: Sequence[MessageId]) -> Sequence[tuple[int, int, int]]:
+        """Where holes are that lie side by side: in which chunks, and there from where to where.
+
+        It is empty if some are no holes, or they do not lie in a row.
+        """
         index = bisect_right(self._lows, ids[0]) - 1
         if index < 0:
-            return None
-        chunk = self._chunks[index]
-        at = chunk.place(ids[0])
-        row = zip(chunk.ticks[at : at + len(ids)], chunk.tails[at : at + len(ids)], strict=True)
-        return (chunk, at, index) if [*row] == [*ids] else None
+            return ()
+        at, left = self._chunks[index].place(ids[0]), len(ids)
+        if left == 1:
+            return ((index, at, at + 1),) if self._chunks[index].is_at(at, ids[0]) else ()
+        found = []
+        while left:
+            if index == len(self._chunks):
+                return ()
+            chunk = self._chunks[index]
+            end = min(at + left, len(chunk))
+            if end == at or not chunk.has_row(at, end, ids[-left:]):
+                return ()
+            found.append((index, at, end))
+            left, index, at = left - end + at, index + 1, 0
+        return found
 
     def put(self, hole: Hole) -> None:
         """Insert a hole, or replace the one with its id."""
@@ -314,9 +352,11 @@ class HoleTable:
         receiver = self._names.take(hole.receiver, len(ticks))
         if not self._chunks:
             self._chunks, self._lows = [_Chunk()], [MessageId(ticks[0], tails[0])]
-        self._chunks[-1].extend(ticks, tails, hole, receiver)
+        last = self._chunks[-1]
+        last.extend(ticks, tails, hole, receiver)
         self._size += len(ticks)
-        self._split(len(self._chunks) - 1)
+        if len(last.ticks) > 2 * _CHUNK:
+            self._split(len(self._chunks) - 1)
 
     def remove(self, message_id: MessageId) -> bool:
         """Remove a hole; False if there is none."""
@@ -385,34 +425,51 @@ class VisibleTimes:
         self._slots: dict[int, array[int]] = {}
         self._order: list[int] = []
         """A heap of the slots' numbers."""
+        self._taken = -1
+        """The number of the slot that was taken out last."""
 
-    def add(self, visible_at: int, message_id: MessageId) -> None:
-        self._slot(visible_at).extend(message_id)
-
-    def add_all(self, visible_at: int, ticks: array[int], tails: array[int]) -> None:
-        """Enter messages that fall due together."""
-        slot = self._slot(visible_at)
-        for message_id in zip(ticks, tails, strict=True):
-            slot.extend(message_id)
-
-    def _slot(self, visible_at: int) -> array[int]:
+    def add(self, visible_at: int, message_id: MessageId) -> bool:
+        """Enter a hole; False if its slot was taken out already, and then nothing is entered."""
         number = visible_at >> _SLOT_BITS
+        if number <= self._taken:
+            return False
+        self._slot(number).extend(message_id)
+        return True
+
+    def add_all(self, visible_at: int, ticks: array[int], tails: array[int]) -> bool:
+        """Enter holes that fall due together; as :meth:`add`."""
+        number = visible_at >> _SLOT_BITS
+        if number <= self._taken:
+            return False
+        slot = self._slot(number)
+        if len(ticks) == 1:
+            slot.append(ticks[0])
+            slot.append(tails[0])
+        else:
+            slot.extend(chain.from_iterable(zip(ticks, tails, strict=True)))
+        return True
+
+    def _slot(self, number: int) -> array[int]:
         slot = self._slots.get(number)
         if slot is None:
             slot = self._slots[number] = array("q")
             heapq.heappush(self._order, number)
         return slot
 
-    def take(self, now: int) -> list[MessageId]:
-        """Take out what may have fallen due.
+    def reaches(self, now: int) -> bool:
+        """Whether there is something for :meth:`take`."""
+        return bool(self._order) and self._order[0] <= now >> _SLOT_BITS
 
-        Some ids may not be due yet; the caller enters these again.
+    def take(self, now: int) -> list[MessageId]:
+        """Take out the first slot of what may have fallen due.
+
+        Some ids may not be due yet. Nothing more is entered into this slot, or into those before it.
         """
-        found: list[MessageId] = []
-        while self._order and self._order[0] <= now >> _SLOT_BITS:
-            slot = self._slots.pop(heapq.heappop(self._order))
-            found += map(MessageId, slot[::2], slot[1::2])
-        return found
+        if not self.reaches(now):
+            return []
+        self._taken = heapq.heappop(self._order)
+        slot = self._slots.pop(self._taken)
+        return [*map(MessageId, slot[::2], slot[1::2])]
 
     def next(self) -> int | None:
         """A moment before which nothing falls due; None if nothing will."""

@@ -17,7 +17,7 @@ _DEFAULTS = LeaseRules()
 class GroupSettings(NamedTuple):
     """The settings of a lease group, by their names on the wire."""
 
-    visibility: float = 30.0
+    visibility: float = _DEFAULTS.visibility
     """Seconds for which a message is hidden, if a receive does not say."""
     max_failures: int = _DEFAULTS.max_failures
     dead_letter_queue: str | None = None
@@ -43,6 +43,7 @@ class GroupSettings(NamedTuple):
             self.k,
             self.max_leased,
             self.max_held,
+            self.visibility,
         )
 
     def to_json(self) -> dict[str, Any]:

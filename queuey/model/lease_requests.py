@@ -67,6 +67,8 @@ class LeaseRules(NamedTuple):
     """Holes that a receiver has or had."""
     max_held: int = 1_000_000
     """Holes of all kinds."""
+    visibility: float = 30.0
+    """Seconds for which a message is hidden, if a receive does not say."""
 
 
 class Action(Enum):
@@ -111,7 +113,7 @@ class ReceiveRequest(NamedTuple):
 
     most: int = 1
     visibility_seconds: float | None = 30.0
-    """None for the group's own, which whoever hands out fills in."""
+    """None for the group's own."""
     pop: bool = False
     """Settle the messages at once."""
     receiver: str = ""
@@ -156,9 +158,7 @@ class Received(NamedTuple):
         together = together_flags(number)
         given = {hole.id: hole._replace(flags=hole.flags | together) for hole in self.again}
         hole = self.hole._replace(flags=self.hole.flags | together)
-        fresh = self.change.fresh
-        if fresh is not None:
-            fresh = fresh._replace(hole=hole)
+        fresh = [one._replace(hole=hole) for one in self.change.fresh]
         marked = [
             given.get(one.id, one._replace(flags=one.flags | together) if one.leased_at == hole.leased_at else one)
             for one in self.change.holes

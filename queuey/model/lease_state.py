@@ -32,6 +32,7 @@ __all__ = [
     "Passed",
     "Renewal",
     "changes_of",
+    "merged",
     "state_of",
 ]
 
@@ -54,7 +55,7 @@ class FreshLeases(NamedTuple):
     ticks: array[int]
     tails: array[int]
     hole: Hole
-    """What they have in common, with any id."""
+    """What they have in common, with any id: one delivery, no failure and no key."""
 
 
 class Passed(NamedTuple):
@@ -69,7 +70,7 @@ class Change(NamedTuple):
 
     frontier: MessageId | None = None
     """The new frontier; None if it stays."""
-    fresh: FreshLeases | None = None
+    fresh: Sequence[FreshLeases] = ()
     holes: Sequence[Hole] = ()
     """Holes that are new or changed."""
     closed: Sequence[MessageId] = ()
@@ -118,7 +119,7 @@ class LeaseState:
         """The holes of each key, in order."""
         self._due = VisibleTimes()
         self._ready: list[tuple[int, MessageId]] = []
-        """A heap of holes that fell due; some have changed since."""
+        """A heap of holes that fell due, or will in a moment; some have changed since."""
 
     @property
     def done_up_to(self) -> MessageId:
@@ -177,12 +178,23 @@ class LeaseState:
 
     # What is due
 
+    def has_due(self, now: int) -> bool:
+        """Whether a hole may have fallen due."""
+        return (bool(self._ready) and self._ready[0][0] <= now) or self._due.reaches(now)
+
     def take_due(self, now: int) -> Due | None:
         """Take out the hole that may be handed out longest. The caller puts it back."""
-        self._advance(now)
-        while self._ready:
-            since, message_id = heapq.heappop(self._ready)
-            if self._ready and self._ready[0] == (since, message_id):
+        ready = self._ready
+        while True:
+            while self._due.reaches(now):
+                for message_id in self._due.take(now):
+                    due = self.holes.find(message_id)
+                    if due is not None:
+                        self._enter(message_id, self.visible_at(due))
+            if not ready or ready[0][0] > now:
+                return None
+            since, message_id = heapq.heappop(ready)
+            if ready and ready[0] == (since, message_id):
                 continue  # it was entered twice
             hole = self.holes.find(message_id)
             if hole is None:
@@ -190,8 +202,7 @@ class LeaseState:
             visible_at = self.visible_at(hole)
             if visible_at == since:
                 return Due(since, hole)
-            self._enter(message_id, visible_at, now)
-        return None
+            self._enter(message_id, visible_at)
 
     def put_back(self, dues: Sequence[Due]) -> None:
         """Put back what was taken out."""
@@ -200,19 +211,14 @@ class LeaseState:
 
     def next_due(self) -> int | None:
         """A moment before which no further hole falls due; None if none will."""
-        return self._ready[0][0] if self._ready else self._due.next()
+        ready, later = self._ready, self._due.next()
+        if not ready:
+            return later
+        return ready[0][0] if later is None else min(ready[0][0], later)
 
-    def _advance(self, now: int) -> None:
-        for message_id in self._due.take(now):
-            hole = self.holes.find(message_id)
-            if hole is not None:
-                self._enter(message_id, self.visible_at(hole), now)
-
-    def _enter(self, message_id: MessageId, visible_at: int, now: int) -> None:
-        """Enter a hole among those that fall due later, or among those that have."""
-        if visible_at > now:
-            self._due.add(visible_at, message_id)
-        else:
+    def _enter(self, message_id: MessageId, visible_at: int) -> None:
+        """Enter a hole among those that fall due later, or among those that have or will in a moment."""
+        if not self._due.add(visible_at, message_id):
             heapq.heappush(self._ready, (visible_at, message_id))
 
     # Changes
@@ -220,15 +226,16 @@ class LeaseState:
     def take(self, change: Change) -> None:
         """Carry out a change that is durable, or will be with what else happens in its transaction."""
         frontier, fresh, holes, closed, renewals, reasons, skipped, passed, dead = change
-        if fresh is not None:
-            self._add_fresh(fresh)
+        for some in fresh:
+            self._add_fresh(some)
         for hole in holes:
             self._put(hole)
-        if closed and not self._remove_in_a_row(closed):
-            for message_id in closed:
-                self._remove(message_id)
-        self.renewals |= renewals
-        self.reasons |= reasons
+        if closed:
+            self._settle(closed)
+        if renewals:
+            self.renewals |= renewals
+        if reasons:
+            self.reasons |= reasons
         for key, first in skipped.items():
             self.passed.drop(key, first)
             if first is None:
@@ -250,7 +257,9 @@ class LeaseState:
     def _add_fresh(self, fresh: FreshLeases) -> None:
         ticks, tails, hole = fresh
         self.holes.extend(ticks, tails, hole)
-        self._due.add_all(hole.visible_at, ticks, tails)
+        if not self._due.add_all(hole.visible_at, ticks, tails):
+            for message_id in map(MessageId, ticks, tails):
+                heapq.heappush(self._ready, (hole.visible_at, message_id))
         if hole.flags & LEASED:
             self.leased += len(ticks)
 
@@ -259,12 +268,22 @@ class LeaseState:
         if before is not None:
             self._leave(before)
         self.holes.put(hole)
-        self._due.add(hole.visible_at, hole.id)
+        self._enter(hole.id, hole.visible_at)
         self.leased += hole.flags & LEASED
         if hole.key is not None:
             if not hole.flags & GIVEN_UP:
                 insort(self._of_keys.setdefault(hole.key, []), hole.id)
             self._open(hole.key)
+
+    def _settle(self, closed: Sequence[MessageId]) -> None:
+        """Remove holes, at once if they lie side by side and there are neither keys nor reasons."""
+        if not self._of_keys and not self.reasons:
+            counts = self.holes.remove_in_a_row(closed)
+            if counts is not None:
+                self.leased -= sum([count & LEASED for count in counts])
+                return
+        for message_id in closed:
+            self._remove(message_id)
 
     def _remove(self, message_id: MessageId) -> None:
         hole = self.holes.find(message_id)
@@ -274,16 +293,6 @@ class LeaseState:
             self.reasons.pop(message_id, None)
             if hole.key is not None:
                 self._open(hole.key)
-
-    def _remove_in_a_row(self, closed: Sequence[MessageId]) -> bool:
-        """Remove holes at once, if they lie side by side and there are neither keys nor reasons."""
-        if self._of_keys or self.reasons:
-            return False
-        counts = self.holes.counts_in_a_row(closed)
-        if counts is None:
-            return False
-        self.leased -= sum([count & LEASED for count in counts])
-        return self.holes.remove_in_a_row(closed)
 
     def _leave(self, hole: Hole) -> None:
         """Take a hole out of the counts."""
@@ -374,6 +383,33 @@ class PassedMessages:
             if self.first(key) == first:
                 return first, key
         return None
+
+
+def merged(changes: Sequence[Change]) -> Iterator[Change]:
+    """Fewer changes that do the same, one after the other. :attr:`Change.passed` is lost.
+
+    Most changes lease new messages and settle others. A message is leased before it is settled, so any number of these
+    are one: first all leases, then all that is settled.
+    """
+    plain: list[Change] = []
+    for change in changes:
+        _, _, holes, _, renewals, reasons, skipped, _, dead = change
+        if holes or renewals or reasons or skipped or dead:
+            yield from _joined(plain)
+            plain.clear()
+            yield change
+        else:
+            plain.append(change)
+    yield from _joined(plain)
+
+
+def _joined(plain: Sequence[Change]) -> Sequence[Change]:
+    if len(plain) < 2:
+        return plain
+    fresh = [some for change in plain for some in change.fresh]
+    closed = [message_id for change in plain for message_id in change.closed]
+    frontiers = [change.frontier for change in plain if change.frontier is not None]
+    return [Change(frontiers[-1] if frontiers else None, fresh, closed=closed)]
 
 
 _TOGETHER = 4096

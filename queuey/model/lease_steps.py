@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple
+from typing import NamedTuple, overload
 
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.model.columns import Columns
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest, Settle
@@ -14,9 +15,12 @@ from queuey.model.messages import Appended, AppendRequest, Message
 from queuey.model.values import IdempotencyKey, Queue
 
 __all__ = [
+    "NOTHING_HANDED",
     "GivenUp",
     "GroupStep",
+    "Handed",
     "HandedOut",
+    "HandedPart",
     "LeaseCounts",
     "LeaseOutcome",
     "LeaseStep",
@@ -88,6 +92,57 @@ class HandedOut(NamedTuple):
     message: Message
 
 
+class HandedPart(NamedTuple):
+    """Messages of one partition that were handed out, by column."""
+
+    group: int
+    """Index of the group in the step."""
+    partition: int
+    messages: Columns
+    leases: Sequence[Hole]
+    """Of each message, as in :class:`HandedOut`. Leases that are all the same are an
+    :class:`~queuey.model.columns.Alike`."""
+
+
+class Handed(Sequence[HandedOut]):
+    """The messages that a step handed out.
+
+    A value for each message is made only when it is asked for; the parts have columns.
+    """
+
+    __slots__ = ("_number", "parts")
+
+    def __init__(self, parts: Sequence[HandedPart]) -> None:
+        """:param parts: in the order in which they are handed out, none of them empty."""
+        self.parts = parts
+        self._number = sum([len(part.messages) for part in parts])
+
+    def __len__(self) -> int:
+        return self._number
+
+    def __iter__(self) -> Iterator[HandedOut]:
+        for group, partition, messages, leases in self.parts:
+            for message, hole in zip(messages, leases, strict=True):
+                yield HandedOut(group, partition, hole, message)
+
+    @overload
+    def __getitem__(self, at: int) -> HandedOut: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Sequence[HandedOut]: ...
+
+    def __getitem__(self, at: int | slice) -> HandedOut | Sequence[HandedOut]:
+        return [*self][at]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the bodies and the headers."""
+        return sum([part.messages.size for part in self.parts])
+
+
+NOTHING_HANDED = Handed(())
+
+
 def without_place(hole: Hole) -> Hole:
     """A lease as :class:`HandedOut` has it."""
     return hole._replace(id=ZERO_ID, key=None)
@@ -115,7 +170,7 @@ class LeaseOutcome(NamedTuple):
     """Of the groups."""
     stale: Sequence[StaleLease] = ()
     appended: Sequence[Appended] = ()
-    handed: Sequence[HandedOut] = ()
+    handed: Handed = NOTHING_HANDED
     given_up: Sequence[GivenUp] = ()
     is_full: bool = False
     """New messages were held back, since a group holds as many as it may."""

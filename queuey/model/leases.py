@@ -55,7 +55,7 @@ from queuey.model.lease_requests import (
     later,
 )
 from queuey.model.lease_state import Change, LeaseState, Renewal
-from queuey.model.receiving import Receive, ReceiveByKey
+from queuey.model.receiving import Receive, ReceiveByKey, receive_new
 
 __all__ = [
     "Action",
@@ -110,13 +110,13 @@ def settle(
 
 def _acknowledged_in_a_row(state: LeaseState, settles: Sequence[Settle]) -> Settled | None:
     """The same for live leases that lie side by side and are all acknowledged, as those of one receive mostly are."""
-    if not settles or any(one.action is not Action.ACKNOWLEDGE for one in settles):
+    if not settles:
         return None
-    ids = [one.id for one in settles]
+    ids, deliveries, actions, _, _, _ = zip(*settles, strict=True)
+    if actions.count(Action.ACKNOWLEDGE) < len(actions):
+        return None
     counts = state.holes.counts_in_a_row(ids)
-    if counts is None:
-        return None
-    if not all(count & LEASED and count >> 24 == one.delivery for count, one in zip(counts, settles, strict=True)):
+    if counts is None or [count >> 24 for count in counts if count & LEASED] != [*deliveries]:
         return None
     return Settled(Change(closed=ids), ())
 
@@ -153,6 +153,8 @@ def receive(
     :param ahead: live messages behind the frontier, in order and without a gap, none past the watermark.
     :param pick: a random index below its argument.
     """
+    if rules.k == 1 and not rules.orders_keys and not state.has_due(now):
+        return receive_new(state, wanted, rules, now, ahead)
     step = (
         ReceiveByKey(state, wanted, rules, now, ahead)
         if rules.orders_keys

@@ -9,12 +9,46 @@ from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole, most_beside, together_flags
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, LeaseRules, Received, ReceiveRequest, later
-from queuey.model.lease_state import Change, Due, FreshLeases, LeaseState, Passed
+from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState, Passed
 
-__all__ = ["Receive", "ReceiveByKey"]
+__all__ = ["Receive", "ReceiveByKey", "receive_new"]
 
-_NEW = Hole(ZERO_ID, 0)
 _ANY_NUMBER = 1 << 60
+
+
+def receive_new(state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> Received:
+    """A receive that hands out new messages in their order, as nothing else may be given. Most are of this kind."""
+    most = number = min(wanted.most, len(ahead))
+    if not wanted.pop:
+        number = min(most, max(_room(state, rules), 0))
+    hole = _new_hole(wanted, rules, now, number + wanted.others)
+    change = NO_CHANGE
+    if number:
+        ticks, tails = ahead.ticks, ahead.tails
+        if number < len(ticks):
+            ticks, tails = ticks[:number], tails[:number]
+        leases = () if wanted.pop else (FreshLeases(array("q", ticks), array("q", tails), hole),)
+        change = Change(MessageId(ticks[-1], tails[-1]), leases)
+    return Received(change, (), range(number), hole, (), number < most, 0, wanted.most + wanted.others)
+
+
+def _room(state: LeaseState, rules: LeaseRules) -> int:
+    """How many more messages the group may lease."""
+    return min(rules.max_held - len(state.holes), rules.max_leased - state.leased)
+
+
+def _new_hole(wanted: ReceiveRequest, rules: LeaseRules, now: int, together: int) -> Hole:
+    """What new messages have in common.
+
+    :param together: how many messages the whole receive hands out.
+    """
+    flags = LEASED | together_flags(together)
+    return Hole(ZERO_ID, _hidden_until(wanted, rules, now), now, now, 1, 0, flags, wanted.receiver)
+
+
+def _hidden_until(wanted: ReceiveRequest, rules: LeaseRules, now: int) -> int:
+    seconds = wanted.visibility_seconds
+    return later(now, rules.visibility if seconds is None else seconds)
 
 
 class Receive:
@@ -26,7 +60,7 @@ class Receive:
         self.taken: list[Due] = []
         """What was taken out of the heap."""
         self.again: list[Hole] = []
-        self.fresh: list[int] | range = []
+        self.fresh: list[int] = []
         self.given_up: list[Hole] = []
         self.passed_over: list[Hole] = []
         """Holes that a random pick leaves behind the new frontier."""
@@ -53,12 +87,6 @@ class Receive:
     def run(self, pick: Callable[[int], int]) -> None:
         """Choose what is handed out."""
         self._look()
-        if self._due is None and self.rules.k == 1:
-            most = min(self.wanted.most, len(self.ahead))
-            self.fresh = range(min(most, max(self._room(), 0)))
-            self.is_full = len(self.fresh) < most
-            self._next = len(self.fresh)
-            return
         fresh: list[int] = []
         self.fresh = fresh
         candidates: list[Due | int] = []
@@ -157,7 +185,7 @@ class Receive:
         self._expired += hole.flags & LEASED
         self.again.append(
             hole._replace(
-                visible_at=later(self.now, self.wanted.visibility_seconds),
+                visible_at=_hidden_until(self.wanted, self.rules, self.now),
                 leased_at=self.now,
                 first_delivered=hole.first_delivered or self.now,
                 deliveries=hole.deliveries + 1,
@@ -176,8 +204,7 @@ class Receive:
     def received(self) -> Received:
         together = together_flags(self.handed + self.others)
         again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
-        visible_at = later(self.now, self.wanted.visibility_seconds)
-        hole = Hole(_NEW.id, visible_at, self.now, self.now, 1, 0, LEASED | together, self.wanted.receiver)
+        hole = _new_hole(self.wanted, self.rules, self.now, self.handed + self.others)
         frontier = self.id_at(self._next - 1) if self._next else None
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
@@ -187,13 +214,7 @@ class Receive:
         return Change(closed=[hole.id for hole in again])
 
     def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
-        fresh = self.fresh
-        if not fresh:
-            return Change(holes=again)
-        if self.passed_over or not isinstance(fresh, range):
-            return Change(holes=[*again, *(hole._replace(id=self.id_at(at)) for at in fresh)])
-        ticks = array("q", self.ahead.ticks[: len(fresh)])
-        return Change(fresh=FreshLeases(ticks, array("q", self.ahead.tails[: len(fresh)]), hole), holes=again)
+        return Change(holes=[*again, *(hole._replace(id=self.id_at(at)) for at in self.fresh)])
 
 
 class ReceiveByKey(Receive):

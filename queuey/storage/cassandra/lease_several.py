@@ -13,7 +13,7 @@ from queuey.future import Future
 from queuey.ids import MAX_ID
 from queuey.model.holes import ALONE
 from queuey.model.lease_requests import ReceiveRequest
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, Handed, LeaseOutcome, LeaseStep
 from queuey.model.leases import settle
 from queuey.storage.cassandra.lease_access import GroupAccess
 from queuey.storage.leasing.book import GroupBook, LeaseBook
@@ -170,13 +170,13 @@ class _Run:
         self._outcomes[index] = outcome
         self._tokens[index] = outcome.tokens[0]
         self._count += len(outcome.handed)
-        self._room -= sum(one.message.size for one in outcome.handed)
+        self._room -= outcome.handed.size
         self._ends = self._ends or any(one.hole.flags & ALONE for one in outcome.handed)
 
     def outcome(self) -> LeaseOutcome:
         """All of them as one, in the order of the groups."""
         found = sorted(self._outcomes.items())
-        handed: list[HandedOut] = [one._replace(group=at) for at, each in found for one in each.handed]
+        handed = Handed([part._replace(group=at) for at, each in found for part in each.handed.parts])
         dues = [each.next_due for _, each in found if each.next_due is not None]
         return LeaseOutcome(
             max((each.now for _, each in found), default=0),

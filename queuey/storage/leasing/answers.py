@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import struct
-from collections.abc import Callable, Sequence
-from itertools import groupby
+from array import array
+from collections.abc import Callable, Iterator, Sequence
 
 from queuey.ids import MessageId
+from queuey.model.columns import Alike, Columns
+from queuey.model.holes import Hole
 from queuey.model.lease_codec import decode_change, encode_change
-from queuey.model.lease_state import Change
-from queuey.model.lease_steps import GivenUp, HandedOut, LeaseOutcome, StaleLease, without_place
+from queuey.model.lease_state import Change, FreshLeases
+from queuey.model.lease_steps import GivenUp, Handed, HandedPart, LeaseOutcome, StaleLease, without_place
 from queuey.model.messages import Appended, Location, Message
 
 __all__ = ["decode_answer", "encode_answer"]
@@ -20,24 +22,28 @@ _SIZE = struct.Struct("<I")
 
 def encode_answer(outcome: LeaseOutcome) -> bytes:
     """An outcome as bytes, without the messages: they are in the log."""
-    handed = [
-        (place, [one.hole._replace(id=one.message.id) for one in some])
-        for place, some in groupby(outcome.handed, lambda one: one[:2])
-    ]
     document = {
         "now": outcome.now,
         "wall": outcome.wall,
         "tokens": [*outcome.tokens],
         "stale": [[*one] for one in outcome.stale],
         "appended": [[[one.partition, *one.id] for one in appended.placed] for appended in outcome.appended],
-        "handed": [place for place, _ in handed],
+        "handed": [part[:2] for part in outcome.handed.parts],
         "full": outcome.is_full,
         "due": outcome.next_due,
         "larger": outcome.larger,
     }
     head = json.dumps(document, separators=(",", ":")).encode()
-    changes = [encode_change(Change(holes=holes)) for _, holes in handed]
+    changes = [encode_change(_leases(part)) for part in outcome.handed.parts]
     return b"".join([_SIZE.pack(len(head)), head, *(_SIZE.pack(len(data)) + data for data in changes)])
+
+
+def _leases(part: HandedPart) -> Change:
+    ticks, tails, leases = part.messages.ticks, part.messages.tails, part.leases
+    if isinstance(leases, Alike):
+        return Change(fresh=[FreshLeases(array("q", ticks), array("q", tails), leases.value)])
+    ids = map(MessageId, ticks, tails)
+    return Change(holes=[hole._replace(id=message_id) for hole, message_id in zip(leases, ids, strict=True)])
 
 
 def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequence[Message | None]]) -> LeaseOutcome:
@@ -49,14 +55,14 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
     try:
         pieces = _pieces(data)
         document = json.loads(pieces[0])
-        handed: list[HandedOut] = []
+        parts: list[HandedPart] = []
         for (group, partition), change in zip(document["handed"], map(decode_change, pieces[1:]), strict=True):
-            found = find(group, [Location(partition, hole.id) for hole in change.holes])
-            handed += [
-                HandedOut(group, partition, without_place(hole), message)
-                for hole, message in zip(change.holes, found, strict=True)
-                if message is not None
-            ]
+            leases = [*_each(change)]
+            found = find(group, [Location(partition, hole.id) for hole in leases])
+            there = [at for at, message in enumerate(found) if message is not None]
+            if there:
+                messages = Columns.of([message for message in found if message is not None])
+                parts.append(HandedPart(group, partition, messages, [without_place(leases[at]) for at in there]))
         appended = [
             Appended([Location(partition, MessageId(*id_)) for partition, *id_ in placed], repeated=True)
             for placed in document["appended"]
@@ -69,7 +75,7 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
             document["tokens"],
             stale,
             appended,
-            handed,
+            Handed(parts),
             given_up,
             document["full"],
             document["due"],
@@ -78,6 +84,12 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
         )
     except (struct.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not an answer to an attempt: {error}") from error
+
+
+def _each(change: Change) -> Iterator[Hole]:
+    for ticks, tails, hole in change.fresh:
+        yield from [hole._replace(id=message_id) for message_id in map(MessageId, ticks, tails)]
+    yield from change.holes
 
 
 def _pieces(data: bytes) -> list[bytes]:

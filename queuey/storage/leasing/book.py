@@ -6,6 +6,7 @@ and reads it again.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
@@ -27,7 +28,7 @@ from queuey.model import (
 )
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import LeaseGroup
-from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
+from queuey.model.lease_state import NO_CHANGE, Change, LeaseState, changes_of, merged, state_of
 from queuey.storage.checksums import making_sense
 
 __all__ = [
@@ -47,7 +48,9 @@ MOST_GROUPS = 10_000
 MOST_HOLES = 3_000_000
 """Holes of all groups in memory; about 80 bytes each."""
 AHEAD = 64
-"""Messages that are read together, if fewer are asked for."""
+"""Messages that are read together at first, if fewer are asked for. Each further time it is twice as many."""
+MOST_AHEAD = 1024
+"""The most of them."""
 AHEAD_BYTES = 256 << 10
 """Bytes of bodies that are read together, or one body."""
 MOST_AHEAD_BYTES = 64 << 20
@@ -59,7 +62,6 @@ FOLD_BYTES = 64 << 10
 _FOLD_AT = 8
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
 small part to what is written, however much is held."""
-_TRIM_STEPS = 1000
 _NEVER = MAX_ID.ticks + 1
 
 
@@ -113,23 +115,32 @@ class PartitionBook:
 
     __slots__ = (
         "_base",
+        "_earliest",
         "_least_base",
         "_number",
+        "_owner",
         "_since",
+        "_together",
         "_token",
         "_unsaved",
         "ahead",
         "ahead_bytes",
         "at",
+        "counted",
         "next_unread",
         "place",
         "state",
         "upto",
     )
 
-    def __init__(self, access: LeaseAccess, place: PartitionId, group: LeaseGroup, fold_bytes: int) -> None:
-        """:param fold_bytes: changes of fewer bytes are never folded."""
+    def __init__(
+        self, owner: LeaseBook, access: LeaseAccess, place: PartitionId, group: LeaseGroup, fold_bytes: int
+    ) -> None:
+        """:param owner: hears of what is to be saved, and of what is read.
+        :param fold_bytes: changes of fewer bytes are never folded.
+        """
         self.place = place
+        self._owner = owner
         self._token = group.token
         with making_sense():
             stored = access.changes(group.token, place.number)
@@ -139,7 +150,10 @@ class PartitionBook:
         """The number of the next change."""
         self._least_base = self._base = fold_bytes // _FOLD_AT
         self._since = sum(len(data) for _, data in stored)
-        self._unsaved: list[bytes] = []
+        self._unsaved: list[Change] = []
+        self.counted = 0
+        """Holes that the owner has counted."""
+        self._together = AHEAD
         self.forget_ahead()
 
     # The messages that come next
@@ -151,6 +165,8 @@ class PartitionBook:
         self.ahead_bytes = 0
         """Of these messages, approximately."""
         self.at = 0
+        self._earliest = _NEVER
+        """When the first of them expires, in ticks."""
         self.upto = self.state.frontier
         """All messages up to this id were read."""
         self.next_unread = 0
@@ -161,26 +177,29 @@ class PartitionBook:
 
         :param max_bytes: of their bodies and headers; one message comes in any case.
         """
+        if self._earliest <= access.now_ticks:
+            self.forget_ahead()
         left = len(self.ahead) - self.at
         while (left < most and self.ahead_bytes < max_bytes + AHEAD_BYTES) and self.next_unread <= access.watermark:
             self._read(access, most)
             left = len(self.ahead)
         found = self.ahead[self.at : self.at + most]
-        if found and min(found.expires_ticks) <= access.now_ticks:
-            self.forget_ahead()
-            self._read(access, most)
-            found = self.ahead[:most]
-        return found if len(found) < 2 or found.size <= max_bytes else found[: _within(found, max_bytes)]
+        if self.ahead_bytes <= max_bytes or len(found) < 2 or found.size <= max_bytes:
+            return found
+        return found[: _within(found, max_bytes)]
 
     def _read(self, access: LeaseAccess, most: int) -> None:
         end = MessageId.last_of(access.watermark)
-        limit = max(most - len(self.ahead) + self.at, AHEAD)
+        limit = max(most - len(self.ahead) + self.at, self._together)
         page = access.read(ReadRequest(self.place, Span(self.upto, end), limit, max_bytes=AHEAD_BYTES))
         found = Columns.of(page.messages)
         left = self.ahead[self.at :]
         self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
         self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
+        self._earliest = min(self._earliest, min(found.expires_ticks, default=_NEVER))
+        self._owner.keep_ahead(self)
         if page.more:
+            self._together = min(2 * self._together, MOST_AHEAD)
             self.upto = found[-1].id
             return
         self.upto = end
@@ -214,32 +233,38 @@ class PartitionBook:
     # Changes
 
     def change(self, change: Change) -> None:
-        """Carry out a change. :meth:`save` stores it."""
-        state = self.state
-        state.take(change)
+        """Carry out a change. :meth:`LeaseBook.save` stores it."""
+        if change is NO_CHANGE:
+            return
+        self.state.take(change)
         if change.frontier is not None:
-            while self.at < len(self.ahead) and self._id_at(self.at) <= change.frontier:
-                self.at += 1
-            if self.at == len(self.ahead):
-                self.ahead, self.at, self.ahead_bytes = Columns.of([]), 0, 0
-        data = encode_change(change)
-        if len(data) > 1:
-            self._unsaved.append(data)
+            self._pass(change.frontier)
+        if not self._unsaved:
+            self._owner.unsaved.append(self)
+        self._unsaved.append(change)
+
+    def _pass(self, frontier: MessageId) -> None:
+        """Note that the messages ahead up to the frontier were looked at."""
+        ticks, tails = self.ahead.ticks, self.ahead.tails
+        at = bisect_right(ticks, frontier.ticks, self.at)
+        while at > self.at and ticks[at - 1] == frontier.ticks and tails[at - 1] > frontier.tail:
+            at -= 1
+        self.at = at
+        if at == len(ticks) and at:
+            self.ahead, self.at, self.ahead_bytes, self._earliest = Columns.of([]), 0, 0, _NEVER
+            self._owner.keep_ahead(self)
 
     def save(self, access: LeaseAccess) -> None:
         """Store what was changed since the last call, as one row."""
-        if not self._unsaved:
-            return
-        data = b"".join(self._unsaved)
+        data = b"".join([encode_change(change) for change in merged(self._unsaved)])
         self._unsaved.clear()
+        if len(data) < 2:  # it concerned the memory only
+            return
         access.keep(self._token, self.place.number, self._number, data)
         self._number += 1
         self._since += len(data)
         if self._since > _FOLD_AT * self._base:
             self._fold(access)
-
-    def _id_at(self, at: int) -> MessageId:
-        return MessageId(self.ahead.ticks[at], self.ahead.tails[at])
 
     def _fold(self, access: LeaseAccess) -> None:
         folded = [encode_change(change) for change in changes_of(self.state)]
@@ -293,10 +318,13 @@ class LeaseBook:
         self.watched: dict[bytes, list[PartitionBook]] = {}
         """By :func:`partition_key`."""
         self._ahead: OrderedDict[int, tuple[PartitionBook, int]] = OrderedDict()
-        """Partitions with messages that were read, and their bytes; the one that was used last comes last."""
+        """Partitions with messages that were read, and their bytes; the one that was read last comes last."""
         self._ahead_bytes = 0
+        self._holes = 0
+        """Of all groups, as they were last saved."""
+        self.unsaved: list[PartitionBook] = []
+        """Partitions whose state has changed since :meth:`save`."""
         self._touched: set[GroupName] = set()
-        self._until_trim = _TRIM_STEPS
 
     def group(self, access: LeaseAccess, queue: UUID, name: str, new: LeaseGroup | None) -> GroupBook | None:
         """A group, which is made if there is none; None if none is to be made."""
@@ -312,8 +340,6 @@ class LeaseBook:
                 return None
             access.make_group(queue, name, new)
         known = self._groups[key] = GroupBook(found or new)  # type: ignore[arg-type]  # one of them is there
-        if len(self._groups) > MOST_GROUPS:
-            self._forget(next(iter(self._groups)))
         return known
 
     def partition(self, access: LeaseAccess, group: GroupBook, place: PartitionId) -> PartitionBook:
@@ -321,25 +347,27 @@ class LeaseBook:
         known = group.partitions.get(place.number)
         if known is None:
             fold_bytes = FOLD_BYTES if self._fold_bytes is None else self._fold_bytes
-            known = group.partitions[place.number] = PartitionBook(access, place, group.group, fold_bytes)
+            known = PartitionBook(self, access, place, group.group, fold_bytes)
+            group.partitions[place.number] = known
             self.watched.setdefault(partition_key(place), []).append(known)
+            self._count(known)
         return known
 
     def groups(self) -> Sequence[GroupBook]:
         """The groups in memory."""
         return [*self._groups.values()]
 
-    def trim(self) -> None:
-        """Forget what was not used longest, down to the bounds. Call it between two steps.
+    def save(self, access: LeaseAccess) -> None:
+        """Store what was changed since the last call: one row for each partition, whatever the number of steps."""
+        unsaved, self.unsaved = self.unsaved, []
+        for book in unsaved:
+            book.save(access)
+            self._count(book)
 
-        It looks at each group in memory, so it does so only now and then.
-        """
-        self._until_trim -= 1
-        if self._until_trim > 0:
-            return
-        self._until_trim = _TRIM_STEPS
-        while len(self._groups) > 1 and sum(book.holes for book in self._groups.values()) > MOST_HOLES:
-            self._forget(next(iter(self._groups)))
+    def _count(self, book: PartitionBook) -> None:
+        holes = len(book.state.holes)
+        self._holes += holes - book.counted
+        book.counted = holes
 
     def keep_ahead(self, book: PartitionBook) -> None:
         """Note how much of a partition was read; forget what others read before, down to the bound."""
@@ -369,11 +397,14 @@ class LeaseBook:
             yield from self.watched.get(key, ())
 
     def settled(self) -> None:
-        """The transaction is on disk."""
+        """The transaction is on disk. Forget what was not used longest, down to the bounds."""
         self._touched.clear()
+        while len(self._groups) > MOST_GROUPS or (self._holes > MOST_HOLES and len(self._groups) > 1):
+            self._forget(next(iter(self._groups)))
 
     def undone(self) -> None:
         """The transaction is not on disk, or may not be: forget the groups that it used."""
+        self.unsaved.clear()
         for key in self._touched:
             self._forget(key)
         self._touched.clear()
@@ -405,3 +436,4 @@ class LeaseBook:
                 del self.watched[partition_key(book.place)]
             _, size = self._ahead.pop(id(book), (None, 0))
             self._ahead_bytes -= size
+            self._holes -= book.counted

@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from itertools import accumulate, chain, repeat
+from itertools import accumulate
 from typing import NamedTuple
 
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
-from queuey.model import Columns, Location, Message
+from queuey.model import Alike, Columns, Location, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
-from queuey.model.lease_steps import GivenUp, GroupStep, HandedOut, LeaseOutcome, LeaseStep, StaleLease, without_place
+from queuey.model.lease_steps import (
+    NOTHING_HANDED,
+    GivenUp,
+    GroupStep,
+    Handed,
+    HandedPart,
+    LeaseOutcome,
+    LeaseStep,
+    StaleLease,
+    without_place,
+)
 from queuey.model.leases import receive, renew, settle
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
 from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
 
-__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "is_paused", "run_step"]
+__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "is_paused", "run_step"]
 
 MOST_PASSED_OVER = 1000
 """Messages that a receive of a group that orders keys looks at, at once."""
@@ -39,22 +49,27 @@ class _Taken(NamedTuple):
     group: int
     book: PartitionBook
     received: Received
-    messages: Sequence[Message]
+    messages: Columns
 
 
 def run_step(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: int) -> LeaseOutcome:
+    """Carry out a step and store what it changed; see :func:`carry_out`."""
+    try:
+        return carry_out(step, access, book, now)
+    finally:
+        book.save(access)
+
+
+def carry_out(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: int) -> LeaseOutcome:
     """Carry out a step; see :meth:`queuey.storage.leasing.LeaseStore.step` for what is raised.
 
-    A step that is refused has changed nothing, in memory or on disk, but for groups that it made and for appends: the
-    store undoes those.
+    The caller stores what was changed by :meth:`LeaseBook.save`, once for all steps of a transaction. A step that is
+    refused has changed nothing, in memory or on disk, but for groups that it made and for appends: the store undoes
+    those.
 
     :param now: on the clock of leases.
     """
-    running = _Step(step, access, book, now)
-    try:
-        return running.run()
-    finally:
-        running.save()
+    return _Step(step, access, book, now).run()
 
 
 class _Step:
@@ -62,8 +77,6 @@ class _Step:
         self._step, self._access, self._book, self._now = step, access, book, now
         self._groups: list[GroupBook] = []
         self._given_up: list[GivenUp] = []
-        self._books: dict[int, PartitionBook] = {}
-        """Those that the step used."""
         self._is_full = self._frees = False
         self._expired = 0
         self._larger = 0
@@ -88,7 +101,6 @@ class _Step:
         for book, change in changes:
             book.change(change)
         handed = self._received(must_answer=bool(changes or appended))
-        moments = [moment for moment in map(self._next_due, range(len(step.groups))) if moment is not None]
         outcome = LeaseOutcome(
             self._now,
             access.now_ticks,
@@ -98,7 +110,7 @@ class _Step:
             handed,
             self._given_up,
             self._is_full,
-            min(moments, default=None),
+            self._next_due(),
             0 if handed else self._larger,
             self._expired,
             self._frees,
@@ -108,11 +120,6 @@ class _Step:
             expires = self._now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
             access.keep_attempt(first.queue.uuid, first.name, step.attempt.key, answered, expires)
         return outcome
-
-    def save(self) -> None:
-        """Store what was changed."""
-        for book in self._books.values():
-            book.save(self._access)
 
     def _group(self, wanted: GroupStep) -> GroupBook:
         new = wanted.new if wanted.token is None else None
@@ -134,17 +141,23 @@ class _Step:
         if known is None:
             place = self._step.groups[index].queue.partition(number)
             known = self._book.partition(self._access, group, place)
-        self._books[id(known)] = known
         return known
 
-    def _next_due(self, index: int) -> int | None:
-        one, group = self._step.groups[index], self._groups[index].group
-        if is_paused(group, self._access.now_ticks):
-            ends = EPOCH_TICKS + round((group.settings.paused_until or 0.0) * TICKS_PER_SECOND)
-            return self._now + ends - self._access.now_ticks
-        numbers = {*one.receive_from, *one.settles}
-        moments = [self._partition(index, number).state.next_due() for number in numbers]
-        return min([moment for moment in moments if moment is not None], default=None)
+    def _next_due(self) -> int | None:
+        """A moment before which nothing falls due in these groups; None if nothing will."""
+        least: int | None = None
+        for index, one in enumerate(self._step.groups):
+            group = self._groups[index]
+            if is_paused(group.group, self._access.now_ticks):
+                ends = EPOCH_TICKS + round((group.group.settings.paused_until or 0.0) * TICKS_PER_SECOND)
+                moments: list[int | None] = [self._now + ends - self._access.now_ticks]
+            else:
+                numbers = {*one.receive_from, *one.settles}
+                moments = [self._partition(index, number).state.next_due() for number in numbers]
+            for moment in moments:
+                if moment is not None and (least is None or moment < least):
+                    least = moment
+        return least
 
     # Settling
 
@@ -155,13 +168,14 @@ class _Step:
             rules = self._groups[index].rules
             for number, settles in one.settles.items():
                 book = self._partition(index, number)
-                settled = settle(book.state, settles, rules, self._now, random.random)
-                stale += [StaleLease(index, number, at) for at in settled.stale]
+                change, ended, given_up = settle(book.state, settles, rules, self._now, random.random)
+                if ended:
+                    stale += [StaleLease(index, number, at) for at in ended]
                 self._frees = self._frees or rules.orders_keys or _is_full(book.state, rules)
-                reasons = settled.change.reasons
-                self._given_up += [GivenUp(index, number, hole, reasons[hole.id]) for hole in settled.given_up]
-                changes.append((book, settled.change))
-            changes += self._renewed(index, one)
+                self._given_up += [GivenUp(index, number, hole, change.reasons[hole.id]) for hole in given_up]
+                changes.append((book, change))
+            if one.renewals:
+                changes += self._renewed(index, one)
         return changes, stale
 
     def _renewed(self, index: int, one: GroupStep) -> list[tuple[PartitionBook, Change]]:
@@ -176,47 +190,44 @@ class _Step:
 
     # Receiving
 
-    def _received(self, *, must_answer: bool) -> list[HandedOut]:
+    def _received(self, *, must_answer: bool) -> Handed:
         """:param must_answer: what was settled or appended stays so, whatever happens here."""
         if self._step.receive is None:
-            return []
+            return NOTHING_HANDED
         taken: list[_Taken] = []
         try:
             self._take(taken, self._step.receive)
         except CorruptMessage:
             if not (must_answer or taken):
                 raise
-        handed: list[HandedOut] = []
-        number_of_all = sum(one.received.number for one in taken)
+        parts: list[HandedPart] = []
+        number_of_all = sum([one.received.number for one in taken]) if len(taken) > 1 else 0
         for group, book, received, messages in taken:
             if number_of_all > received.number:
                 received = received.with_others(number_of_all)  # noqa: PLW2901
             book.change(received.change)
-            self._book.keep_ahead(book)
-            number = book.place.number
-            self._note_given_up(group, book, received)
+            if received.given_up:
+                self._note_given_up(group, book, received)
             self._expired += received.expired
             self._is_full = self._is_full or received.is_full
-            holes = chain(map(without_place, received.again), repeat(received.hole))
-            handed += [HandedOut(group, number, hole, message) for hole, message in zip(holes, messages, strict=False)]
-        return handed
+            if messages:
+                parts.append(HandedPart(group, book.place.number, messages, _leases(received)))
+        return Handed(parts)
 
     def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
         """Choose what each partition hands out, those first whose messages wait longest."""
         others, most, self._room = 0, wanted.most, wanted.max_bytes
         for _, index, number in self._places():
             group = self._groups[index]
-            asked = wanted
-            if wanted.visibility_seconds is None:
-                asked = asked._replace(visibility_seconds=group.group.settings.visibility)
-            if others:
-                asked = asked._replace(most=most - others, others=others)
+            asked = wanted._replace(most=most - others, others=others) if others else wanted
             one = self._taken_from(index, self._partition(index, number), asked, group.rules)
             taken.append(one)
             others += one.received.number
-            self._room -= sum(message.size for message in one.messages)
             most = min(most, one.received.most)
-            if others >= most or self._room <= 0:
+            if others >= most:
+                return
+            self._room -= one.messages.size
+            if self._room <= 0:
                 return
 
     def _places(self) -> list[tuple[int, int, int]]:
@@ -232,7 +243,6 @@ class _Step:
             for number in one.receive_from:
                 book = self._partition(index, number)
                 since = book.waits_since(self._access, self._now)
-                self._book.keep_ahead(book)
                 if since is not None:
                     found.append((since, index, number))
         return sorted(found, key=lambda place: place[1:] if self._step.in_order else place)
@@ -243,6 +253,8 @@ class _Step:
             most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
             ahead = book.look_ahead(self._access, most, self._room)
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
+            if received.fresh and not received.again and (book.ahead_bytes <= self._room or ahead.size <= self._room):
+                return _Taken(index, book, received, _messages((), ahead, received.fresh))
             again = self._fetched(book, index, received.again)
             number = self._within_room(again, ahead, received)
             if number < received.number:
@@ -260,13 +272,8 @@ class _Step:
                 book.change(received.change)  # all of these were passed over: look further
                 self._note_given_up(index, book, received)
             else:
-                break
-        else:
-            return _nothing(index, book, rules, self._now)
-        messages = [message for message in again if message is not None]
-        fresh = received.fresh
-        messages += ahead[: len(fresh)] if isinstance(fresh, range) else [ahead[at] for at in fresh]
-        return _Taken(index, book, received, messages)
+                return _Taken(index, book, received, _messages(again, ahead, received.fresh))
+        return _nothing(index, book, rules, self._now)
 
     def _within_room(self, again: Sequence[Message | None], ahead: Columns, received: Received) -> int:
         """How many of the messages have room in the answer."""
@@ -274,8 +281,10 @@ class _Step:
             return 0 if self._has_no_room(again[0]) else len(again)
         if not received.fresh:
             return received.number
-        room = self._room - sum(message.size for message in again if message is not None)
-        sizes = accumulate(ahead[at].size for at in received.fresh)
+        room = self._room - sum([message.size for message in again if message is not None])
+        if ahead.size <= room:
+            return received.number
+        sizes = accumulate([ahead[at].size for at in received.fresh])
         return len(again) + sum(1 for total in sizes if total <= room)
 
     def _has_no_room(self, message: Message | None) -> bool:
@@ -302,10 +311,30 @@ class _Step:
         return found
 
 
+def _messages(again: Sequence[Message | None], ahead: Columns, fresh: Sequence[int]) -> Columns:
+    """The messages of a receive: those that are handed out again, and new ones.
+
+    :param fresh: indexes ahead.
+    """
+    if isinstance(fresh, range):
+        new = ahead if len(fresh) == len(ahead) else ahead[: len(fresh)]
+        if not again:
+            return new
+    else:
+        new = Columns.of([ahead[at] for at in fresh])
+    parts = [Columns.of([message for message in again if message is not None]), new]
+    return Columns.joined([part for part in parts if part])
+
+
+def _leases(received: Received) -> Sequence[Hole]:
+    fresh = Alike(received.hole, len(received.fresh))
+    return [*map(without_place, received.again), *fresh] if received.again else fresh
+
+
 def _nothing(index: int, book: PartitionBook, rules: LeaseRules, now: int) -> _Taken:
     """What a partition hands out that hands out nothing."""
     received = receive(book.state, ReceiveRequest(0), rules, now, Columns.of([]))
-    return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), [])
+    return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), Columns.of([]))
 
 
 def is_paused(group: LeaseGroup, now_ticks: int) -> bool:

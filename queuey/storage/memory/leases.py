@@ -46,7 +46,6 @@ class MemoryLeases(LeaseStore):
             except QueueyError as refused:
                 return Future.failed(refused)
             self._book.settled()
-            self._book.trim()
             return Future.of(outcome)
 
     def _access(self) -> _Access:

@@ -67,6 +67,7 @@ class Transaction:
         self._begun = False
         self._values: list[Any] = []
         self._lease_changes: list[Any] = []
+        self._at_end: list[Callable[[], None]] = []
         self.inserted = 0
         """Messages of the group."""
 
@@ -114,6 +115,10 @@ class Transaction:
         """
         self._lease_changes += values
 
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Do this once, after all jobs of the group and before the commit."""
+        self._at_end.append(work)
+
     @contextmanager
     def whole(self) -> Iterator[None]:
         """Undo what a job writes in this block if it refuses its request."""
@@ -159,6 +164,8 @@ class Transaction:
 
         :raises CommitFailed: the group may or may not be on disk.
         """
+        for work in self._at_end:
+            work()
         statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
         statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
         if statements > 1:

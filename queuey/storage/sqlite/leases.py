@@ -34,7 +34,7 @@ from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import StoredAttempt
 from queuey.storage.leasing.looking import counted, holes_after
-from queuey.storage.leasing.stepping import run_step
+from queuey.storage.leasing.stepping import carry_out
 from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.messages import SqliteMessages
@@ -55,15 +55,14 @@ class SqliteLeases(LeaseStore):
     def __init__(self, file: File, messages: SqliteMessages) -> None:
         self._file, self._messages, self._book = file, messages, file.lease_book
         self._clock = file.lease_clock
+        self._last_access: _Access | None = None
         file.purger.add(_PURGE)
 
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
         def job(transaction: Transaction) -> LeaseOutcome:
             for one in step.groups:
                 self._refuse_dropped(one.queue.uuid)
-            outcome = run_step(step, self._access(transaction), self._book, self._clock.now())
-            self._book.trim()
-            return outcome
+            return carry_out(step, self._access(transaction), self._book, self._clock.now())
 
         size = sum(bytes_of(request.drafts) for request in step.appends)
         return self._file.committer.submit(job, grows=bool(step.appends), size=size)
@@ -73,7 +72,17 @@ class SqliteLeases(LeaseStore):
             raise QueueNotFound
 
     def _access(self, transaction: Transaction) -> _Access:
-        return _Access(self._file, self._messages, transaction)
+        """What all jobs of a transaction use. What they changed is stored at its end."""
+        access = self._last_access
+        if access is None or access.transaction is not transaction:
+            access = self._last_access = _Access(self._file, self._messages, transaction)
+            transaction.at_end(self._save)
+        return access
+
+    def _save(self) -> None:
+        access, self._last_access = self._last_access, None
+        if access is not None:
+            self._book.save(access)
 
     def find_group(self, queue: UUID, name: str) -> Future[LeaseGroup | None]:
         if queue.bytes in self._file.dropped:
@@ -138,21 +147,21 @@ class _Access:
     """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`."""
 
     def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:
-        self._messages, self._transaction = messages, transaction
+        self._messages, self.transaction = messages, transaction
         self.watermark = messages.watermark(Consistency.STRONG)
         self.now_ticks = file.clock.now_ticks()
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         with making_sense():
-            return _group(self._transaction.look(SQL["lease_group"], (queue.bytes, name)))
+            return _group(self.transaction.look(SQL["lease_group"], (queue.bytes, name)))
 
     def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
         settings = json.dumps(group.settings.to_json())
         values: Row = (queue.bytes, name, group.token, *group.start, settings)
-        self._transaction.look(SQL["lease_group_keep"], values)
+        self.transaction.look(SQL["lease_group_keep"], values)
 
     def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
-        found = self._transaction.execute(SQL["lease_changes"], (token, partition))
+        found = self.transaction.execute(SQL["lease_changes"], (token, partition))
         for number, checksum, change in found:
             if checksum != _checksum(token, number, change):
                 raise ValueError(
@@ -161,25 +170,25 @@ class _Access:
         return [(number, change) for number, _, change in found]
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
-        self._transaction.keep_lease_change((token, partition, number, _checksum(token, number, change), change))
+        self.transaction.keep_lease_change((token, partition, number, _checksum(token, number, change), change))
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
-        self._transaction.execute(SQL["lease_changes_fold"], (token, partition, first))
+        self.transaction.execute(SQL["lease_changes_fold"], (token, partition, first))
         for number, change in enumerate(changes, first):
             self.keep(token, partition, number, change)
 
     def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
-        for row in self._transaction.look(SQL["lease_attempt"], (queue.bytes, name, key, now)):
+        for row in self.transaction.look(SQL["lease_attempt"], (queue.bytes, name, key, now)):
             return StoredAttempt(*row)
         return None
 
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
         values: tuple[Any, ...] = (queue.bytes, name, key, *attempt, expires)
-        self._transaction.look(SQL["lease_attempt_keep"], values)
+        self.transaction.look(SQL["lease_attempt_keep"], values)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
-        with self._transaction.whole() if len(requests) > 1 else nullcontext():
-            return [self._messages.append_within(self._transaction, request) for request in requests]
+        with self.transaction.whole() if len(requests) > 1 else nullcontext():
+            return [self._messages.append_within(self.transaction, request) for request in requests]
 
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read(request, now_ticks=self.now_ticks).wait()

@@ -57,6 +57,19 @@ class Table(RuleBasedStateMachine):
         for tick in ticks:
             self.known[MessageId(tick, 0)] = hole._replace(id=MessageId(tick, 0), key=None)
 
+    @rule(first=st.integers(0, 40), number=st.integers(1, 9), gap=st.booleans())
+    def remove_in_a_row(self, first: int, number: int, gap: bool) -> None:
+        known = sorted(self.known)
+        wanted = known[first : first + number]
+        if gap and len(wanted) > 2:
+            del wanted[1]
+        lies_side_by_side = bool(wanted) and known[first : first + len(wanted)] == wanted
+        counts = self.table.remove_in_a_row(wanted) if wanted else None
+        assert (counts is not None) == lies_side_by_side
+        if counts is not None:
+            said = [hole.deliveries << 24 | hole.failures << 8 | hole.flags for hole in map(self.known.pop, wanted)]
+            assert sorted(counts) == sorted(said)
+
     @rule(message_id=ids)
     def look(self, message_id: MessageId) -> None:
         assert self.table.find(message_id) == self.known.get(message_id)
@@ -86,12 +99,16 @@ def test_what_is_due_is_taken_out_once(entered: list[tuple[int, MessageId]], now
     for visible_at, message_id in entered:
         times.add(visible_at, message_id)
 
-    taken = times.take(now)
+    taken: list[MessageId] = []
+    while times.reaches(now):
+        taken += times.take(now)
     for visible_at, message_id in entered:
         assert visible_at > now or message_id in taken
     assert not times.take(now)
     least = times.next()
-    assert len(taken) + len(times.take(1 << 62)) == len(entered)
+    while times.reaches(1 << 62):
+        taken += times.take(1 << 62)
+    assert sorted(taken) == sorted(message_id for _, message_id in entered)
     assert least is None or least > now
 
 
