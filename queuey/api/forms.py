@@ -31,6 +31,8 @@ COLUMNS = (*PLAIN_COLUMNS, "expires")
 """Members that ``columns`` may name."""
 
 
+_FEW = 5
+"""From this number of ids on, it pays to make their texts together."""
 _FIRST_SECOND = EPOCH_TICKS + TICKS_PER_SECOND
 
 
@@ -52,6 +54,10 @@ def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
     >>> id_texts(*zip(MessageId.parse("1f9f6640e56711f189bf02fc00000001")))
     ['1f9f6640e56711f189bf02fc00000001']
     """
+    if len(ticks) < _FEW:
+        return [
+            f"{tick & 0xFFFFFFFF:08x}{hex_after(tick >> 32, tail)}" for tick, tail in zip(ticks, tails, strict=True)
+        ]
     raw = _big_endian(ticks)
     texts, high = raw.hex("-", 8), raw[:4].hex()
     if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # usual; needs no loop
@@ -74,6 +80,8 @@ def timestamps(ticks: Sequence[int]) -> list[str]:
     >>> timestamps([EPOCH_TICKS + 17952366500128320, EPOCH_TICKS - 1])
     ['1795236650.0128320', '-0.0000001']
     """
+    if len(ticks) < _FEW:
+        return list(map(format_timestamp, ticks))
     ticks = list(ticks)
     first, last = min(ticks), max(ticks)
     if first < _FIRST_SECOND:
@@ -161,11 +169,17 @@ _OFTEN_ESCAPED = (b'"', b"\n", b"\\")
 """What JSON escapes most often. A search finds it fast; only if it finds nothing is the whole text tried."""
 
 
-def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
+NEXT_MESSAGE = '},{"message_id":"'
+"""The end of one message and the beginning of the next."""
+_NEXT = f'"{NEXT_MESSAGE}'
+
+
+def plain_page(messages: Sequence[Message], partition: int, behind: Sequence[str] = ()) -> bytes | None:
     """The answer of :func:`json_page`, for messages with v1's four members only.
 
     Most pages have only such messages. Joining a hundred messages of a pack from their columns takes a fifth less time.
 
+    :param behind: what stands behind each body, from its last quote up to the next message; nothing for no more members.
     :returns: None if a message has another member, or a body that JSON has to escape.
 
     >>> from queuey.ids import MessageId
@@ -181,13 +195,13 @@ def plain_page(messages: Sequence[Message], partition: int) -> bytes | None:
     if texts is None:
         return None
     parts = [f'","partition":{partition},"body":"'] * (6 * count)  # the text stays in the fifth of every six parts
-    parts[0::6] = ['"},{"message_id":"'] * count
+    parts[0::6] = ["", *behind[:-1]] if behind else [_NEXT] * count
     parts[1::6] = id_texts(columns.ticks, columns.tails)
     parts[2::6] = ['","timestamp":"'] * count
     parts[3::6] = timestamps(columns.ticks)
     parts[5::6] = texts
     parts[0] = '{"status":"ok","messages":[{"message_id":"'
-    parts.append('"}]}')
+    parts.append(behind[-1].removesuffix(NEXT_MESSAGE) + "}]}" if behind else '"}]}')
     return "".join(parts).encode()
 
 
@@ -285,7 +299,7 @@ def append_answer(placed: Sequence[Location]) -> bytes:
         key, timestamp = message_id.hex, message_id.timestamp
         return f'{{"status":"ok","messages":[{{"key":"{key}","timestamp":"{timestamp}","partition":{partition}}}]}}'.encode()
     shown: Iterable[tuple[str, str, int]]
-    if len(placed) < _MANY:
+    if len(placed) < _FEW:
         shown = [(message_id.hex, message_id.timestamp, partition) for partition, message_id in placed]
     else:
         partitions, ids = zip(*placed, strict=True)
@@ -294,7 +308,3 @@ def append_answer(placed: Sequence[Location]) -> bytes:
     return json_page(
         [{"key": key, "timestamp": timestamp, "partition": partition} for key, timestamp, partition in shown]
     )
-
-
-_MANY = 5
-"""From this number of ids on, it pays to make their texts together."""

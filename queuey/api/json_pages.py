@@ -6,7 +6,7 @@ its bytes: a control character becomes ``\u0001``. So the size of an answer is k
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self
 
@@ -23,8 +23,11 @@ PIECE = 256 << 10
 """Bytes of bodies, or characters of one, that become JSON in one step: 2 ms at worst, when they grow sixfold."""
 PLAIN = 64 << 10
 """A page with fewer bytes of bodies is first tried as plain messages. The trial is wasted if a body needs escapes."""
-_EMPTY = json_page([])
-_BEGIN, _END = _EMPTY[:-2], b"]}"
+Plain = Callable[[Sequence[Message], int], bytes | None]
+"""Makes a page of messages, or None if it cannot."""
+EMPTY = json_page([])
+"""The answer without messages."""
+_BEGIN, _END = EMPTY[:-2], b"]}"
 
 
 class JsonPage(Turns):
@@ -56,14 +59,17 @@ class JsonPage(Turns):
     ) -> None:
         self._call.ticket.give_back(self._held)
 
-    async def add(self, answer: ReadAnswer, present: Presenter) -> ReadAnswer:
+    async def add(self, answer: ReadAnswer, present: Presenter, plain: Plain | None = None) -> ReadAnswer:
         """Add messages whose bodies are counted already.
 
+        :param plain: presents most messages faster than ``present``.
         :returns: the added messages, with ``more`` true for each partition whose messages did not all have room.
         :raises Throttled: the server has no room for their bytes.
         """
+        if present is entries:
+            plain = plain_page
         pages = [
-            PartitionPage(number, await self._add(number, found, present) if found.messages else found)
+            PartitionPage(number, await self._add(number, found, present, plain) if found.messages else found)
             for number, found in answer.pages
         ]
         if self.room:
@@ -76,20 +82,20 @@ class JsonPage(Turns):
         :param beside: its members other than ``status`` and ``messages``.
         """
         if not beside and len(self._pieces) <= 1:
-            return self._pieces[0] if self._pieces else _EMPTY
+            return self._pieces[0] if self._pieces else EMPTY
         parts: list[bytes | memoryview] = [_BEGIN]
         for piece in self._pieces:
             parts += (memoryview(piece)[len(_BEGIN) : -len(_END)], b",")
-        return b"".join([*parts[: max(len(parts) - 1, 1)], b"]", b"," if beside else b"", orjson.dumps(beside)[1:]])
+        return b"".join([*parts[: max(len(parts) - 1, 1)], b"]", _end_beside(beside)])
 
-    async def _add(self, number: int, found: Page, present: Presenter) -> Page:
+    async def _add(self, number: int, found: Page, present: Presenter, plain: Plain | None) -> Page:
         kept = 0
         for messages in _groups(found):
             if self.room <= 0:
                 break
             if self.over:
                 await self.give()
-            made = plain_page(messages, number) if present is entries and found.size <= PLAIN else None
+            made = plain(messages, number) if plain is not None and found.size <= PLAIN else None
             if made is not None and len(made) <= self.room:
                 kept += self._take(made, len(messages), len(made))
                 continue
@@ -151,6 +157,15 @@ class JsonPage(Turns):
         self.room = max(self.room - len(piece), 0)
         self.count(rows, uncounted)
         return rows
+
+
+def with_beside(page: bytes, beside: Mapping[str, Any]) -> bytes:
+    """An answer with members beside ``status`` and ``messages``."""
+    return page[:-1] + _end_beside(beside) if beside else page
+
+
+def _end_beside(beside: Mapping[str, Any]) -> bytes:
+    return b",%b" % orjson.dumps(beside)[1:] if beside else b"}"
 
 
 def _groups(page: Page) -> Iterable[Sequence[Message]]:

@@ -6,23 +6,23 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import groupby, islice
+from operator import itemgetter
 from types import TracebackType
 from typing import Any, Self
 
-from queuey.api.forms import Presenter, entries, id_texts, timestamps
+from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
-from queuey.api.json_pages import JsonPage
+from queuey.api.json_pages import PLAIN, JsonPage, with_beside
+from queuey.api.lease_pages import LeasedMessages, LeaseForm
 from queuey.api.lease_requests import AskedStep, asked_of
-from queuey.api.receipts import Receipt
+from queuey.api.receipts import receipt_start
 from queuey.http.exchange import Answer, Call, Target, json_answer
-from queuey.ids import format_timestamp
-from queuey.model import Location, Message, Page, Queue
-from queuey.model.lease_requests import Action
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
+from queuey.model import Columns, Location, Page
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
 from queuey.service import Service
-from queuey.service.leases import Waiting
+from queuey.service.leases import Waiting, settled_of
 from queuey.service.log import PartitionPage, ReadAnswer
 
 __all__ = ["step"]
@@ -30,10 +30,10 @@ __all__ = ["step"]
 _PORTION = 250
 """Messages that become JSON in one step, in some two milliseconds."""
 _SETTLED = {
-    Action.ACKNOWLEDGE: "acknowledged",
-    Action.RELEASE: "released",
-    Action.EXTEND: "extended",
-    Action.REJECT: "rejected",
+    "acknowledge": "acknowledged",
+    "release": "released",
+    "extend": "extended",
+    "reject": "rejected",
 }
 
 
@@ -53,7 +53,7 @@ async def step(service: Service, call: Call, target: Target) -> Answer:
     with _Room(call, service, asked) as room:
         outcome = await service.leases.step(wanted, room, waiting)
         _count(service, call, asked, outcome)
-        return await _answer(call, asked, queue, outcome)
+        return await _answer(call, asked, wanted, outcome)
 
 
 _LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = 16 << 10, 1 << 10, 1 << 20
@@ -110,10 +110,10 @@ def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome
         service.monitor.delivered(application, "lease", len(outcome.handed), outcome.handed.size)
 
 
-async def _answer(call: Call, asked: AskedStep, queue: Queue, outcome: LeaseOutcome) -> Answer:
+async def _answer(call: Call, asked: AskedStep, wanted: LeaseStep, outcome: LeaseOutcome) -> Answer:
     beside: dict[str, Any] = {}
     if asked.order:
-        beside["settled"] = _settled(asked, outcome)
+        beside["settled"] = _settled(wanted, asked, outcome)
     if asked.appends:
         beside["appended"] = [
             {"queue": request.queue.name, "messages": _placed(appended.placed)}
@@ -123,9 +123,15 @@ async def _answer(call: Call, asked: AskedStep, queue: Queue, outcome: LeaseOutc
         beside["full"] = True
     if asked.receive is None:
         return json_answer({"status": "ok", **beside})
+    leased = _leased(wanted.groups, outcome, with_receipts=not asked.receive.pop)
+    if len(leased) == 1 and leased[0].messages.size <= PLAIN:  # usual; it needs no turns
+        whole = leased[0].plain(leased[0].messages, leased[0].partition)
+        if whole is not None:
+            return Answer(200, with_beside(whole, beside))
     with _HandedPage(call, sys.maxsize) as made:
-        pages = [PartitionPage(number, Page(some, more=False)) for number, some in _portions(outcome.handed)]
-        await made.add(ReadAnswer(pages, 0, 0), _presenter(queue, outcome, with_receipts=not asked.receive.pop))
+        for some in leased:
+            page = PartitionPage(some.partition, Page(some.messages, more=False))
+            await made.add(ReadAnswer([page], 0, 0), some.entries, some.plain)
         return Answer(200, made.body(**beside))
 
 
@@ -141,21 +147,26 @@ class _HandedPage(JsonPage):
         await super()._end()
 
 
-def _portions(handed: Sequence[HandedOut]) -> Iterator[tuple[int, Sequence[Message]]]:
-    """Messages of one partition that become JSON in one step."""
-    for number, some in groupby(handed, lambda one: one.partition):
-        while portion := [one.message for one in islice(some, _PORTION)]:
-            yield number, portion
+def _leased(groups: Sequence[GroupStep], outcome: LeaseOutcome, *, with_receipts: bool) -> list[LeasedMessages]:
+    """What was handed out, in portions of one partition that become JSON in one step."""
+    found = []
+    for (group, number), some in groupby(outcome.handed, itemgetter(0, 1)):
+        form = LeaseForm(
+            outcome, receipt_start(groups[group].queue.uuid, outcome.tokens[group]) if with_receipts else ""
+        )
+        while handed := [*islice(some, _PORTION)]:
+            messages, leases = Columns.of([one.message for one in handed]), [one.hole for one in handed]
+            found.append(LeasedMessages(form, number, messages, leases))
+    return found
 
 
-def _settled(asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
+def _settled(step: LeaseStep, asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
+    found = settled_of(step, outcome)
+    said: dict[str, Any] = {word: found.get(action, 0) for action, word in _SETTLED.items()}
     stale = {(one.partition, one.at) for one in outcome.stale}
-    said: dict[str, Any] = dict.fromkeys(_SETTLED.values(), 0)
-    for place in asked.order:
-        if place not in stale:
-            number, at = place
-            said[_SETTLED[asked.settles[number][at].action]] += 1
-    said["stale"] = [text for place, text in zip(asked.order, asked.receipts, strict=True) if place in stale]
+    said["stale"] = (
+        [text for place, text in zip(asked.order, asked.receipts, strict=True) if place in stale] if stale else []
+    )
     return said
 
 
@@ -167,28 +178,3 @@ def _placed(placed: Sequence[Location]) -> list[dict[str, Any]]:
         {"key": text, "partition": one.partition, "timestamp": timestamp}
         for one, text, timestamp in zip(placed, id_texts(ticks, tails), timestamps(ticks), strict=True)
     ]
-
-
-def _presenter(queue: Queue, outcome: LeaseOutcome, *, with_receipts: bool) -> Presenter:
-    """Presents all messages of a step, each once and in order, with their leases."""
-    leases = iter(outcome.handed)
-
-    def present(messages: Sequence[Message], number: int) -> list[dict[str, Any]]:
-        shown = entries(messages, number)
-        return [entry | _lease(queue, outcome, one, with_receipts=with_receipts) for entry, one in zip(shown, leases)]  # noqa: B905 - the leases of later messages stay
-
-    return present
-
-
-def _lease(queue: Queue, outcome: LeaseOutcome, one: HandedOut, *, with_receipts: bool) -> dict[str, Any]:
-    hole = one.hole
-    lease: dict[str, Any] = {
-        "deliveries": hole.deliveries,
-        "failures": hole.failures,
-        "first_delivered": format_timestamp(outcome.to_wall(hole.first_delivered)),
-    }
-    if with_receipts:
-        token = outcome.tokens[one.group]
-        lease["receipt"] = Receipt(queue.uuid, token, one.partition, one.message.id, hole.deliveries).text()
-        lease["visible_at"] = format_timestamp(outcome.to_wall(hole.visible_at))
-    return lease

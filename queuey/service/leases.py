@@ -31,7 +31,7 @@ from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.rooms import Rooms, WaitingReceiver
 from queuey.storage import Stores
 
-__all__ = ["AnswerRoom", "Leases", "Waiting"]
+__all__ = ["AnswerRoom", "Leases", "Waiting", "settled_of"]
 
 
 _DEFAULTS = GroupSettings()
@@ -147,17 +147,22 @@ class Leases:
         for request, appended in zip(step.appends, outcome.appended, strict=True):
             if not appended.repeated:
                 self._waiters.arrived(request.queue, appended.placed)
-        seconds = None if outcome.next_due is None else (outcome.next_due - outcome.now) / TICKS_PER_SECOND
-        for one in step.groups:
-            self._rooms.next_due(one.queue.uuid, one.name, seconds)
-            if outcome.frees and one.settles:
-                self._rooms.ring(one.queue.uuid, one.name)
+        if self._rooms.has_receivers:
+            self._ring(step, outcome)
         self._count(step, outcome)
         if outcome.given_up:
             buried = [future.start(self._dead_letters.bury(step.groups[one.group], one)) for one in outcome.given_up]
             for each in buried:
                 await each
         return outcome
+
+    def _ring(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
+        """Let receivers that wait hear of what the step did."""
+        seconds = None if outcome.next_due is None else (outcome.next_due - outcome.now) / TICKS_PER_SECOND
+        for one in step.groups:
+            self._rooms.next_due(one.queue.uuid, one.name, seconds)
+            if outcome.frees and one.settles:
+                self._rooms.ring(one.queue.uuid, one.name)
 
     def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
         application = step.groups[0].queue.application
@@ -167,8 +172,8 @@ class Leases:
                 self._monitor.count(LEASES_EXPIRED, outcome.expired, application)
         if outcome.stale:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
-        for action, number in _settled(step, outcome).items():
-            self._monitor.count(LEASES_SETTLED, number, application, action)
+        for word, number in settled_of(step, outcome).items():
+            self._monitor.count(LEASES_SETTLED, number, application, word)
 
     # Groups
 
@@ -218,7 +223,10 @@ def _only_receive(step: LeaseStep) -> LeaseStep:
 
 def _within(step: LeaseStep, room: AnswerRoom) -> LeaseStep:
     """The step, with no more messages than have room."""
-    return step if step.receive is None else step._replace(receive=step.receive._replace(max_bytes=room.bytes))
+    receive = step.receive
+    if receive is None or receive.max_bytes == room.bytes:
+        return step
+    return step._replace(receive=receive._replace(max_bytes=room.bytes))
 
 
 def _has_done(step: LeaseStep) -> bool:
@@ -238,13 +246,20 @@ def _with_handed(outcome: LeaseOutcome, found: LeaseOutcome) -> LeaseOutcome:
     )
 
 
-def _settled(step: LeaseStep, outcome: LeaseOutcome) -> dict[str, int]:
-    """How many leases were settled, by action."""
+def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
+    """How many leases were settled, by the word for it on the wire."""
     found: dict[str, int] = {}
     stale = {tuple(one) for one in outcome.stale}
     for index, group in enumerate(step.groups):
         for partition, settles in group.settles.items():
-            for at, one in enumerate(settles):
-                if one.action is not Action.MOVED and (index, partition, at) not in stale:
-                    found[one.action.value] = found.get(one.action.value, 0) + 1
+            actions = [one.action for one in settles]
+            if stale:
+                actions = [action for at, action in enumerate(actions) if (index, partition, at) not in stale]
+            for action, word in _WORDS:
+                number = actions.count(action)
+                if number:
+                    found[word] = found.get(word, 0) + number
     return found
+
+
+_WORDS = [(action, action.value) for action in Action if action is not Action.MOVED]

@@ -88,6 +88,11 @@ class Rooms:
         self._rooms: dict[RoomName, Room] = {}
         self._lock = new_lock()
 
+    @property
+    def has_receivers(self) -> bool:
+        """Whether any receiver waits."""
+        return bool(self._rooms)
+
     def admit(self, readers: Sequence[str], *, in_thread: bool) -> WaitingReceiver:
         """A receiver that waits for nothing yet; see :meth:`Waiters.watch` for what is raised."""
         return WaitingReceiver(self, self._waiters.watch((), readers, in_thread=in_thread))

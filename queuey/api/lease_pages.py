@@ -1,0 +1,82 @@
+"""Messages that were handed out, as JSON with their leases."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import orjson
+
+from queuey.api.forms import NEXT_MESSAGE, entries, plain_page
+from queuey.api.receipts import receipt_ends
+from queuey.ids import format_timestamp
+from queuey.model import Columns, Message
+from queuey.model.holes import Hole
+from queuey.model.lease_steps import LeaseOutcome
+
+__all__ = ["LeaseForm", "LeasedMessages"]
+
+
+class LeaseForm(NamedTuple):
+    """How the leases of one group are shown."""
+
+    outcome: LeaseOutcome
+    receipts: str = ""
+    """What its receipts begin with. Messages that are settled already have none."""
+
+    def members(self, lease: Hole) -> dict[str, Any]:
+        """What a message has beside its own members, without the receipt."""
+        shown: dict[str, Any] = orjson.loads(f"{{{self.text(lease)}}}")
+        return shown
+
+    def text(self, lease: Hole) -> str:
+        """The same as JSON, without the braces."""
+        first = format_timestamp(self.outcome.to_wall(lease.first_delivered))
+        text = f'"deliveries":{lease.deliveries},"failures":{lease.failures},"first_delivered":"{first}"'
+        if not self.receipts:
+            return text
+        return f'{text},"visible_at":"{format_timestamp(self.outcome.to_wall(lease.visible_at))}"'
+
+
+class LeasedMessages:
+    """Messages of one partition and their leases."""
+
+    __slots__ = ("_form", "_leases", "_shown", "messages", "partition")
+
+    def __init__(self, form: LeaseForm, partition: int, messages: Columns, leases: Sequence[Hole]) -> None:
+        self.partition = partition
+        self.messages = messages
+        self._form, self._leases = form, leases
+        self._shown = 0
+
+    def plain(self, messages: Sequence[Message], partition: int) -> bytes | None:
+        """All of them as :func:`~queuey.api.forms.plain_page` shows messages."""
+        leases, form = self._leases, self._form
+        if leases.count(leases[0]) == len(leases):
+            texts = [form.text(leases[0])] * len(leases)
+        else:
+            texts = [*map(form.text, leases)]
+        if form.receipts:
+            texts = [
+                f'",{text},"receipt":"{form.receipts}{end}"{NEXT_MESSAGE}'
+                for text, end in zip(texts, self._receipts(messages), strict=True)
+            ]
+        else:
+            texts = [f'",{text}{NEXT_MESSAGE}' for text in texts]
+        return plain_page(messages, partition, texts)
+
+    def entries(self, messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
+        """As :func:`~queuey.api.forms.entries`. All of them are shown once, in order."""
+        shown, form = entries(messages, partition), self._form
+        for entry, lease, end in zip(shown, self._leases[self._shown :], self._receipts(messages)):  # noqa: B905 - more leases may follow
+            entry.update(form.members(lease))
+            if form.receipts:
+                entry["receipt"] = form.receipts + end
+        self._shown += len(shown)
+        return shown
+
+    def _receipts(self, messages: Sequence[Message]) -> Sequence[str]:
+        """The ends of the receipts of the messages that are shown next."""
+        columns = Columns.of(messages)
+        leases = self._leases[self._shown : self._shown + len(columns)]
+        return receipt_ends(self.partition, columns.ticks, columns.tails, [lease.deliveries for lease in leases])
