@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import struct
-from binascii import Error, a2b_base64, b2a_base64
+from binascii import a2b_base64, b2a_base64
 from collections.abc import Iterable, Sequence
-from functools import lru_cache
+from functools import lru_cache, partial
 from itertools import repeat
 from typing import NamedTuple
 from uuid import UUID
@@ -13,7 +13,7 @@ from uuid import UUID
 from queuey.errors import InvalidReceipt
 from queuey.ids import MAX_TICKS, MessageId
 
-__all__ = ["Receipt", "receipt_ends", "receipt_start"]
+__all__ = ["Receipt", "Receipts", "parse_receipts", "receipt_ends", "receipt_start"]
 
 _START = struct.Struct(">16sQ")
 """The queue's incarnation and the group's token: the first 32 characters, which all receipts of a group share."""
@@ -58,15 +58,41 @@ class Receipt(NamedTuple):
 
         :raises InvalidReceipt: this is no receipt.
         """
-        try:
-            if len(text) == _START_TEXT + _END_TEXT:
-                queue, token = _parsed_start(text[:_START_TEXT])
-                partition, ticks, tail, delivery = _END.unpack(_decoded(text[_START_TEXT:]))
-                if partition and 0 <= ticks <= MAX_TICKS and tail < _HIGHEST_TAIL:
-                    return cls(queue, token, partition, MessageId(ticks, tail), delivery)
-        except (Error, ValueError):
-            pass
-        raise InvalidReceipt(_REFUSAL.format(text[:_MOST_SHOWN]))
+        found = parse_receipts([text])
+        if found is None:
+            raise InvalidReceipt(_REFUSAL.format(text[:_MOST_SHOWN]))
+        return cls(found.queue, found.token, found.partitions[0], found.ids[0], found.deliveries[0])
+
+
+class Receipts(NamedTuple):
+    """Receipts of one group, by column."""
+
+    queue: UUID
+    token: int
+    partitions: Sequence[int]
+    ids: Sequence[MessageId]
+    deliveries: Sequence[int]
+
+
+_new_id = partial(tuple.__new__, MessageId)
+"""Without the interpreter step that the constructor takes."""
+
+
+def parse_receipts(texts: Sequence[str]) -> Receipts | None:
+    """Receipts of one group, at least one; None if one is no receipt, or they are of several groups."""
+    start = texts[0][:_START_TEXT]
+    ends = [text[_START_TEXT:] for text in texts if text[:_START_TEXT] == start]
+    if len(ends) < len(texts) or {*map(len, ends)} != {_END_TEXT}:
+        return None
+    try:
+        queue, token = _parsed_start(start)
+        columns = zip(*_END.iter_unpack(_decoded("".join(ends))), strict=True)
+    except ValueError:
+        return None
+    partitions, ticks, tails, deliveries = columns
+    if 0 in partitions or min(ticks) < 0 or max(ticks) > MAX_TICKS or max(tails) >= _HIGHEST_TAIL:
+        return None
+    return Receipts(queue, token, partitions, [*map(_new_id, zip(ticks, tails, strict=True))], deliveries)
 
 
 @lru_cache(maxsize=1024)
