@@ -7,12 +7,13 @@ is raised on both sides.
 from __future__ import annotations
 
 import time
-import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
-from json import dumps
-from typing import Any, Self
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Self, TypeVar, Unpack
 
+from qdo.client.appending import AppendCalls
+from qdo.client.endpoint import Endpoint
+from qdo.client.extending import Extender
 from qdo.client.lease_values import (
     Delivery,
     Extend,
@@ -21,6 +22,7 @@ from qdo.client.lease_values import (
     LeaseGroup,
     LeasePartition,
     Receive,
+    ReceiveOptions,
     Reject,
     Release,
     Settle,
@@ -30,10 +32,10 @@ from qdo.client.leases import LeaseCalls
 from qdo.client.offsets import OffsetCalls
 from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
-from qdo.client.streams import ARROW, ArrowStream, MessageStream
-from qdo.client.transport import Transport, json_of
+from qdo.client.steps import Blocks, Listing, Reply, Steps
+from qdo.client.streams import ArrowStream, MessageStream
+from qdo.client.transport import Transport
 from qdo.client.values import (
-    BATCH_TYPE,
     Appended,
     ChangedQueues,
     GroupOffset,
@@ -50,7 +52,6 @@ from qdo.client.values import (
     SpanCounts,
     StreamEnd,
 )
-from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, put_headers, queue_path
 from queuey.errors import InvalidParameter
 
 __all__ = [
@@ -86,19 +87,23 @@ __all__ = [
 ]
 
 
-_ABSENT: Any = object()
-"""No value of JSON; ``null`` is one."""
+T = TypeVar("T")
 
 
-def _new(message: NewMessage | bytes | str) -> NewMessage:
-    return message if isinstance(message, NewMessage) else NewMessage(message)
-
-
-class Client(QueueCalls, ReadCalls, OffsetCalls, LeaseCalls):
+class Client(
+    AppendCalls,
+    QueueCalls,
+    ReadCalls[MessageStream, ArrowStream],
+    OffsetCalls,
+    LeaseCalls[Delivery],
+    Blocks,
+):
     """The queues of one application on one server.
 
     Use one client in each thread; as a context manager it closes itself.
     """
+
+    _delivery = Delivery
 
     def __init__(
         self,
@@ -118,8 +123,8 @@ class Client(QueueCalls, ReadCalls, OffsetCalls, LeaseCalls):
         :param sleep: waits between repeats and polls.
         """
         self.application = application
-        self._transport = Transport(url, key, token, timeout_seconds=timeout_seconds, retries=retries, sleep=sleep)
-        self._sleep = sleep
+        self._endpoint = Endpoint(url, key, token, timeout_seconds=timeout_seconds, retries=retries)
+        self._transport = Transport(sleep)
         self._extender = self._new_extender()
 
     def __enter__(self) -> Self:
@@ -133,128 +138,40 @@ class Client(QueueCalls, ReadCalls, OffsetCalls, LeaseCalls):
         self._extender.close()
         self._transport.close()
 
-    def append(
-        self,
-        queue: str,
-        message: NewMessage | bytes | str | None = None,
-        *,
-        json: Any = _ABSENT,
-        headers: Mapping[str, str] | None = None,
-    ) -> Appended:
-        """Store one message.
+    @contextmanager
+    def receive_one(
+        self, queue: str, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
+    ) -> Iterator[Delivery | None]:
+        """One message for the block of a ``with``, or None if there is none.
 
-        The request has an idempotency key, made here if the message brings none. So a repeat stores nothing twice (G7).
+        The lease is extended while the block runs. The message is acknowledged at the end of the block, or released if the
+        block raises; see :class:`Delivery`.
 
-        :param json: in place of a message: this value is stored as JSON, with its content type.
-        :param headers: more headers for the request, such as ``traceparent``.
-        :raises InvalidParameter: the body is neither text nor bytes, or JSON has no form for the value. Nothing is sent.
+        :param receiver, options: as for :meth:`receive`, but no ``pop``.
+        :raises StaleReceipt: the block ended well, but the lease had ended before.
         """
-        if (message is None) == (json is _ABSENT):
-            raise InvalidParameter(problems={"message": "give a message or json, one of them"})
-        new = NewMessage.of_json(json) if message is None else _new(message)
-        once = new.idempotency_key or uuid.uuid4().hex
-        if not can_go_raw(new):
-            return self.append_batch(
-                queue, [replace(new, idempotency_key=None)], idempotency_key=once, headers=headers
-            )[0]
-        answer = self._transport.send(
-            "POST",
-            *queue_path(self.application, queue),
-            data=new.raw,
-            headers={**(headers or {}), **append_headers(new, once)},
-        )
-        return appended_from(answer)[0]
+        if options.get("pop"):
+            raise InvalidParameter(problems={"pop": "a message that is popped has no lease: use receive"})
+        found = self.receive(queue, group, receiver=receiver, **options)
+        if not found:
+            yield None
+            return
+        with found[0] as delivery:
+            yield delivery
 
-    def append_batch(
-        self,
-        queue: str,
-        messages: Iterable[NewMessage | bytes | str],
-        *,
-        idempotency_key: str | None = None,
-        headers: Mapping[str, str] | None = None,
-    ) -> list[Appended]:
-        """Store all of these messages, or none of them.
+    def _new_extender(self) -> Extender:
+        """It has connections of its own, since a pool serves one thread."""
+        transport = self._transport.beside()
+        return Extender(lambda leases: transport.do(self._extended(leases)), transport.close)
 
-        Their ids rise in the order given.
+    def _do(self, steps: Steps[T]) -> T:
+        return self._transport.do(steps)
 
-        :param messages: for JSON values use :meth:`NewMessage.of_json`.
-        :param idempotency_key: of the whole request; made here if None.
-        :raises InvalidParameter: a message is neither text nor bytes, or ``messages`` is one text or one mapping. Nothing is
-            sent.
-        """
-        if isinstance(messages, str | bytes | bytearray | memoryview | Mapping | NewMessage):
-            kind = type(messages).__name__
-            raise InvalidParameter(
-                problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
-            )
-        entries = [_new(message).to_wire() for message in messages]
-        once = {"Idempotency-Key": idempotency_key or uuid.uuid4().hex, "Content-Type": BATCH_TYPE}
-        answer = self._transport.send(
-            "POST",
-            *queue_path(self.application, queue),
-            data=dumps({"messages": entries}).encode(),
-            headers={**(headers or {}), **once},
-        )
-        return appended_from(answer)
+    def _each(self, steps: Listing[T]) -> Iterator[T]:
+        return self._transport.each(steps)
 
-    def append_arrow(self, queue: str, stream: Any, *, idempotency_key: str | None = None) -> int:
-        """Store all messages of an Arrow IPC stream, or none of them.
+    def _message_stream(self, answer: Reply) -> MessageStream:
+        return MessageStream(answer, self._each)
 
-        Their ids rise in the order given.
-
-        :param stream: bytes, or a buffer of pyarrow. The column ``body`` is required; ``partition``, ``key``, ``ttl`` in
-            seconds, ``content_type``, ``deliver_at`` and ``idempotency_key`` may follow. Null means absent.
-        :param idempotency_key: of the whole request; made here if None.
-        :returns: messages that are stored, by this request or by an earlier one with the same key.
-        :raises KeyReused: an earlier request with this key was different. Nothing is stored.
-        """
-        headers = {
-            "Content-Type": ARROW,
-            "Prefer": "return=minimal",
-            "Idempotency-Key": idempotency_key or uuid.uuid4().hex,
-        }
-        data = memoryview(stream)
-        answer = self._transport.send(
-            "POST", *queue_path(self.application, queue), params={"batch": "true"}, data=data, headers=headers
-        )
-        return int(json_of(answer)["stored"])
-
-    def put(
-        self,
-        queue: str,
-        where: HasLocation | str | Sequence[HasLocation | str],
-        body: NewMessage | bytes | str,
-        *,
-        ttl_seconds: int | None = None,
-        content_type: str | None = None,
-        key: str | None = None,
-    ) -> bool:
-        """Store one message at these places, and replace what is there.
-
-        :param where: up to 100 places; as text ``<partition>:<id>``.
-        :param body: alone, or a message: its TTL, content type, key and headers count then, and no other of its fields.
-        :param key: stored with the body. It chooses no partition here.
-        :returns: True if a reader may have passed one of the places already, and will not see the message.
-        """
-        new = (
-            body
-            if isinstance(body, NewMessage)
-            else NewMessage(body, ttl_seconds, None, key, content_type=content_type)
-        )
-        answer = self._transport.send(
-            "PUT",
-            *queue_path(self.application, queue),
-            addresses(where),
-            params=None if new.key is None else {"key": new.key},
-            data=new.raw,
-            headers=put_headers(new),
-        )
-        return bool(json_of(answer).get("late", False))
-
-    def delete(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> None:
-        """Remove messages, also those that are scheduled.
-
-        A message that does not exist is no error.
-        """
-        for some in in_calls(where):
-            self._transport.send("DELETE", *queue_path(self.application, queue), addresses(some))
+    def _arrow_stream(self, answer: Reply) -> ArrowStream:
+        return ArrowStream(answer, self._each)

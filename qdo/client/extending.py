@@ -9,7 +9,7 @@ from math import inf
 
 from queuey.errors import QueueyError
 
-__all__ = ["MIN_EXTENSION_SECONDS", "Extender", "HeldLease"]
+__all__ = ["IDLE_SECONDS", "MIN_EXTENSION_SECONDS", "Extender", "HeldLease", "HeldLeases"]
 
 MIN_EXTENSION_SECONDS = 1.0
 """A shorter lease is extended to this, or its extensions would be most of what a program does."""
@@ -49,20 +49,66 @@ class HeldLease:
         self.due = now + max(seconds - self.seconds * 2 / 3, seconds / 3)
 
 
+class HeldLeases:
+    """The leases to be extended, each at a third of its length. It keeps no time of its own."""
+
+    def __init__(self) -> None:
+        self._leases: set[HeldLease] = set()
+
+    def add(self, lease: HeldLease) -> None:
+        self._leases.add(lease)
+
+    def drop(self, lease: HeldLease) -> None:
+        self._leases.discard(lease)
+
+    def clear(self) -> None:
+        self._leases.clear()
+
+    def next_due(self) -> float | None:
+        """When the next extension is due, on the monotonic clock; None if there is no lease."""
+        self._leases = {lease for lease in self._leases if not lease.is_over}
+        return min((lease.due for lease in self._leases), default=None)
+
+    def due(self, now: float) -> list[list[HeldLease]]:
+        """The leases that are due. Those of one group are extended by one request."""
+        groups: dict[tuple[str, str], list[HeldLease]] = {}
+        for lease in self._leases:
+            if lease.due <= now and not lease.is_over:
+                groups.setdefault((lease.queue, lease.group), []).append(lease)
+        return [*groups.values()]
+
+    def extended(self, leases: Sequence[HeldLease], stale: Collection[str], began: float) -> None:
+        """Leases were extended.
+
+        :param stale: receipts of those that had ended.
+        :param began: when the request was sent.
+        """
+        for lease in leases:
+            lease.due = began + lease.seconds / 3
+            if lease.receipt in stale:
+                lease.is_lost = not lease.is_over
+                self.drop(lease)
+
+    def failed(self, leases: Sequence[HeldLease], now: float) -> None:
+        """Leases could not be extended. They are tried again soon.
+
+        They may still be alive when the server is back. Their end is found out by whatever settles them.
+        """
+        for lease in leases:
+            lease.due = now + lease.seconds / 6
+
+
 Send = Callable[[Sequence[HeldLease]], Collection[str]]
 """Extends leases of one group, and returns the receipts of those that had ended."""
 
 
 class Extender:
-    """Extends leases from one thread, each at a third of its length.
-
-    The thread starts with the first lease. Leases of one group that are due together are extended by one request.
-    """
+    """Extends leases from one thread, which starts with the first of them."""
 
     def __init__(self, send: Send, close: Callable[[], None]) -> None:
         """:param close: ends the connections of ``send``."""
         self._send, self._close = send, close
-        self._leases: set[HeldLease] = set()
+        self._leases = HeldLeases()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
@@ -80,7 +126,7 @@ class Extender:
     def drop(self, lease: HeldLease) -> None:
         """Extend a lease no more."""
         with self._changed:
-            self._leases.discard(lease)
+            self._leases.drop(lease)
 
     def close(self) -> None:
         """Drop all leases. They run out in their own time."""
@@ -94,23 +140,22 @@ class Extender:
         self._close()
 
     def _run(self) -> None:
-        while due := self._next_due():
-            for some in _by_group(due):
+        while due := self._wait():
+            for some in due:
                 self._extend(some)
 
-    def _next_due(self) -> list[HeldLease]:
+    def _wait(self) -> list[list[HeldLease]]:
         """Wait for leases that are due; empty if the thread is to end."""
         with self._changed:
             idle_until = time.monotonic() + IDLE_SECONDS
             while self._thread is threading.current_thread():
-                now = time.monotonic()
-                self._leases = {lease for lease in self._leases if not lease.is_over}
-                if due := [lease for lease in self._leases if lease.due <= now]:
-                    return due
-                if not self._leases and now >= idle_until:
+                now, next_due = time.monotonic(), self._leases.next_due()
+                if next_due is not None and next_due <= now:
+                    return self._leases.due(now)
+                if next_due is None and now >= idle_until:
                     self._thread = None
                     break
-                self._wakes_at = min((lease.due for lease in self._leases), default=idle_until)
+                self._wakes_at = idle_until if next_due is None else next_due
                 self._changed.wait(self._wakes_at - now)
             return []
 
@@ -119,19 +164,8 @@ class Extender:
         try:
             stale = self._send(leases)
         except QueueyError:
-            # The lease may still be alive when the server is back. Its end is found out by whatever settles it.
-            for lease in leases:
-                lease.due = time.monotonic() + lease.seconds / 6
+            with self._changed:
+                self._leases.failed(leases, time.monotonic())
             return
-        for lease in leases:
-            lease.due = began + lease.seconds / 3
-            if lease.receipt in stale:
-                lease.is_lost = not lease.is_over
-                self.drop(lease)
-
-
-def _by_group(leases: Sequence[HeldLease]) -> list[list[HeldLease]]:
-    groups: dict[tuple[str, str], list[HeldLease]] = {}
-    for lease in leases:
-        groups.setdefault((lease.queue, lease.group), []).append(lease)
-    return [*groups.values()]
+        with self._changed:
+            self._leases.extended(leases, stale, began)

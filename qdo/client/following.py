@@ -1,4 +1,4 @@
-"""Following a queue: messages as they come, through connections that break.
+"""Following queues: messages as they come, through connections that break.
 
 Every message brings the cursor that goes on right behind it. A connection may break, a server may stop or be killed, a
 line may be cut: the next connection begins behind the last whole line. So no message is missed or comes twice.
@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import dataclass, field
 from random import random
 from typing import Any
 
-import requests
-from urllib3.exceptions import HTTPError
-
-from qdo.client.streams import NDJSON
-from qdo.client.transport import Transport
+from qdo.client.endpoint import Endpoint
+from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Step, Steps
+from qdo.client.streams import NDJSON, next_lines
 from qdo.client.values import Message, Page
 from queuey.errors import BrokenStream, QueueyError, error_classes
 
@@ -29,28 +29,18 @@ FIRST_PAUSE_SECONDS, LAST_PAUSE_SECONDS = 0.2, 10.0
 UNREADABLE_TIMES = 5
 """If a line at one place cannot be read this many times, it is no accident of one connection."""
 
-_PIECE_BYTES = 1 << 16
-
 Json = dict[str, Any]
 
 
 class Following:
-    """Follows one queue without end. Iterate :meth:`pages` once."""
+    """Follows one queue or several without end. Use :meth:`pages` once."""
 
-    def __init__(
-        self,
-        transport: Transport,
-        path: tuple[str, ...],
-        params: Mapping[str, str],
-        *,
-        sleep: Callable[[float], None],
-        silence_seconds: float = SILENCE_SECONDS,
-    ) -> None:
-        self._transport = transport
+    def __init__(self, endpoint: Endpoint, path: tuple[str, ...], params: Mapping[str, str]) -> None:
+        """:param params: of the first request. With ``queues`` they follow several."""
+        self._endpoint = endpoint
         self._path = path
         self._params = dict(params)
-        self._sleep = sleep
-        self._silence_seconds = silence_seconds
+        self._several = "queues" in params
         self._pause_seconds = FIRST_PAUSE_SECONDS
         self._watermark = ""
         self._cursor = ""
@@ -58,8 +48,10 @@ class Following:
         """The cursor behind which a line could not be read."""
         self._unread = 0
         """How many times in a row."""
+        self._refused: set[str] = set()
+        """Queues that are not read: each connection says so again."""
 
-    def pages(self) -> Iterator[Page]:
+    def pages(self) -> Listing[Page]:
         """Messages as they come. Messages that arrive together share a page.
 
         :raises BrokenStream: at one place, something comes again and again that is no line of a stream.
@@ -67,10 +59,10 @@ class Following:
             connection.
         """
         while True:
+            trouble: Exception
             try:
-                with self._connect() as response:
-                    yield from self._read(response)
-                trouble: Exception = BrokenStream("the answer ended without its end mark")
+                with closing((yield from self._connect())) as answer:
+                    trouble = (yield from self._read(answer)) or BrokenStream("the answer ended without its end mark")
             except BrokenStream as error:
                 if not self._cursor or self._is_stuck():
                     raise
@@ -79,10 +71,8 @@ class Following:
                 if not self._cursor or not error.retriable:
                     raise
                 trouble = error
-            except (HTTPError, OSError) as error:  # the answer had begun, and broke off
-                trouble = error
-            log.warning("still following %s: %s", self._path[-1], trouble)
-            self._rest()
+            log.warning("still following %s: %s", self._params.get("queues", self._path[-1]), trouble)
+            yield self._rest()
 
     def _is_stuck(self) -> bool:
         """Whether the line behind this cursor cannot be read, ever.
@@ -93,54 +83,84 @@ class Following:
         self._stuck_at = self._cursor
         return self._unread >= UNREADABLE_TIMES
 
-    def _connect(self) -> requests.Response:
-        params = {"columns": self._params["columns"]} if "columns" in self._params else {}
-        params |= {"cursor": self._cursor} if self._cursor else self._params
-        return self._transport.send(
+    def _connect(self) -> Steps[Reply]:
+        lasting = {name: self._params[name] for name in ("columns", "queues") if name in self._params}
+        params = lasting | ({"cursor": self._cursor} if self._cursor else self._params)
+        return self._endpoint.ask(
             "GET",
             *self._path,
             params={**params, "follow": "true"},
             headers={"Accept": NDJSON, "Accept-Encoding": "identity"},
-            stream_seconds=self._silence_seconds,
+            stream_seconds=SILENCE_SECONDS,
         )
 
-    def _read(self, response: requests.Response) -> Iterator[Page]:
-        rest, messages = b"", list[Message]()
-        while piece := response.raw.read1(_PIECE_BYTES):
-            *lines, rest = (rest + piece).split(b"\n")
-            trouble: QueueyError | None = None
-            for line in lines:
-                try:
-                    self._take(json.loads(line), messages)
-                except (ValueError, LookupError, TypeError, AttributeError):
-                    trouble = BrokenStream("what came is no line of a stream")
-                except QueueyError as error:
-                    trouble = error
-                if trouble is not None:
-                    break
+    def _read(self, answer: Reply) -> Generator[Step | Items[Page], Any, NoAnswer | None]:
+        """The pages of one connection. It returns what broke the connection off, or None at its end."""
+        rest = b""
+        while True:
+            came = yield from next_lines(answer, rest)
+            if not isinstance(came, tuple):
+                return came
+            lines, rest = came
+            runs: list[_Run] = []
+            trouble = self._take_all(lines, runs)
             self._pause_seconds = FIRST_PAUSE_SECONDS
-            if messages:
-                yield Page(tuple(messages), self._cursor, self._watermark, more=False)
-                messages.clear()
+            if runs:
+                yield Items([run.page(self._watermark) for run in runs])
             if trouble is not None:
                 raise trouble
 
-    def _take(self, entry: Json, messages: list[Message]) -> None:
+    def _take_all(self, lines: Sequence[bytes], runs: list[_Run]) -> QueueyError | None:
+        """Process lines up to one that ends the connection, and say why it does."""
+        for line in lines:
+            try:
+                self._take(json.loads(line), runs)
+            except (ValueError, LookupError, TypeError, AttributeError):
+                return BrokenStream("what came is no line of a stream")
+            except QueueyError as error:
+                return error
+        return None
+
+    def _take(self, entry: Json, runs: list[_Run]) -> None:
         """Process one line.
 
         :raises QueueyError: the line says that nothing more comes.
         """
         if "message_id" in entry:
-            message, self._cursor = Message.from_wire(entry), entry["cursor"]
-            messages.append(message)
+            message, queue = Message.from_wire(entry), entry["queue"] if self._several else ""
+            self._cursor = entry["cursor"]
+            self._refused.discard(queue)
+            if not runs or runs[-1].queue != queue or runs[-1].refused is not None:
+                runs.append(_Run(queue))
+            runs[-1].messages.append(message)
+            runs[-1].cursor = self._cursor
             return
-        (said,) = entry.values()
+        ((name, said),) = entry.items()
         self._watermark = said.get("watermark", self._watermark)
         self._cursor = said.get("cursor", self._cursor)
-        if "code" in said:
-            found = error_classes().get(said["code"], QueueyError)
-            raise found(said["detail"])
+        if "code" not in said:
+            return
+        error = error_classes().get(said["code"], QueueyError)(said["detail"])
+        if not self._several or name == "end":
+            raise error
+        if said["queue"] not in self._refused:
+            self._refused.add(said["queue"])
+            runs.append(_Run(said["queue"], self._cursor, refused=error))
 
-    def _rest(self) -> None:
-        self._sleep(self._pause_seconds * (1 - random() / 2))  # noqa: S311 - spreads, hides nothing
+    def _rest(self) -> Pause:
+        pause = Pause(self._pause_seconds * (1 - random() / 2))  # noqa: S311 - spreads, hides nothing
         self._pause_seconds = min(self._pause_seconds * 2, LAST_PAUSE_SECONDS)
+        return pause
+
+
+@dataclass(slots=True)
+class _Run:
+    """Messages of one queue that came together, or why a queue is not read."""
+
+    queue: str
+    cursor: str = ""
+    messages: list[Message] = field(default_factory=list)
+    refused: QueueyError | None = None
+
+    def page(self, watermark: str) -> Page:
+        return Page(tuple(self.messages), self.cursor, watermark, more=False, queue=self.queue, refused=self.refused)

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Protocol, Self, TypedDict
+from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
-from qdo.client.extending import Extender, HeldLease
+from qdo.client.extending import HeldLease
+from qdo.client.steps import Blocks, Steps, call
 from qdo.client.values import Appended, Json, Message, NewMessage
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueyError, StaleReceipt
 from queuey.ids import MessageId
@@ -21,9 +22,11 @@ __all__ = [
     "Delivery",
     "Extend",
     "ExtendAll",
+    "HasReceipt",
     "Lease",
     "LeaseGroup",
     "LeasePartition",
+    "LeasedMessage",
     "Receive",
     "ReceiveOptions",
     "Reject",
@@ -31,6 +34,10 @@ __all__ = [
     "Settle",
     "Settled",
 ]
+
+
+T = TypeVar("T")
+D = TypeVar("D", bound="LeasedMessage")
 
 
 class ReceiveOptions(TypedDict, total=False):
@@ -67,19 +74,17 @@ class Receive:
 class Settler(Protocol):
     """Settles leases. It is the client that a delivery came from."""
 
-    _extender: Extender
+    _extender: Any
+    """Extends leases in the background; see :class:`~qdo.client.extending.Extender`."""
 
-    def settle(self, queue: str, group: str, what: Settle) -> Settled: ...
+    def _settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[Any]]: ...
+
+    def _do(self, steps: Steps[Any]) -> Any: ...
 
 
 @dataclass(frozen=True, slots=True)
-class Delivery(Message):
-    """A message that is leased to this receiver until ``visible_at``.
-
-    As a context manager it extends the lease while the block runs. It acknowledges the message at the end of the block. It
-    releases it if the block raises: as a failure, but not for ``KeyboardInterrupt``, ``SystemExit`` and their like. If the
-    block settles the message itself, nothing is done at its end.
-    """
+class LeasedMessage(Message):
+    """A message that is leased to this receiver until ``visible_at``."""
 
     queue: str = ""
     group: str = ""
@@ -100,62 +105,46 @@ class Delivery(Message):
         """An extension in the background came too late: another receiver may have the message, so stop working on it."""
         return self._held is not None and self._held.is_lost
 
-    def acknowledge(self) -> None:
+    @call
+    def acknowledge(self) -> Steps[None]:
         """The message is done: the group never hands it out again.
 
         :raises StaleReceipt: the lease had ended. Nothing changed, and another receiver may have the message.
         :raises InvalidReceipt: the group was forgotten since, or the message was popped. Nothing changed.
         """
-        self._settle(Settle(acknowledge=[self]))
+        return self._settled(Settle(acknowledge=[self]))
 
-    def release(self, delay: float | None = None, *, count: bool = True) -> None:
+    @call
+    def release(self, delay: float | None = None, *, count: bool = True) -> Steps[None]:
         """Give the message back, to be handed out again.
 
         :param delay: seconds until it may be, 0 to 43,200. None is by the group's back-off, or at once if it does not count.
         :param count: it counts as a failure; after ``max_failures`` of them the message goes to the dead letters.
         :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
         """
-        self._settle(Settle(release=[Release(self, delay, count=count)]))
+        return self._settled(Settle(release=[Release(self, delay, count=count)]))
 
-    def reject(self, reason: str = "") -> None:
+    @call
+    def reject(self, reason: str = "") -> Steps[None]:
         """Move the message to the dead letters of the group.
 
         :param reason: up to 1,024 printable characters, kept with the dead letter.
         :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
         """
-        self._settle(Settle(reject=[Reject(self, reason)]))
+        return self._settled(Settle(reject=[Reject(self, reason)]))
 
-    def extend(self, seconds: float) -> None:
+    @call
+    def extend(self, seconds: float) -> Steps[None]:
         """Let the lease run out this many seconds from now, 0 to 43,200.
 
         :raises StaleReceipt, InvalidReceipt: as :meth:`acknowledge`.
         """
-        self._settle(Settle(extend=[Extend(self, seconds)]))
+        return self._settled(Settle(extend=[Extend(self, seconds)]))
 
-    def __enter__(self) -> Self:
-        """:raises InvalidReceipt: the message was popped."""
-        leases, held = self._kept()
-        leases._extender.keep(held)  # noqa: SLF001 -- the two are one part of the client
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        """:raises StaleReceipt: the block ended well, but the lease had ended before."""
-        leases, held = self._kept()
-        leases._extender.drop(held)  # noqa: SLF001
-        if held.is_over:
-            return
-        if kind is None:
-            self.acknowledge()
-            return
-        # What went wrong in the block is what the caller must see. Without a release the lease ends by itself.
-        with suppress(QueueyError):
-            self.release(count=issubclass(kind, Exception))
-
-    def _settle(self, what: Settle) -> None:
+    def _settled(self, what: Settle) -> Steps[None]:
         leases, _ = self._kept()
-        if leases.settle(self.queue, self.group, what).stale:
+        done = yield from leases._settle(self.queue, self.group, what)  # noqa: SLF001 -- the two are one part of the client
+        if done.stale:
             raise StaleReceipt(
                 f"the lease of message {self.id.hex} had ended: it was handed out again, or is settled; nothing changed"
             )
@@ -165,8 +154,34 @@ class Delivery(Message):
             raise InvalidReceipt(f"message {self.id.hex} has no lease: it was popped")
         return self._leases, self._held
 
+    def _begin(self) -> None:
+        """Extend the lease from now on.
+
+        :raises InvalidReceipt: the message was popped.
+        """
+        leases, held = self._kept()
+        leases._extender.keep(held)  # noqa: SLF001
+
+    def _end(self, error: BaseException | None) -> Steps[None] | None:
+        """Extend the lease no more, and settle it; None if that is done.
+
+        :param error: of the block.
+        """
+        leases, held = self._kept()
+        leases._extender.drop(held)  # noqa: SLF001
+        if held.is_over:
+            return None
+        if error is None:
+            return self._settled(Settle(acknowledge=[self]))
+        return self._released_after(error)
+
+    def _released_after(self, error: BaseException) -> Steps[None]:
+        # What went wrong in the block is what the caller must see. Without a release the lease ends by itself.
+        with suppress(QueueyError):
+            yield from self._settled(Settle(release=[Release(self, count=isinstance(error, Exception))]))
+
     @classmethod
-    def handed_out(cls, entry: Json, leases: Settler, held: HeldLease | None, queue: str, group: str) -> Delivery:
+    def handed_out(cls, entry: Json, leases: Settler, held: HeldLease | None, queue: str, group: str) -> Self:
         """A message of an answer. ``held`` is None after a pop."""
         read = Message.from_wire(entry)
         return cls(
@@ -189,13 +204,41 @@ class Delivery(Message):
         )
 
 
-HasReceipt = Delivery | str
+class Delivery(LeasedMessage, Blocks):
+    """A message that is leased to this receiver until ``visible_at``.
+
+    As a context manager it extends the lease while the block runs. It acknowledges the message at the end of the block. It
+    releases it if the block raises: as a failure, but not for ``KeyboardInterrupt``, ``SystemExit`` and their like. If the
+    block settles the message itself, nothing is done at its end.
+    """
+
+    __slots__ = ()
+
+    def __enter__(self) -> Self:
+        """:raises InvalidReceipt: the message was popped."""
+        self._begin()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """:raises StaleReceipt: the block ended well, but the lease had ended before."""
+        steps = self._end(error)
+        if steps is not None:
+            self._do(steps)
+
+    def _do(self, steps: Steps[T]) -> T:
+        result: T = self._kept()[0]._do(steps)  # noqa: SLF001
+        return result
+
+
+HasReceipt = LeasedMessage | str
 """A message that was handed out, or its receipt."""
 
 
 @dataclass(frozen=True, slots=True)
 class Release:
-    """A lease that is given back; see :meth:`Delivery.release`."""
+    """A lease that is given back; see :meth:`LeasedMessage.release`."""
 
     lease: HasReceipt
     delay: float | None = None
@@ -209,7 +252,7 @@ class Release:
 
 @dataclass(frozen=True, slots=True)
 class Reject:
-    """A message that goes to the dead letters; see :meth:`Delivery.reject`."""
+    """A message that goes to the dead letters; see :meth:`LeasedMessage.reject`."""
 
     lease: HasReceipt
     reason: str = ""
@@ -304,7 +347,7 @@ class Settle:
 
 
 @dataclass(frozen=True, slots=True)
-class Settled:
+class Settled(Generic[D]):
     """What a request did."""
 
     acknowledged: int = 0
@@ -316,7 +359,7 @@ class Settled:
     """Receipts of leases that had ended before: with these nothing was done."""
     appended: Mapping[str, tuple[Appended, ...]] = field(default_factory=dict, hash=False)
     """Where the messages of each queue went."""
-    messages: tuple[Delivery, ...] = ()
+    messages: tuple[D, ...] = ()
     is_full: bool = False
     """New messages were held back: the group holds as many as its settings allow."""
 
@@ -397,14 +440,14 @@ def receipt_of(lease: HasReceipt) -> str:
 
     :raises InvalidReceipt: the message was popped.
     """
-    receipt = lease.receipt if isinstance(lease, Delivery) else lease
+    receipt = lease.receipt if isinstance(lease, LeasedMessage) else lease
     if receipt is None:
         raise InvalidReceipt("a message that was popped has no lease")
     return receipt
 
 
 def _held_of(lease: HasReceipt) -> HeldLease | None:
-    return lease._held if isinstance(lease, Delivery) else None  # noqa: SLF001 -- of this module
+    return lease._held if isinstance(lease, LeasedMessage) else None  # noqa: SLF001 -- of this module
 
 
 def _entries(messages: Sequence[NewMessage | bytes | str]) -> list[dict[str, Any]]:

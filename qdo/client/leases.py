@@ -1,32 +1,21 @@
-"""Calls about lease groups: part of :class:`~qdo.client.Client`."""
+"""Calls about lease groups: part of each client."""
 
 from __future__ import annotations
 
 import json
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
-from typing import Any, Unpack
+from typing import Any, Generic, Unpack
 
-import requests
-
-from qdo.client.extending import Extender, HeldLease
-from qdo.client.lease_values import (
-    Delivery,
-    Lease,
-    LeaseGroup,
-    Receive,
-    ReceiveOptions,
-    Settle,
-    Settled,
-)
-from qdo.client.transport import Repeats, Transport, json_of
+from qdo.client.endpoint import Endpoint
+from qdo.client.extending import HeldLease
+from qdo.client.lease_values import D, Lease, LeaseGroup, Receive, ReceiveOptions, Settle, Settled
+from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended, moment_to_wire
 from qdo.client.wire import group_path, queue_path
-from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 
 __all__ = ["LeaseCalls"]
@@ -35,13 +24,18 @@ _REPEATS = Repeats(within_seconds=240)
 """A server knows an attempt for five minutes. A later repeat would receive, or pop, other messages."""
 
 
-class LeaseCalls:
+class LeaseCalls(Generic[D]):
     """Receives messages under leases, and settles the leases."""
 
     application: str
-    _transport: Transport
-    _extender: Extender
+    _endpoint: Endpoint
+    _delivery: type[D]
+    _extender: Any
 
+    def _do(self, steps: Steps[Any]) -> Any:
+        raise NotImplementedError
+
+    @call
     def receive(
         self,
         queue: str,
@@ -51,7 +45,7 @@ class LeaseCalls:
         receiver: str | None = None,
         attempt: str | None = None,
         **options: Unpack[ReceiveOptions],
-    ) -> list[Delivery]:
+    ) -> Steps[list[D]]:
         """Messages that no other receiver of the group has, each under a lease.
 
         The first use of a group makes it. The request has an attempt id: if its answer is lost, the client asks again and
@@ -67,30 +61,11 @@ class LeaseCalls:
         :raises KeyReused: the attempt was used for another request. Nothing was done.
         """
         wanted = Settle(receive=Receive(max_messages, **options), receiver=receiver, attempt=attempt)
-        return [*self.settle(queue, group, wanted).messages]
+        done = yield from self._settle(queue, group, wanted)
+        return [*done.messages]
 
-    @contextmanager
-    def receive_one(
-        self, queue: str, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
-    ) -> Iterator[Delivery | None]:
-        """One message for the block of a ``with``, or None if there is none.
-
-        The lease is extended while the block runs. The message is acknowledged at the end of the block, or released if the
-        block raises; see :class:`Delivery`.
-
-        :param receiver, options: as for :meth:`receive`, but no ``pop``.
-        :raises StaleReceipt: the block ended well, but the lease had ended before.
-        """
-        if options.get("pop"):
-            raise InvalidParameter(problems={"pop": "a message that is popped has no lease: use receive"})
-        found = self.receive(queue, group, receiver=receiver, **options)
-        if not found:
-            yield None
-            return
-        with found[0] as delivery:
-            yield delivery
-
-    def settle(self, queue: str, group: str, what: Settle) -> Settled:
+    @call
+    def settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[D]]:
         """End or extend leases, append, and receive, in one request.
 
         A repeat after a lost answer does nothing twice.
@@ -100,11 +75,14 @@ class LeaseCalls:
         :raises InvalidReceipt: a receipt is none, or of another queue or group, or stands twice. Nothing was done.
         :raises OutcomeUnknown: no request was answered, so all of this may have been done or none of it.
         """
+        return self._settle(queue, group, what)
+
+    def _settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[D]]:
         wanted = what.to_wire()
         if not what.only_extends:
             wanted["attempt"] = what.attempt or uuid.uuid4().hex
-        answer = self._step(self._transport, queue, group, wanted)
-        arrived, told = time.monotonic(), json_of(answer)
+        answer = yield from self._step(queue, group, wanted)
+        arrived, told = time.monotonic(), answer.json()
         counted = told.get("settled", {})
         stale = tuple(counted.get("stale", ()))
         what.note(stale)
@@ -116,13 +94,14 @@ class LeaseCalls:
             stale,
             {entry["queue"]: tuple(map(Appended.from_wire, entry["messages"])) for entry in told.get("appended", ())},
             tuple(
-                Delivery.handed_out(entry, self, _held(entry, queue, group, answer, arrived), queue, group)
+                self._delivery.handed_out(entry, self, _held(entry, queue, group, answer, arrived), queue, group)
                 for entry in told.get("messages", ())
             ),
             told.get("full", False),
         )
 
-    def lease_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+    @listing
+    def lease_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Listing[str]:
         """The lease groups of a queue by name.
 
         Each page is requested when the iteration reaches it.
@@ -130,17 +109,21 @@ class LeaseCalls:
         :param start: the first name; it need not exist.
         """
         path, params = queue_path(self.application, queue), {"limit": page_size, "offset": start}
-        for page in self._transport.listed(*path, "leases", params=params):
-            yield from (entry["group"] for entry in page["groups"])
+        return self._endpoint.listed(
+            *path, "leases", params=params, read=lambda page: (entry["group"] for entry in page["groups"])
+        )
 
-    def lease_group(self, queue: str, group: str) -> LeaseGroup:
+    @call
+    def lease_group(self, queue: str, group: str) -> Steps[LeaseGroup]:
         """The settings of a group, and what it holds in each partition.
 
         :raises LeaseGroupNotFound: there is no such group; the first receive makes it.
         """
-        return LeaseGroup.from_wire(json_of(self._transport.send("GET", *self._lease_path(queue, group))))
+        answer = yield from self._endpoint.ask("GET", *self._lease_path(queue, group))
+        return LeaseGroup.from_wire(answer.json())
 
-    def set_lease_group(self, queue: str, group: str, **settings: Any) -> Mapping[str, Any]:
+    @call
+    def set_lease_group(self, /, queue: str, group: str, **settings: Any) -> Steps[Mapping[str, Any]]:
         """Make a group, or change the settings that are given and keep the rest.
 
         :param settings: by their names on the wire, among them: ``visibility``, seconds; ``max_failures``, 0 for no end;
@@ -158,13 +141,16 @@ class LeaseCalls:
             wanted["paused_until"] = float(moment_to_wire(wanted["paused_until"]))
         path = self._lease_path(queue, group)
         repeats = Repeats(allowed="start" not in wanted)  # the second of two finds a group that has begun
-        answer = self._transport.send("PUT", *path, data=json.dumps(wanted).encode(), headers=_JSON, repeats=repeats)
-        settings_now: Mapping[str, Any] = json_of(answer)["settings"]
+        answer = yield from self._endpoint.ask(
+            "PUT", *path, data=json.dumps(wanted).encode(), headers=_JSON, repeats=repeats
+        )
+        settings_now: Mapping[str, Any] = answer.json()["settings"]
         return settings_now
 
+    @call
     def reset_lease_group(
         self, queue: str, group: str, to: datetime | MessageId | str, *, preview: bool = False
-    ) -> Mapping[str, Any]:
+    ) -> Steps[Mapping[str, Any]]:
         """Let a group begin anew at another place, with its settings. Its leases and receipts end.
 
         :param to: ``beginning``, ``end``, the moment of the first message to hand out, or the id of a message, behind
@@ -176,19 +162,20 @@ class LeaseCalls:
         place = moment_to_wire(to) if isinstance(to, datetime | MessageId) else to
         data = json.dumps({"to": place, "preview": preview}).encode()
         path = (*self._lease_path(queue, group), "reset")
-        found: Mapping[str, Any] = json_of(
-            self._transport.send("POST", *path, data=data, headers=_JSON, repeats=_REPEATS)
-        )
+        answer = yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=_REPEATS)
+        found: Mapping[str, Any] = answer.json()
         return found
 
-    def forget_lease_group(self, queue: str, group: str) -> None:
+    @call
+    def forget_lease_group(self, queue: str, group: str) -> Steps[None]:
         """Forget a group with its leases and settings, whether or not it exists.
 
         Its receipts are invalid from now on. A later group of the same name begins anew.
         """
-        self._transport.send("DELETE", *self._lease_path(queue, group))
+        yield from self._endpoint.ask("DELETE", *self._lease_path(queue, group))
 
-    def leases(self, queue: str, group: str, *, page_size: int = 1000) -> Iterator[Lease]:
+    @listing
+    def leases(self, queue: str, group: str, *, page_size: int = 1000) -> Listing[Lease]:
         """The messages that a group holds: leased, or waiting to be handed out again.
 
         They come by partition, in the order of their ids. Each page is requested when the iteration reaches it.
@@ -196,35 +183,29 @@ class LeaseCalls:
         :raises LeaseGroupNotFound: there is no such group.
         """
         params = {"leased": "true", "limit": page_size}
-        for page in self._transport.listed(*self._lease_path(queue, group), params=params):
-            yield from map(Lease.from_wire, page["leases"])
+        return self._endpoint.listed(
+            *self._lease_path(queue, group), params=params, read=lambda page: map(Lease.from_wire, page["leases"])
+        )
 
     def _lease_path(self, queue: str, group: str) -> tuple[str, ...]:
         return group_path(self.application, queue, "leases", group)
 
-    def _step(self, transport: Transport, queue: str, group: str, wanted: Mapping[str, Any]) -> requests.Response:
+    def _step(self, queue: str, group: str, wanted: Mapping[str, Any]) -> Steps[Reply]:
         path, data = self._lease_path(queue, group), json.dumps(wanted).encode()
         held_seconds = wanted.get("receive", {}).get("wait", 0)
-        return transport.send("POST", *path, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds)
+        return self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds)
 
-    def _new_extender(self) -> Extender:
-        """It has connections of its own, since a pool serves one thread."""
-        transport = self._transport.beside()
-
-        def send(leases: Sequence[HeldLease]) -> Collection[str]:
-            wanted = {"extend": [{"receipt": lease.receipt, "visibility": lease.seconds} for lease in leases]}
-            told = json_of(self._step(transport, leases[0].queue, leases[0].group, wanted))
-            return frozenset(told["settled"]["stale"])
-
-        return Extender(send, transport.close)
+    def _extended(self, leases: Sequence[HeldLease]) -> Steps[Collection[str]]:
+        """Extend leases of one group, and return the receipts of those that had ended."""
+        wanted = {"extend": [{"receipt": lease.receipt, "visibility": lease.seconds} for lease in leases]}
+        answer = yield from self._step(leases[0].queue, leases[0].group, wanted)
+        return frozenset(answer.json()["settled"]["stale"])
 
 
 _JSON = {"Content-Type": "application/json"}
 
 
-def _held(
-    entry: Mapping[str, Any], queue: str, group: str, answer: requests.Response, arrived: float
-) -> HeldLease | None:
+def _held(entry: Mapping[str, Any], queue: str, group: str, answer: Reply, arrived: float) -> HeldLease | None:
     """What is to be known of a lease to extend it; None after a pop.
 
     :param arrived: when the answer came, on the monotonic clock.

@@ -1,15 +1,16 @@
 """Calls about the offsets of groups that Queuey stores.
 
-They are a part of :class:`~qdo.client.Client`.
+They are a part of each client.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
+from qdo.client.endpoint import Endpoint
+from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import GroupOffset, Moment, moment_to_wire
 from qdo.client.wire import group_path, queue_path
 from queuey.ids import MessageId
@@ -22,13 +23,15 @@ class OffsetCalls:
     """Offsets of groups. One call changes all of its partitions or none."""
 
     application: str
-    _transport: Transport
+    _endpoint: Endpoint
 
-    def offsets(self, queue: str, group: str) -> list[GroupOffset]:
+    @call
+    def offsets(self, queue: str, group: str) -> Steps[list[GroupOffset]]:
         """How far a group is: an entry for each partition of the queue, in order."""
-        return _offsets(json_of(self._transport.send("GET", *self._group(queue, group))))
+        return _offsets((yield from self._endpoint.ask("GET", *self._group(queue, group))))
 
-    def commit_offsets(self, queue: str, group: str, ids: Ids, generation: int = 0) -> list[GroupOffset]:
+    @call
+    def commit_offsets(self, queue: str, group: str, ids: Ids, generation: int = 0) -> Steps[list[GroupOffset]]:
         """Record the last messages that are finished in some partitions.
 
         :param generation: of the owner; see :meth:`take_over`.
@@ -37,7 +40,8 @@ class OffsetCalls:
         """
         return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
 
-    def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> list[GroupOffset]:
+    @call
+    def take_over(self, queue: str, group: str, partitions: Sequence[int], generation: int) -> Steps[list[GroupOffset]]:
         """Claim partitions, and fence off former owners.
 
         From now on the server refuses the commits of former owners (G14).
@@ -49,6 +53,7 @@ class OffsetCalls:
         entries = [{"partition": number} for number in partitions]
         return self._change(queue, group, {"offsets": entries, "generation": generation})
 
+    @call
     def reset_offsets(
         self,
         queue: str,
@@ -57,7 +62,7 @@ class OffsetCalls:
         *,
         partitions: Sequence[int] | None = None,
         preview: bool = False,
-    ) -> list[GroupOffset]:
+    ) -> Steps[list[GroupOffset]]:
         """Set offsets by hand, and fence off the present owners.
 
         :param to: ``beginning``, ``end``, the moment of the first message still to come, or the id of the last one that is
@@ -73,11 +78,11 @@ class OffsetCalls:
             asked["to"] = moment_to_wire(to)
             if partitions is not None:
                 asked["partitions"] = list(partitions)
-        return self._change(
-            queue, group, asked, repeats=ALLOWED if preview else FORBIDDEN
-        )  # a repeat would return another former id
+        repeats = ALLOWED if preview else FORBIDDEN  # a repeat would return another former id
+        return self._change(queue, group, asked, repeats=repeats)
 
-    def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+    @listing
+    def offset_groups(self, queue: str, *, start: str = "", page_size: int = 1000) -> Listing[str]:
         """The groups of a queue by name.
 
         Each page is requested when the iteration reaches it.
@@ -85,27 +90,29 @@ class OffsetCalls:
         :param start: the first name; it need not exist.
         """
         path, params = queue_path(self.application, queue), {"limit": page_size, "offset": start}
-        for page in self._transport.listed(*path, "offsets", params=params):
-            yield from (entry["group"] for entry in page["groups"])
+        return self._endpoint.listed(
+            *path, "offsets", params=params, read=lambda page: (entry["group"] for entry in page["groups"])
+        )
 
-    def delete_offsets(self, queue: str, group: str) -> None:
+    @call
+    def delete_offsets(self, queue: str, group: str) -> Steps[None]:
         """Forget a group and its generations, whether or not it exists.
 
         End its workers first.
         """
-        self._transport.send("DELETE", *self._group(queue, group))
+        yield from self._endpoint.ask("DELETE", *self._group(queue, group))
 
     def _change(
         self, queue: str, group: str, asked: Mapping[str, Any], *, repeats: Repeats = ALLOWED
-    ) -> list[GroupOffset]:
-        answer = self._transport.send(
+    ) -> Steps[list[GroupOffset]]:
+        answer = yield from self._endpoint.ask(
             "PUT",
             *self._group(queue, group),
             data=json.dumps(asked).encode(),
             headers={"Content-Type": "application/json"},
             repeats=repeats,
         )
-        return _offsets(json_of(answer))
+        return _offsets(answer)
 
     def _group(self, queue: str, group: str) -> tuple[str, ...]:
         return group_path(self.application, queue, "offsets", group)
@@ -119,5 +126,5 @@ def _text(message: MessageId | str | None) -> str | None:
     return message.hex if isinstance(message, MessageId) else message
 
 
-def _offsets(answer: Mapping[str, Any]) -> list[GroupOffset]:
-    return [GroupOffset.from_wire(entry) for entry in answer["offsets"]]
+def _offsets(answer: Reply) -> list[GroupOffset]:
+    return [GroupOffset.from_wire(entry) for entry in answer.json()["offsets"]]

@@ -1,12 +1,13 @@
-"""Calls about queues and tokens: part of :class:`~qdo.client.Client`."""
+"""Calls about queues and tokens: part of each client."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
-from qdo.client.transport import ALLOWED, FORBIDDEN, Repeats, Transport, json_of
+from qdo.client.endpoint import Endpoint
+from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import queue_fields, queue_path, token_fields
 from queuey.errors import QueueNotFound
@@ -19,8 +20,9 @@ class QueueCalls:
     """Makes, changes, lists and removes queues, and makes tokens."""
 
     application: str
-    _transport: Transport
+    _endpoint: Endpoint
 
+    @call
     def create_queue(
         self,
         name: str | None = None,
@@ -30,7 +32,7 @@ class QueueCalls:
         consistency: str | None = None,
         principals: Sequence[str] | None = None,
         only_new: bool = False,
-    ) -> QueueSettings:
+    ) -> Steps[QueueSettings]:
         """Make a queue, or change an existing one to what is given.
 
         The number of partitions never falls.
@@ -40,7 +42,7 @@ class QueueCalls:
         :raises QueueExists: with ``only_new``. Nothing changed.
         """
         fields = queue_fields(partitions, kind, consistency, principals)
-        answer = self._transport.send(
+        answer = yield from self._endpoint.ask(
             "POST",
             "v1",
             self.application,
@@ -48,11 +50,12 @@ class QueueCalls:
             headers={"If-None-Match": "*"} if only_new else None,
             repeats=FORBIDDEN if only_new else ALLOWED,
         )
-        return QueueSettings.from_wire(json_of(answer))
+        return QueueSettings.from_wire(answer.json())
 
+    @listing
     def queues(
         self, *, start: str = "", page_size: int = 1000, with_counts: bool = False, mine: bool = False
-    ) -> Iterator[QueueSettings]:
+    ) -> Listing[QueueSettings]:
         """All queues by name. Each page is requested when the iteration reaches it.
 
         :param start: the first name; it need not exist.
@@ -60,10 +63,12 @@ class QueueCalls:
         """
         params: dict[str, Any] = {"limit": page_size, "details": "true", "offset": start}
         params |= {name: "true" for name, asked in (("include_count", with_counts), ("mine", mine)) if asked}
-        for page in self._transport.listed("v1", self.application, params=params):
-            yield from map(QueueSettings.from_wire, page["queues"])
+        return self._endpoint.listed(
+            "v1", self.application, params=params, read=lambda page: map(QueueSettings.from_wire, page["queues"])
+        )
 
-    def applications(self, *, start: str = "", page_size: int = 1000) -> Iterator[str]:
+    @listing
+    def applications(self, *, start: str = "", page_size: int = 1000) -> Listing[str]:
         """The names of all applications that have a key, in code point order. Only an operator's key may ask.
 
         Each page is requested when the iteration reaches it.
@@ -71,25 +76,32 @@ class QueueCalls:
         :param start: the first name; it need not exist.
         :raises Forbidden: the key is not an operator's.
         """
-        for page in self._transport.listed("v1", params={"limit": page_size, "offset": start}):
-            yield from (application["application"] for application in page["applications"])
+        params = {"limit": page_size, "offset": start}
+        return self._endpoint.listed(
+            "v1", params=params, read=lambda page: (entry["application"] for entry in page["applications"])
+        )
 
-    def find_queue(self, name: str) -> QueueSettings | None:
+    @call
+    def find_queue(self, name: str) -> Steps[QueueSettings | None]:
         """The settings of a queue; None if it does not exist.
 
         A deep queue takes no longer than an empty one.
         """
-        found = next(iter(self.queues(start=name, page_size=1)), None)
-        return found if found is not None and found.name == name else None
+        params = {"limit": 1, "details": "true", "offset": name}
+        answer = yield from self._endpoint.ask("GET", "v1", self.application, params=params)
+        found = map(QueueSettings.from_wire, answer.json()["queues"])
+        return next((queue for queue in found if queue.name == name), None)
 
-    def queue_info(self, queue: str) -> QueueInfo:
+    @call
+    def queue_info(self, queue: str) -> Steps[QueueInfo]:
         """Settings, depth, bytes and ends of a queue.
 
         A deep queue takes no longer than others, once it was asked for.
         """
-        answer = self._transport.send("GET", *queue_path(self.application, queue), params={"info": "true"})
-        return QueueInfo.from_wire(json_of(answer))
+        answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), params={"info": "true"})
+        return QueueInfo.from_wire(answer.json())
 
+    @call
     def update_queue(
         self,
         queue: str,
@@ -98,21 +110,22 @@ class QueueCalls:
         kind: str | None = None,
         consistency: str | None = None,
         principals: Sequence[str] | None = None,
-    ) -> QueueSettings:
+    ) -> Steps[QueueSettings]:
         """Change what is given, and keep the rest.
 
         :raises PartitionsCannotShrink: fewer partitions than now. Nothing changed.
         """
         fields = queue_fields(partitions, kind, consistency, principals)
-        return QueueSettings.from_wire(
-            json_of(self._transport.send("PUT", *queue_path(self.application, queue), data=fields))
-        )
+        answer = yield from self._endpoint.ask("PUT", *queue_path(self.application, queue), data=fields)
+        return QueueSettings.from_wire(answer.json())
 
-    def delete_queue(self, queue: str) -> None:
+    @call
+    def delete_queue(self, queue: str) -> Steps[None]:
         """Remove a queue and all its messages."""
-        self._transport.send("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
+        yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
 
-    def news(self, queues: Sequence[str], since_ticks: int) -> tuple[set[str], int]:
+    @call
+    def news(self, queues: Sequence[str], since_ticks: int) -> Steps[tuple[set[str], int]]:
         """Which of these queues got a message at a moment or later.
 
         It also says up to which moment that is known.
@@ -125,21 +138,22 @@ class QueueCalls:
         params = {"queues": ",".join(queues), "limit": "1", "columns": "message_id"}
         if since_ticks > EPOCH_TICKS:
             params["since"] = format_timestamp(since_ticks)
-        answer = self._transport.send("GET", "v1", self.application, params=params)
-        told = json_of(answer)
+        answer = yield from self._endpoint.ask("GET", "v1", self.application, params=params)
+        told = answer.json()
         found = {entry["queue"] for entry in told["messages"]}
         found |= {entry["queue"] for entry in told["refused"] if entry["code"] != QueueNotFound.__name__}
         watermark = answer.headers["Queuey-Watermark"]
         return found, 0 if watermark.startswith("-") else parse_timestamp(watermark)
 
-    def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> ChangedQueues:
+    @call
+    def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Steps[ChangedQueues]:
         """The queues of the application that got messages since an earlier answer.
 
         :param cursor: of the earlier answer; None begins with everything that the server remembers.
         """
         params = {"arrivals": "true", "details": "true", "limit": str(limit)} | ({"cursor": cursor} if cursor else {})
-        answer = self._transport.send("GET", "v1", self.application, params=params)
-        told = json_of(answer)
+        answer = yield from self._endpoint.ask("GET", "v1", self.application, params=params)
+        told = answer.json()
         return ChangedQueues(
             tuple(map(QueueSettings.from_wire, told["queues"])),
             answer.headers["Queuey-Cursor"],
@@ -147,6 +161,7 @@ class QueueCalls:
             told["complete"],
         )
 
+    @call
     def new_token(
         self,
         principal: str | None = None,
@@ -154,10 +169,11 @@ class QueueCalls:
         queues: Sequence[str] | None = None,
         verbs: Sequence[str] | None = None,
         life_seconds: int | None = None,
-    ) -> NewToken:
+    ) -> Steps[NewToken]:
         """Make a token for the paths of this application.
 
         It is for ``principal`` or for the caller. None restricts nothing.
         """
         fields = token_fields(principal, queues, verbs, life_seconds)
-        return NewToken.from_wire(json_of(self._transport.send("POST", "tokens", self.application, data=fields)))
+        answer = yield from self._endpoint.ask("POST", "tokens", self.application, data=fields)
+        return NewToken.from_wire(answer.json())

@@ -1,55 +1,71 @@
-"""Calls that read messages: part of :class:`~qdo.client.Client`."""
+"""Calls that read messages: part of each client."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Generic, TypeVar
 
-import requests
-
+from qdo.client.endpoint import Endpoint
 from qdo.client.following import Following
-from qdo.client.streams import ARROW, NDJSON, ArrowStream, MessageStream
-from qdo.client.transport import Transport, json_of
+from qdo.client.steps import Items, Listing, Reply, Steps, call, listing
+from qdo.client.streams import ARROW, NDJSON
 from qdo.client.values import HasLocation, Message, Moment, Page, SpanCount, SpanCounts, address
-from qdo.client.wire import Partitions, addresses, in_calls, queue_path, read_params
+from qdo.client.wire import Partitions, addresses, in_calls, joined, queue_path, read_params
+from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 
 __all__ = ["ReadCalls"]
 
 
-class ReadCalls:
-    """Reads messages: by id, by page, as a stream, or as they come."""
+A = TypeVar("A")
+M = TypeVar("M")
+T = TypeVar("T")
+
+
+class ReadCalls(Generic[M, A]):
+    """Reads messages: by id, by page, as a stream, or as they come.
+
+    ``M`` and ``A`` are the streams of messages and of record batches that a client gives.
+    """
 
     application: str
-    _transport: Transport
-    _sleep: Callable[[float], None]
+    _endpoint: Endpoint
 
-    def get(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> list[Message]:
+    def _message_stream(self, answer: Reply) -> M:
+        raise NotImplementedError
+
+    def _arrow_stream(self, answer: Reply) -> A:
+        raise NotImplementedError
+
+    @call
+    def get(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> Steps[list[Message]]:
         """Messages by place, in the order asked for.
 
         Messages that do not exist are left out.
         """
         found: list[Message] = []
         for some in in_calls(where):
-            answer = self._transport.send("GET", *queue_path(self.application, queue), addresses(some))
-            found += map(Message.from_wire, json_of(answer)["messages"])
+            answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), addresses(some))
+            found += map(Message.from_wire, answer.json()["messages"])
         return found
 
-    def get_raw(self, queue: str, where: HasLocation | str) -> Message:
+    @call
+    def get_raw(self, queue: str, where: HasLocation | str) -> Steps[Message]:
         """One message, with its body as it was sent, and without key and headers: :meth:`get` gives those too.
 
         :raises MessageNotFound: the message expired, was deleted, or never existed.
         """
-        answer = self._transport.send(
+        answer = yield from self._endpoint.ask(
             "GET", *queue_path(self.application, queue), address(where), params={"raw": "true"}
         )
         return Message(
             MessageId.parse(answer.headers["Queuey-Message-Id"]),
             int(answer.headers["Queuey-Partition"]),
-            answer.content,
+            answer.body,
             answer.headers.get("Content-Type"),
         )
 
+    @call
     def read(
         self,
         queue: str,
@@ -62,7 +78,7 @@ class ReadCalls:
         newest_first: bool = False,
         with_bodies: bool = True,
         wait_seconds: int = 0,
-    ) -> Page:
+    ) -> Steps[Page]:
         """One page of a queue, up to its watermark.
 
         :param since: where to start, inclusive.
@@ -75,14 +91,15 @@ class ReadCalls:
         params = read_params(since, until, cursor, partitions, newest_first, with_bodies) | {"limit": str(limit)}
         if wait_seconds:
             params["wait"] = str(wait_seconds)
-        answer = self._transport.send("GET", *queue_path(self.application, queue), params=params)
+        answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), params=params)
         return Page(
-            tuple(map(Message.from_wire, json_of(answer)["messages"])),
+            tuple(map(Message.from_wire, answer.json()["messages"])),
             answer.headers["Queuey-Cursor"],
             answer.headers["Queuey-Watermark"],
             answer.headers["Queuey-More"] == "true",
         )
 
+    @call
     def survey(
         self,
         queue: str,
@@ -93,7 +110,7 @@ class ReadCalls:
         partitions: Partitions = "all",
         count: int | None = None,
         step: int | None = None,
-    ) -> SpanCounts:
+    ) -> Steps[SpanCounts]:
         """What lies in spans, without the messages, and where to cut the spans.
 
         Spans end at the watermark.
@@ -106,8 +123,8 @@ class ReadCalls:
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         numbers = {"count": count, "every": step}
         params |= {"survey": "true"} | {name: str(number) for name, number in numbers.items() if number is not None}
-        answer = self._transport.send("GET", *queue_path(self.application, queue), params=params)
-        told = json_of(answer)
+        answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), params=params)
+        told = answer.json()
         return SpanCounts(
             told["partitions"],
             {entry["partition"]: SpanCount.from_wire(entry) for entry in told["spans"]},
@@ -115,47 +132,62 @@ class ReadCalls:
             answer.headers["Queuey-Watermark"],
         )
 
-    def pages(self, queue: str, *, until: Moment | None = None, **wanted: Any) -> Iterator[Page]:
+    @listing
+    def pages(self, /, queue: str, *, until: Moment | None = None, **wanted: Any) -> Listing[Page]:
         """Pages up to the watermark of the first page.
 
         So also a busy queue comes to an end.
 
         :param wanted: as for :meth:`read`.
         """
-        page = self.read(queue, until=until, **wanted)
-        upto = page.watermark if until is None and not wanted.get("newest_first") else until
-        yield page
-        while page.more:
-            page = self.read(queue, until=upto, **(wanted | {"cursor": page.cursor}))
-            yield page
+        return self._paged(queue, {"until": until, **wanted}, lambda page: [page])
 
-    def iterate(self, queue: str, *, limit: int = 1000, **wanted: Any) -> Iterator[Message]:
+    @listing
+    def iterate(self, /, queue: str, *, limit: int = 1000, **wanted: Any) -> Listing[Message]:
         """The messages of :meth:`pages`, in order within each partition.
 
         Between partitions there is no order.
         """
-        for page in self.pages(queue, limit=limit, **wanted):
-            yield from page.messages
+        return self._paged(queue, {"limit": limit, **wanted}, lambda page: page.messages)
 
+    def _paged(self, queue: str, wanted: Mapping[str, Any], found: Callable[[Page], Iterable[T]]) -> Listing[T]:
+        page = yield from ReadCalls.read.steps(self, queue, **wanted)
+        yield Items(found(page))
+        if wanted.get("until") is None and not wanted.get("newest_first"):
+            wanted = {**wanted, "until": page.watermark}
+        while page.more:
+            page = yield from ReadCalls.read.steps(self, queue, **{**wanted, "cursor": page.cursor})
+            yield Items(found(page))
+
+    @listing
     def follow(
         self,
-        queue: str,
+        queue: str | Sequence[str],
         *,
         since: Moment | None = None,
         cursor: str | None = None,
         partitions: Partitions = "all",
         with_bodies: bool = True,
-    ) -> Iterator[Page]:
+    ) -> Listing[Page]:
         """Pages without end: the messages that are there, then new ones as they come.
 
         Once the first answer has come, it goes on by itself after a broken connection or while a server is away. No message
         is missed or comes twice. To go on in another process, keep the cursor of a page.
 
-        :raises CursorLost, QueueNotFound: the queue was deleted.
+        :param queue: or up to 100 queues, with up to 200 partitions together. Then each page is of one ``queue``, and a page
+            with ``refused`` says once that a queue cannot be read; the others go on.
+        :param partitions: of one queue. Several are followed in all of their partitions.
+        :raises CursorLost, QueueNotFound: the queue was deleted, or the last of several.
         """
         params = read_params(since, None, cursor, partitions, newest_first=False, with_bodies=with_bodies)
-        return Following(self._transport, queue_path(self.application, queue), params, sleep=self._sleep).pages()
+        if isinstance(queue, str):
+            return Following(self._endpoint, queue_path(self.application, queue), params).pages()
+        if partitions != "all":
+            raise InvalidParameter(problems={"partitions": "several queues are followed in all of their partitions"})
+        params.pop("partitions", None)
+        return Following(self._endpoint, ("v1", self.application), params | {"queues": joined("queues", queue)}).pages()
 
+    @call
     def stream_ndjson(
         self,
         queue: str,
@@ -166,7 +198,7 @@ class ReadCalls:
         partitions: Partitions = "all",
         with_bodies: bool = True,
         columns: Sequence[str] | None = None,
-    ) -> MessageStream:
+    ) -> Steps[M]:
         """All messages up to the watermark in one answer, one partition after the other.
 
         :param columns: besides id and partition, any of body, content_type, key, headers and expires; None is what ``with_bodies``
@@ -176,8 +208,9 @@ class ReadCalls:
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=with_bodies)
         if columns is not None:
             params["columns"] = ",".join(("message_id", "partition", *columns))
-        return MessageStream(self._stream(queue, NDJSON, params))
+        return self._message_stream((yield from self._stream(queue, NDJSON, params)))
 
+    @call
     def read_arrow(
         self,
         queue: str,
@@ -187,7 +220,7 @@ class ReadCalls:
         cursor: str | None = None,
         partitions: Partitions = "all",
         columns: Sequence[str] | None = None,
-    ) -> ArrowStream:
+    ) -> Steps[A]:
         """Like :meth:`stream_ndjson`, in record batches of pyarrow.
 
         :param columns: any of queue, partition, message_id, timestamp, content_type, key, body, headers, expires, and id, which has
@@ -196,10 +229,10 @@ class ReadCalls:
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         if columns is not None:
             params["columns"] = ",".join(columns)
-        return ArrowStream(self._stream(queue, ARROW, params))
+        return self._arrow_stream((yield from self._stream(queue, ARROW, params)))
 
-    def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> requests.Response:
+    def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> Steps[Reply]:
         # Identity: the client would have to unpack what a proxy packs, between the socket and Arrow's reader.
         headers = {"Accept": media_type, "Accept-Encoding": "identity"}
-        path, seconds = queue_path(self.application, queue), self._transport.timeout_seconds
-        return self._transport.send("GET", *path, params=params, headers=headers, stream_seconds=seconds)
+        path, seconds = queue_path(self.application, queue), self._endpoint.timeout_seconds
+        return self._endpoint.ask("GET", *path, params=params, headers=headers, stream_seconds=seconds)

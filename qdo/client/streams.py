@@ -1,7 +1,7 @@
 """Answers of unknown length, and the end mark of a whole one.
 
 Some servers and proxies close a broken answer as cleanly as a whole one. So every stream ends with a mark that counts its
-rows. Rows come as they arrive, and only the end tells whether they were all. A stream without its mark ends in
+rows. StreamRows come as they arrive, and only the end tells whether they were all. A stream without its mark ends in
 :class:`~queuey.errors.BrokenStream`.
 """
 
@@ -9,14 +9,16 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, NoReturn, Self, TypeVar
 
-import requests
 from urllib3.exceptions import HTTPError
 
+from qdo.client.steps import InThread, Items, Listing, NoAnswer, Read, Reply, Steps
 from qdo.client.values import Message, StreamEnd
 from queuey.errors import BrokenStream
+
+__all__ = ["ARROW", "NDJSON", "ArrowRows", "ArrowStream", "MessageRows", "MessageStream", "StreamRows", "next_lines"]
 
 T = TypeVar("T")
 
@@ -24,17 +26,120 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-class AnswerStream(ABC, Generic[T]):
-    """The rows of one answer, to be iterated once.
+def next_lines(answer: Reply, rest: bytes) -> Steps[tuple[list[bytes], bytes] | NoAnswer | None]:
+    """The next whole lines of an answer, and the bytes behind them; None at its end, NoAnswer if it broke off.
 
-    As a context manager it closes the connection.
+    :param rest: the bytes behind the lines before.
     """
+    piece = yield Read(answer)
+    if isinstance(piece, NoAnswer):
+        return piece
+    if not piece:
+        return None
+    *lines, rest = (rest + piece).split(b"\n")
+    return lines, rest
 
-    def __init__(self, response: requests.Response) -> None:
-        self._response = response
+
+class StreamRows(ABC, Generic[T]):
+    """The rows of one answer, to be iterated once."""
+
+    def __init__(self, answer: Reply) -> None:
+        self._answer = answer
+        self._count = 0
         self.end: StreamEnd | None = None
         """Set when iteration is over: rows, cursor to go on from, watermark."""
-        self._items = self._read()
+
+    @abstractmethod
+    def _rows(self) -> Listing[T]:
+        """The rows.
+
+        It sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
+        """
+
+    def _finish(self, end: StreamEnd) -> None:
+        if end.rows != self._count:
+            self._broken()
+        self.end = end
+
+    def _broken(self, cause: Exception | None = None) -> NoReturn:
+        raise BrokenStream(f"the answer ended after {self._count} rows without its end mark") from cause
+
+
+class MessageRows(StreamRows[Message]):
+    """Messages from newline-delimited JSON."""
+
+    def _rows(self) -> Listing[Message]:
+        rest = b""
+        while True:
+            came = yield from next_lines(self._answer, rest)
+            if not isinstance(came, tuple):
+                break
+            lines, rest = came
+            yield Items(self._messages(lines))
+        if came is None and rest:
+            yield Items(self._messages([rest]))
+        if came is not None or self.end is None:
+            self._broken(came)
+
+    def _messages(self, lines: Iterable[bytes]) -> Iterator[Message]:
+        for line in lines:
+            try:
+                entry = json.loads(line)
+            except ValueError as error:
+                self._broken(error)
+            if self.end is not None:
+                self._broken()
+            if "end" in entry:
+                self._finish(StreamEnd(**entry["end"]))
+            else:
+                message = Message.from_wire(entry)
+                self._count += 1
+                yield message
+
+
+class ArrowRows(StreamRows[Any]):
+    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
+
+    schema: Any = None
+    """Of the batches; known once the first one has come."""
+
+    def _rows(self) -> Listing[Any]:
+        import pyarrow as pa
+
+        def tried(function: Callable[[], Any]) -> InThread:
+            """A step whose outcome may be what went wrong."""
+
+            def run() -> Any:
+                try:
+                    return function()
+                except (StopIteration, pa.ArrowException, HTTPError, OSError) as error:
+                    return error
+
+            return InThread(run)
+
+        source = self._answer.source
+        reader = yield tried(lambda: pa.ipc.open_stream(pa.PythonFile(source and source.file(), mode="r")))
+        if isinstance(reader, Exception):
+            self._broken(reader)
+        self.schema = reader.schema
+        while self.end is None:
+            came = yield tried(reader.read_next_batch_with_custom_metadata)
+            if isinstance(came, Exception):
+                self._broken(came)
+            batch, told = came
+            if told is not None and b"queuey.rows" in told:
+                self._finish(_arrow_end(told))
+            else:
+                self._count += batch.num_rows
+                yield Items([batch])
+
+
+class _Iterated(StreamRows[T]):
+    """StreamRows in a loop. As a context manager it closes the connection."""
+
+    def __init__(self, answer: Reply, each: Callable[[Listing[T]], Iterator[T]]) -> None:
+        super().__init__(answer)
+        self._items = each(self._rows())
 
     def __iter__(self) -> Self:
         return self
@@ -50,68 +155,15 @@ class AnswerStream(ABC, Generic[T]):
         self.close()
 
     def close(self) -> None:
-        self._response.close()
-
-    @abstractmethod
-    def _read(self) -> Iterator[T]:
-        """The rows.
-
-        It sets ``end`` at the end of a whole answer and calls :meth:`_broken` otherwise.
-        """
-
-    def _finish(self, end: StreamEnd, rows: int) -> None:
-        if end.rows != rows:
-            self._broken(rows)
-        self.end = end
-
-    def _broken(self, rows: int, cause: Exception | None = None) -> NoReturn:
-        raise BrokenStream(f"the answer ended after {rows} rows without its end mark") from cause
+        self._answer.close()
 
 
-class MessageStream(AnswerStream[Message]):
+class MessageStream(_Iterated[Message], MessageRows):
     """Messages from newline-delimited JSON."""
 
-    def _read(self) -> Iterator[Message]:
-        rows = 0
-        lines = self._response.iter_lines(1 << 16)
-        try:
-            for line in lines:
-                entry = json.loads(line)
-                if "end" in entry:
-                    self._finish(StreamEnd(**entry["end"]), rows)
-                    break
-                yield Message.from_wire(entry)
-                rows += 1
-            if self.end is None or next(lines, None) is not None:
-                self._broken(rows)
-        except (requests.RequestException, ValueError) as error:
-            self._broken(rows, error)
 
-
-class ArrowStream(AnswerStream[Any]):
+class ArrowStream(_Iterated[Any], ArrowRows):
     """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
-
-    def __init__(self, response: requests.Response) -> None:
-        super().__init__(response)
-        self.schema: Any = None
-        """Of the batches; known once the first one has come."""
-
-    def _read(self) -> Iterator[Any]:
-        import pyarrow as pa
-
-        rows = 0
-        try:
-            reader = pa.ipc.open_stream(pa.PythonFile(self._response.raw, mode="r"))
-            self.schema = reader.schema
-            while self.end is None:
-                batch, told = reader.read_next_batch_with_custom_metadata()
-                if told is not None and b"queuey.rows" in told:
-                    self._finish(_arrow_end(told), rows)
-                else:
-                    rows += batch.num_rows
-                    yield batch
-        except (StopIteration, pa.ArrowException, HTTPError, OSError) as error:
-            self._broken(rows, error)
 
 
 def _arrow_end(told: Any) -> StreamEnd:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Protocol
 
-from queuey.errors import InvalidParameter
+from queuey.errors import InvalidParameter, QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import encode_headers, header_to_json
 
@@ -239,6 +239,10 @@ class Page:
     """Decimal seconds since 1970. Every acknowledged message up to it is readable now."""
     more: bool
     """True if the answer was cut at its limit of messages or bytes."""
+    queue: str = ""
+    """Of the messages, if several queues are followed."""
+    refused: QueueyError | None = None
+    """Of several queues that are followed this one cannot be read, or no longer; the others go on. There are no messages."""
 
     @property
     def incarnation(self) -> str:

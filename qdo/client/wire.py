@@ -6,9 +6,7 @@ import base64
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal
 
-import requests
-
-from qdo.client.transport import json_of
+from qdo.client.steps import Reply
 from qdo.client.values import (
     BATCH_TYPE,
     JSON_TYPE,
@@ -62,7 +60,7 @@ def queue_fields(
         "partitions": None if partitions is None else str(partitions),
         "type": kind,
         "consistency": consistency,
-        "principles": None if principals is None else _joined("principals", principals),
+        "principles": None if principals is None else joined("principals", principals),
     }
     return {name: text for name, text in fields.items() if text is not None}
 
@@ -79,17 +77,17 @@ def token_fields(
             raise InvalidParameter(problems={name: "empty: give None for no restriction"})
     fields = {
         "principal": principal,
-        "queues": None if queues is None else _joined("queues", queues),
-        "verbs": None if verbs is None else _joined("verbs", verbs),
+        "queues": None if queues is None else joined("queues", queues),
+        "verbs": None if verbs is None else joined("verbs", verbs),
         "life": None if life_seconds is None else str(life_seconds),
     }
     return {name: text for name, text in fields.items() if text is not None}
 
 
-def _joined(name: str, entries: Sequence[str]) -> str:
-    """Entries joined by commas. No entry may be empty, and a text is not a list."""
-    if isinstance(entries, str) or not all(entries):
-        raise InvalidParameter(problems={name: "expected a list of texts, none of them empty"})
+def joined(name: str, entries: Sequence[str]) -> str:
+    """Entries joined by commas. No entry may be empty or hold a comma, and a text is not a list."""
+    if isinstance(entries, str) or not all(entries) or any("," in entry for entry in entries):
+        raise InvalidParameter(problems={name: "expected a list of texts, none of them empty or with a comma"})
     return ",".join(entries)
 
 
@@ -125,9 +123,9 @@ def put_headers(new: NewMessage) -> dict[str, str]:
     return headers
 
 
-def appended_from(answer: requests.Response) -> list[Appended]:
+def appended_from(answer: Reply) -> list[Appended]:
     repeated = answer.headers.get("Idempotency-Replayed") == "true"
-    return [Appended.from_wire(entry, repeated=repeated) for entry in json_of(answer)["messages"]]
+    return [Appended.from_wire(entry, repeated=repeated) for entry in answer.json()["messages"]]
 
 
 def read_params(

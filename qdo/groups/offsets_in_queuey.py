@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from qdo.client import Client, GroupOffset
-from qdo.client.transport import may_pass
+from qdo.client.refusals import may_pass
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.delegating import DelegatingCoordinator

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from qdo.client import Client
-from qdo.client.transport import may_pass
+from qdo.client.refusals import may_pass
 from qdo.groups.coordination import Claim, CommittedOffset, Coordinator
 from qdo.groups.hash_slots import moment_of, slot_of
 from qdo.groups.probes import Probe

@@ -12,7 +12,7 @@ from itertools import islice
 from math import inf
 
 from qdo.client import Client
-from qdo.client.transport import may_pass
+from qdo.client.refusals import may_pass
 from qdo.client.values import Message
 from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.dead_letter_names import DeadLetterNames

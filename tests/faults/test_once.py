@@ -60,7 +60,7 @@ def test_without_keys_the_same_losses_store_duplicates(tmp_path: Path, chance: r
         node.client().create_queue("q")
         with Client(proxy.url, APPLICATION, FIRST_KEY, retries=RETRIES, sleep=lambda _: None) as client:
             for number in range(300):
-                client._transport.send("POST", "v1", APPLICATION, "q", data=str(number).encode())
+                client._do(client._endpoint.ask("POST", "v1", APPLICATION, "q", data=str(number).encode()))
         found = [message.text for message in everything(node.client(), "q")]
 
     figures(

@@ -31,7 +31,6 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
         "qdo.client.reading.ReadCalls.read": INTERFACE,
         "qdo.client.reading.ReadCalls.stream_ndjson": INTERFACE,
         "qdo.client.reading.ReadCalls.survey": INTERFACE,
-        "qdo.client.transport.Transport.send": "one request: each keyword is a part of it",
         "qdo.groups.zookeeper.ZooKeeperCoordinator.__init__": "a public constructor with keyword arguments",
     },
     "sizes": {

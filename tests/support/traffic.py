@@ -37,7 +37,7 @@ def plainly(client: Client, queue: str, new: Sequence[NewMessage]) -> Sequence[A
     data = json.dumps({"messages": [message.to_wire() for message in new]}).encode()
     headers = {"Content-Type": "application/json"}
     path = ("v1", client.application, queue)
-    return appended_from(client._transport.send("POST", *path, data=data, headers=headers))
+    return appended_from(client._do(client._endpoint.ask("POST", *path, data=data, headers=headers)))
 
 
 @dataclass

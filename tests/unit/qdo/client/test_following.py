@@ -7,9 +7,11 @@ from typing import Any
 
 import pytest
 
-from qdo.client import Client
+from qdo.client import Client, Page
 from queuey.errors import (
     BrokenStream,
+    Forbidden,
+    InvalidParameter,
     QueueNotFound,
     error_classes,
 )
@@ -122,3 +124,45 @@ def test_a_follower_of_nothing_says_so_at_once(client: Client, script: Script) -
 
     with pytest.raises(QueueNotFound):
         next(client.follow("q"))
+
+
+def test_several_queues_are_followed_each_page_of_one(client: Client, script: Script) -> None:
+    def of(queue: str, body: str, cursor: str) -> dict[str, Any]:
+        return {"queue": queue, **came(body, cursor)}
+
+    gone = {"refused": {"queue": "gone", "code": "Forbidden", "detail": "because"}}
+    opened = {"open": {"queues": ["a", "b"], "cursor": "c0", "watermark": "9.0000000"}}
+    script.say(
+        lines(gone, opened, of("a", "1", "c1"), of("a", "2", "c2"), of("b", "3", "c3"), of("a", "4", "c4")),
+        lines(gone, opened, of("gone", "5", "c5"), gone),
+        lines({"reset": {"queue": "a", "code": "QueueNotFound", "detail": "because"}}, of("b", "6", "c6")),
+        lines({"end": {"rows": 0, "code": "QueueNotFound", "detail": "because", "retriable": False}}),
+    )
+    pages: list[Page] = []
+
+    with pytest.raises(QueueNotFound):
+        pages.extend(client.follow(["a", "b", "gone"]))
+
+    assert [(page.queue, page.cursor, [one.text for one in page.messages], type(page.refused)) for page in pages] == [
+        ("gone", "", [], Forbidden),
+        ("a", "c2", ["1", "2"], type(None)),
+        ("b", "c3", ["3"], type(None)),
+        ("a", "c4", ["4"], type(None)),
+        ("gone", "c5", ["5"], type(None)),
+        ("gone", "c5", [], Forbidden),
+        ("a", "c5", [], QueueNotFound),
+        ("b", "c6", ["6"], type(None)),
+    ]
+    assert [asked.path.partition("?")[2] for asked in script.asked] == [
+        "queues=a%2Cb%2Cgone&follow=true",
+        *(f"queues=a%2Cb%2Cgone&cursor=c{number}&follow=true" for number in (4, 5, 6)),
+    ]
+
+
+@pytest.mark.parametrize("wrong", [{"queue": ["a", ""]}, {"queue": ["a,b"]}, {"queue": ["a"], "partitions": [1]}])
+def test_what_cannot_be_followed_together_is_refused_before_it_is_sent(
+    client: Client, script: Script, wrong: dict[str, Any]
+) -> None:
+    with pytest.raises(InvalidParameter):
+        next(client.follow(**wrong))
+    assert script.asked == []

@@ -1,0 +1,151 @@
+"""Requests that are repeated only where that is safe.
+
+A request without an answer may have been carried out. It is sent again if carrying it out twice is the same as once;
+otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that was refused before anything was stored
+(429, 503), or that never left this machine, is sent again in any case.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeVar
+from urllib.parse import parse_qsl, quote, urlencode, urlsplit
+
+from urllib3.exceptions import InvalidHeader, MaxRetryError, ProtocolError
+from urllib3.util.retry import Retry
+
+from qdo.client.refusals import failure_of, last_word
+from qdo.client.steps import Items, Listing, Pause, Reply, Request, Steps
+from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
+
+__all__ = ["MAX_PAUSE_SECONDS", "Endpoint"]
+
+T = TypeVar("T")
+
+MAX_PAUSE_SECONDS = 30.0
+"""Of one pause, whatever Retry-After asks for."""
+
+_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+_UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
+"""In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
+
+
+class Endpoint:
+    """One server and one identity, and how requests to them are made and repeated."""
+
+    def __init__(
+        self, url: str, key: str | None, token: str | None = None, *, timeout_seconds: float, retries: int
+    ) -> None:
+        """:param token: takes the place of the key.
+        :raises ConfigurationError: ``url`` is no address of a server.
+        :raises InvalidApplicationKey, InvalidToken: a header cannot carry it.
+        """
+        if not _URL.fullmatch(url):
+            raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
+        if key is not None and not (key.isascii() and key.isprintable()):
+            raise InvalidApplicationKey("The application key has characters that no key has.")
+        if token is not None and not (token.isascii() and token.isprintable()):
+            raise InvalidToken("The token has characters that no token has.")
+        self.root = url.rstrip("/")
+        self.timeout_seconds = timeout_seconds
+        self._credential = f"Bearer {token}" if token else f"Application {key}" if key is not None else None
+        self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
+
+    def request(
+        self,
+        method: str,
+        *path: str,
+        params: Mapping[str, Any] | None = None,
+        data: bytes | memoryview | Mapping[str, Any] | None = None,
+        headers: Mapping[str, str] | None = None,
+        **how: Any,
+    ) -> Request:
+        """A request of this identity.
+
+        :param path: its parts; they are quoted here.
+        :param data: a mapping is sent as a form.
+        :param how: ``repeats`` and ``withdraw``, as in :class:`Request`. ``stream_seconds`` leaves the body unread, and is the
+            longest time without bytes of it. ``held_seconds``: how much longer than others the server may hold back this
+            answer.
+        :raises BadRequest: a header cannot be sent.
+        """
+        url = "/".join([self.root, *(quote(part, safe="", errors="surrogateescape") for part in path)])
+        wanted = dict(headers or {})
+        if isinstance(data, Mapping):
+            data, wanted["Content-Type"] = urlencode(data).encode(), "application/x-www-form-urlencoded"
+        if any(_UNSENDABLE.search(str(text)) for text in (*wanted, *wanted.values())):
+            raise BadRequest("This cannot be sent: headers are ASCII, and one line.")
+        if self._credential is not None:
+            wanted["Authorization"] = self._credential
+        stream_seconds, held_seconds = how.pop("stream_seconds", None), how.pop("held_seconds", 0.0)
+        return Request(
+            method,
+            f"{url}?{urlencode(params)}" if params else url,
+            wanted,
+            data,
+            self.timeout_seconds,
+            stream_seconds or self.timeout_seconds + held_seconds,
+            is_stream=stream_seconds is not None,
+            **how,
+        )
+
+    def ask(self, method: str, *path: str, **given: Any) -> Steps[Reply]:
+        """The successful answer to a request.
+
+        :param given: as for :meth:`request`.
+        :raises QueueyError: what the server says. OutcomeUnknown if an attempt may have been carried out and none was
+            answered. ServerUnreachable if no attempt reached a server.
+        """
+        return self.answer(self.request(method, *path, **given))
+
+    def answer(self, request: Request) -> Steps[Reply]:
+        """As :meth:`ask`, of a request that was made."""
+        retry, lost, began, repeats = self._retry, False, time.monotonic(), request.repeats
+        while True:
+            outcome = yield request
+            if isinstance(outcome, Reply) and (outcome.status < 300 or (lost and outcome.status in repeats.done)):
+                return outcome
+            failure = failure_of(self.root, outcome)
+            lost = lost or failure.unanswered
+            if not failure.again or (failure.unanswered and not repeats.allowed):
+                raise last_word(failure, request.method, lost=lost)
+            try:
+                retry = retry.increment(request.method, request.url, error=ProtocolError(str(failure.error)))
+            except MaxRetryError:
+                raise last_word(failure, request.method, lost=lost) from None
+            pause = _pause_seconds(retry, failure.retry_after)
+            if lost and time.monotonic() + pause - began > repeats.within_seconds:
+                raise last_word(failure, request.method, lost=lost)
+            yield Pause(pause)
+
+    def listed(self, *path: str, params: Mapping[str, Any], read: Callable[[Any], Iterable[T]]) -> Listing[T]:
+        """The entries of a list. Each page is requested when the iteration reaches it.
+
+        :param params: of the first page. Links in the answers lead to the other pages.
+        :param read: the entries in the JSON of a page.
+        """
+        asked: Mapping[str, Any] | None = params
+        while asked is not None:
+            answer = yield from self.ask("GET", *path, params=asked)
+            yield Items(read(answer.json()))
+            asked = _next_params(answer)
+
+
+def _next_params(answer: Reply) -> dict[str, str] | None:
+    """The query of the next page of a list; None after the last page.
+
+    Only the query of a link is used: a link never decides which host gets the key.
+    """
+    found = _NEXT.search(answer.headers.get("Link", ""))
+    return None if found is None else dict(parse_qsl(urlsplit(found[1]).query))
+
+
+def _pause_seconds(retry: Retry, retry_after: str | None) -> float:
+    try:
+        asked = retry.parse_retry_after(retry_after) if retry_after else 0.0
+    except InvalidHeader:
+        asked = 0.0
+    return min(asked, MAX_PAUSE_SECONDS) or retry.get_backoff_time()

@@ -1,0 +1,122 @@
+"""The errors that answers mean. Errors are found by their code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from qdo.client.steps import NoAnswer, Reply
+from queuey.errors import (
+    BadRequest,
+    Conflict,
+    Forbidden,
+    InProgress,
+    InvalidParameter,
+    MessageTooLarge,
+    NotFound,
+    OutcomeUnknown,
+    QueueyError,
+    ServerUnreachable,
+    StorageUnavailable,
+    Throttled,
+    Unauthenticated,
+    error_classes,
+)
+
+__all__ = ["Failure", "error_from", "failure_of", "last_word", "may_pass"]
+
+_FAMILIES: Mapping[int, type[QueueyError]] = {
+    401: Unauthenticated,
+    403: Forbidden,
+    404: NotFound,
+    409: Conflict,
+    413: MessageTooLarge,
+    429: Throttled,
+    502: OutcomeUnknown,
+    503: StorageUnavailable,
+    504: OutcomeUnknown,
+}
+"""The class for an answer with an unknown code, or for one of a proxy."""
+
+
+class Failure(NamedTuple):
+    """What went wrong with one attempt."""
+
+    error: QueueyError
+    again: bool
+    """Another attempt may succeed."""
+    unanswered: bool
+    """The request may have been carried out."""
+    retry_after: str | None = None
+
+
+def failure_of(root: str, outcome: Reply | NoAnswer) -> Failure:
+    """What an attempt failed with.
+
+    :param root: the address of the server.
+    :param outcome: no success.
+    """
+    if isinstance(outcome, Reply):
+        error = error_from(outcome)
+        unanswered = isinstance(error, OutcomeUnknown)
+        again = unanswered or outcome.status in {429, 503} or isinstance(error, InProgress)
+        return Failure(error, again, unanswered, outcome.headers.get("Retry-After"))
+    if outcome.never_sent:
+        return Failure(ServerUnreachable(f"no server answers at {root}"), again=True, unanswered=False)
+    if outcome.is_final:
+        return Failure(ServerUnreachable(f"{root}: {outcome}"), again=False, unanswered=False)
+    return Failure(ServerUnreachable(f"no answer from {root}: {outcome}"), again=True, unanswered=True)
+
+
+def last_word(failure: Failure, method: str, *, lost: bool) -> QueueyError:
+    """What is true after all attempts (G10).
+
+    The refusal of the last one does not undo what an earlier one stored.
+
+    :param lost: an attempt may have been carried out.
+    """
+    if method == "GET":
+        unanswered = isinstance(failure.error, OutcomeUnknown)
+        return StorageUnavailable(str(failure.error)) if unanswered else failure.error
+    if lost and failure.again and not isinstance(failure.error, OutcomeUnknown):
+        return OutcomeUnknown(f"{failure.error}; the write may or may not be stored")
+    return failure.error
+
+
+def error_from(answer: Reply) -> QueueyError:
+    """The error in an answer, of the class that the server raised.
+
+    If this version does not know the code, the text of the family's error shows it.
+    """
+    headers = {name: answer.headers[name] for name in ("Retry-After",) if name in answer.headers}
+    try:
+        told = json.loads(answer.body)
+        texts = {str(field): str(text) for field, text in told["error_msg"].items()}
+    except (ValueError, LookupError, TypeError, AttributeError):
+        family = _family(answer.status)
+        return family(f"HTTP {answer.status} {answer.reason}".rstrip(), headers=headers)
+    said = told.get("detail") or "; ".join(f"{field}: {text}" for field, text in texts.items())
+    code = told.get("code", "")
+    found = error_classes().get(code)
+    if found is None:
+        return _family(answer.status)(f"{code}: {said}" if code else said, headers=headers)
+    if issubclass(found, InvalidParameter):
+        return found(problems=texts)
+    return found(said, headers=headers)
+
+
+def may_pass(error: QueueyError) -> bool:
+    """Whether the same request may succeed later without anybody changing it.
+
+    Other errors are not worth a repeat.
+
+    >>> may_pass(Throttled()), may_pass(OutcomeUnknown()), may_pass(Forbidden())
+    (True, True, False)
+    """
+    # An error without a known class is a fault of the server, or of something in front of it.
+    return error.retriable or isinstance(error, OutcomeUnknown | InProgress) or type(error) is QueueyError
+
+
+def _family(status: int) -> type[QueueyError]:
+    return _FAMILIES.get(status, BadRequest if 400 <= status < 500 else QueueyError)
