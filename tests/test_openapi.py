@@ -15,7 +15,6 @@ from queuey._version import __version__
 from queuey.api import drafts, groups, lease_groups, lease_requests, params, queues, reading, routes
 from queuey.api.face import V1
 from queuey.api.forms import COLUMNS
-from queuey.api.live import reading as reading_live
 from queuey.errors import (
     BrokenStream,
     ConfigurationError,
@@ -27,7 +26,8 @@ from queuey.errors import (
 from queuey.http.access import is_queue_name
 from queuey.http.exchange import Call
 from queuey.model import MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
-from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings
+from queuey.model.lease_groups import AUTO, NO_ORDER, ORDER_BY_KEY, GroupSettings
+from queuey.model.lease_spread import MOST_K
 from queuey.security.permissions import VERBS, Permission
 from queuey.settings import Settings
 
@@ -155,12 +155,6 @@ def test_limits_of_leases_are_those_of_the_code() -> None:
     for member in ("acknowledge", "release", "reject"):
         assert asked[member]["maxItems"] == lease_requests.MAX_SETTLES
     assert asked["append"]["maxItems"] == lease_requests.MAX_QUEUES_APPENDED
-    several = schemas["LeaseRequestOfSeveral"]["properties"]
-    assert {*several, *asked} == set(lease_requests.SEVERAL_MEMBERS)
-    assert several["order"]["enum"] == [lease_requests.FIRST, lease_requests.WEIGHTED]
-    named, weighed = several["queues"]["oneOf"]
-    assert named["maxItems"] == weighed["maxProperties"] == reading_live.MAX_QUEUES
-    assert weighed["additionalProperties"]["maximum"] == lease_requests.MAX_WEIGHT
     assert schemas["NewMessages"]["properties"]["messages"]["maxItems"] == settings.limits.max_batch_messages
     assert (receive["max"]["minimum"], receive["max"]["maximum"]) == (1, lease_requests.MAX_RECEIVED)
     assert receive["wait"]["maximum"] == lease_requests.MAX_WAIT_SECONDS
@@ -170,12 +164,13 @@ def test_limits_of_leases_are_those_of_the_code() -> None:
     assert set(schemas["LeaseSettings"]["required"]) == set(GroupSettings._fields)
     for name, most in (
         ("per_key", lease_groups.MAX_K),
-        ("k", lease_groups.MAX_K),
         ("max_leased", lease_groups.MAX_LEASED),
         ("max_held", lease_groups.MAX_HELD),
     ):
         assert (group[name]["minimum"], group[name]["maximum"]) == (1, most)
-    for name in ("visibility", "max_failures", "per_key", "k", "max_leased", "max_held"):
+    assert group["k"]["anyOf"] == [{"type": "integer", "minimum": 1, "maximum": lease_groups.MAX_K}, {"const": AUTO}]
+    assert schemas["LeaseCounts"]["properties"]["k"]["maximum"] == lease_groups.MAX_K == MOST_K
+    for name in ("visibility", "max_failures", "per_key", "exact", "max_leased", "max_held"):
         assert group[name]["default"] == getattr(old, name)
     assert {name: found.get("default", old.backoff.most) for name, found in backoff.items()} == old.backoff._asdict()
     assert schemas["LeaseOrder"]["enum"] == [NO_ORDER, ORDER_BY_KEY]

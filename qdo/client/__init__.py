@@ -21,7 +21,6 @@ from qdo.client.lease_values import (
     Lease,
     LeaseGroup,
     LeasePartition,
-    Queues,
     Receive,
     ReceiveOptions,
     Reject,
@@ -77,7 +76,6 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
-    "Queues",
     "Receive",
     "Reject",
     "Release",
@@ -142,14 +140,14 @@ class Client(
 
     @contextmanager
     def receive_one(
-        self, queue: Queues, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
+        self, queue: str, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
     ) -> Iterator[Delivery | None]:
         """One message for the block of a ``with``, or None if there is none.
 
         The lease is extended while the block runs. The message is acknowledged at the end of the block, or released if the
         block raises; see :class:`Delivery`.
 
-        :param queue, receiver, options: as for :meth:`receive`, but no ``pop``.
+        :param receiver, options: as for :meth:`receive`, but no ``pop``.
         :raises StaleReceipt: the block ended well, but the lease had ended before.
         """
         if options.get("pop"):

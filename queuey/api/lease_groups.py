@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 
 from queuey.api.batches import json_object
 from queuey.api.fields import check_nothing, check_query
@@ -19,7 +19,7 @@ from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
 from queuey.model import Queue
 from queuey.model.holes import GIVEN_UP, LEASED, Hole
-from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
+from queuey.model.lease_groups import AUTO, NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Backoff
 from queuey.model.lease_steps import LeaseCounts, wall_moment
 from queuey.security.permissions import Permission
@@ -81,6 +81,7 @@ def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[
             "leased": one.leased,
             "dead": one.dead,
             "closed_keys": one.closed_keys,
+            "k": one.k,
             "done_up_to": _shown_place(one.done_up_to),
         }
         for number, one in counts.items()
@@ -146,7 +147,7 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
     check_query(call, _MEMBERS, fields.problems, "member of the body")
     while True:
         before = await service.leases.find(queue, name)
-        settings = _settings(fields, before)
+        settings = _settings(fields, before, service.leases.default_settings)
         start = _start(service, fields, queue, before)
         fields.problems.check()
         await _check_dead_letters(service, call, queue, settings)
@@ -155,9 +156,9 @@ async def change(service: Service, call: Call, target: Target) -> Answer:
             return json_answer({"status": "ok", "group": name, "settings": shown_settings(queue, settings)})
 
 
-def _settings(fields: JsonFields, group: LeaseGroup | None) -> GroupSettings:
+def _settings(fields: JsonFields, group: LeaseGroup | None, default: GroupSettings) -> GroupSettings:
     """The settings after a change; those that are not named stay."""
-    old = GroupSettings() if group is None else group.settings
+    old = default if group is None else group.settings
     order = fields.text("order", old.order, most=10)
     if order not in _ORDERS:
         fields.wrong("order", f"{quoted(order)} is not one of {', '.join(_ORDERS)}")
@@ -175,12 +176,31 @@ def _settings(fields: JsonFields, group: LeaseGroup | None) -> GroupSettings:
         _backoff(fields, backoff),
         order,
         fields.whole("per_key", old.per_key, 1, MAX_K),
-        fields.whole("k", old.k, 1, MAX_K),
+        _k(fields, old),
+        _exact(fields, old, order, is_new=group is None),
         fields.whole("max_leased", old.max_leased, 1, MAX_LEASED),
         fields.whole("max_held", old.max_held, 1, MAX_HELD),
         fields.seconds("paused_until", old.paused_until, 0, 1e11),
         fields.text("paused_reason", old.paused_reason or "", most=_MAX_REASON, least=0) or None,
     )
+
+
+def _k(fields: JsonFields, old: GroupSettings) -> int | Literal["auto"]:
+    if fields.raw("k") == AUTO or ("k" not in fields and old.k == AUTO):
+        return AUTO
+    if isinstance(fields.raw("k"), str):
+        fields.wrong("k", f"must be a whole number from 1 to {MAX_K}, or {AUTO}")
+        return AUTO
+    return fields.whole("k", MAX_K if old.k == AUTO else old.k, 1, MAX_K)
+
+
+def _exact(fields: JsonFields, old: GroupSettings, order: str, *, is_new: bool) -> bool:
+    exact = fields.flag("exact", default=old.exact)
+    if exact != old.exact and not is_new:
+        fields.wrong("exact", "is for a new group: forget this one, or use a group of another name")
+    elif not exact and order == ORDER_BY_KEY:
+        fields.wrong("exact", f"must be true with order {ORDER_BY_KEY}: keys need servers that agree")
+    return exact
 
 
 def _backoff(fields: JsonFields, old: Backoff) -> Backoff:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from qdo.client import Client, Lease, LeasePartition
 
 LEASES = ("partition", "message_id", "state", "receiver", "deliveries", "failures", "key", "visible_at")
-PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "done_up_to")
+PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to")
 _BACKOFF = ("first", "factor", "most", "jitter")
 
 
@@ -69,6 +69,12 @@ def _begins(_ctx: click.Context, param: click.Parameter, text: str | None) -> st
     return text if text in (None, "beginning", "end") else Moment(ago=True).convert(text, param, _ctx)
 
 
+def _number_or_auto(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
+    if text is None or text == "auto":
+        return text
+    return int(click.IntRange(1).convert(text, param, _ctx))  # type: ignore[arg-type]  # it takes a text
+
+
 @lease_command.command("set")
 @click.argument("queue")
 @click.argument("group")
@@ -83,7 +89,12 @@ def _begins(_ctx: click.Context, param: click.Parameter, text: str | None) -> st
 )
 @click.option("--backoff-most", type=Duration(), help="The longest wait.  [default: 1h; with --order key 30]")
 @click.option("--backoff-jitter", type=click.FloatRange(0, 1), help="The share by which it varies.  [default: 0.1]")
-@click.option("--k", type=click.IntRange(1), help="Take at random among that many of the oldest.  [default: 1]")
+@click.option(
+    "--k", callback=_number_or_auto, metavar="N|auto", help="Take at random among the N oldest.  [default: 1 or auto]"
+)
+@click.option(
+    "--weak", "exact", flag_value=False, default=None, type=bool, help="Of a new group: servers need not agree."
+)
 @click.option("--max-leased", type=click.IntRange(1), help="Messages that receivers have at once.")
 @click.option("--max-held", type=click.IntRange(1), help="Messages that are leased or wait for a retry, at once.")
 @click.option(
@@ -182,5 +193,6 @@ def _partition_row(one: LeasePartition) -> dict[str, Any]:
         "leased": one.leased,
         "dead": one.dead,
         "closed_keys": one.closed_keys,
+        "k": one.k,
         "done_up_to": one.done_up_to,
     }

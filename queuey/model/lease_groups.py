@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model.lease_requests import Backoff, LeaseRules
 
-__all__ = ["NO_ORDER", "ORDER_BY_KEY", "GroupSettings", "LeaseGroup"]
+__all__ = ["AUTO", "NO_ORDER", "ORDER_BY_KEY", "GroupSettings", "LeaseGroup"]
 
 NO_ORDER, ORDER_BY_KEY = "none", "key"
+AUTO: Literal["auto"] = "auto"
 _DEFAULTS = LeaseRules()
 
 
@@ -25,7 +26,10 @@ class GroupSettings(NamedTuple):
     backoff: Backoff = _DEFAULTS.backoff
     order: str = NO_ORDER
     per_key: int = _DEFAULTS.per_key
-    k: int = _DEFAULTS.k
+    k: int | Literal["auto"] = _DEFAULTS.k
+    """With :data:`AUTO` it follows the duplicates of a weak group, and is 1 elsewhere."""
+    exact: bool = True
+    """False for a weak group: on Cassandra its receives do not agree with other servers."""
     max_leased: int = _DEFAULTS.max_leased
     max_held: int = _DEFAULTS.max_held
     paused_until: float | None = None
@@ -40,7 +44,7 @@ class GroupSettings(NamedTuple):
             self.backoff,
             self.order == ORDER_BY_KEY,
             self.per_key,
-            self.k,
+            _DEFAULTS.k if self.k == AUTO else self.k,
             self.max_leased,
             self.max_held,
             self.visibility,

@@ -67,9 +67,8 @@ class LeaseStep(NamedTuple):
     """Names this step in its first group: repeated, it is answered as before."""
     looks_again: bool = False
     """A waiting receiver looks: only an answer with messages is remembered under the attempt."""
-    turns: Sequence[int] = ()
-    """Indexes of the groups in the order in which they hand out. Empty: messages that may be given longest come first,
-    of whichever group."""
+    in_order: bool = False
+    """Groups hand out in their order; else messages that may be given longest come first."""
 
 
 class StaleLease(NamedTuple):
@@ -222,3 +221,5 @@ class LeaseCounts(NamedTuple):
     """Messages that went to the dead letters."""
     closed_keys: int = 0
     """Keys of which messages were passed over."""
+    k: int = 1
+    """A receive at this server picks among this number of messages."""

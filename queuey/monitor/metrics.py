@@ -32,6 +32,12 @@ LEASES_EXPIRED = SERVER_METRICS.counter(
     "queuey_leases_expired", "Messages handed out again since their lease ran out", ("app",)
 )
 LEASES_STALE = SERVER_METRICS.counter("queuey_lease_receipts_stale", "Receipts of leases that had ended", ("app",))
+LEASE_DUPLICATES = SERVER_METRICS.counter(
+    "queuey_lease_duplicates", "Messages of weak groups handed out while they had a receiver of another server"
+)
+LEASE_TRANSACTIONS = SERVER_METRICS.counter(
+    "queuey_lease_transactions", "Transactions of lease groups on Cassandra", ("result",)
+)
 DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up", ("app", "result"))
 APPENDS_RESTAMPED = SERVER_METRICS.counter(
     "queuey_appends_restamped", "Appends that took longer than the write budget, and were tried again"
@@ -47,6 +53,9 @@ STORAGE_DURATION = SERVER_METRICS.histogram(
 )
 COMMIT_BATCH = SERVER_METRICS.histogram(
     "queuey_commit_batch_messages", "Messages that shared a commit", buckets=_MESSAGES
+)
+LEASE_K = SERVER_METRICS.histogram(
+    "queuey_lease_k", "K of receives of weak groups whose K is automatic", buckets=_MESSAGES
 )
 REQUESTS_IN_PROGRESS = SERVER_METRICS.gauge("queuey_http_requests_in_progress", "Requests under way")
 BYTES_IN_FLIGHT = SERVER_METRICS.gauge("queuey_http_in_flight_bytes", "Bytes of bodies and large answers in flight")
@@ -116,6 +125,18 @@ class Monitor(MetricSet):
     def restamped(self) -> None:
         """An append took too long, and is tried again."""
         self.count(APPENDS_RESTAMPED, 1)
+
+    def compared_and_set(self, *, is_lost: bool) -> None:
+        """The store tried a transaction of a lease group."""
+        self.count(LEASE_TRANSACTIONS, 1, "lost" if is_lost else "done")
+
+    def handed_twice(self, messages: int) -> None:
+        """Messages of a weak group had two receivers."""
+        self.count(LEASE_DUPLICATES, messages)
+
+    def picked_among(self, k: int) -> None:
+        """K of a receive of a weak group."""
+        self.observe(LEASE_K, k)
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""

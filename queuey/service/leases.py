@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.errors import QueueyError, Throttled
+from queuey.errors import Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Queue
@@ -32,9 +32,6 @@ from queuey.service.waiting.rooms import Rooms, WaitingReceiver
 from queuey.storage import Stores
 
 __all__ = ["AnswerRoom", "Leases", "Waiting", "settled_of"]
-
-
-_DEFAULTS = GroupSettings()
 
 
 class AnswerRoom(Protocol):
@@ -77,10 +74,15 @@ class Leases:
         self._rooms = Rooms(waiters, clock)
         self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
 
+    @property
+    def default_settings(self) -> GroupSettings:
+        """Of a new group."""
+        return self._store.default_settings
+
     def new_group(self, start: MessageId | None = None, settings: GroupSettings | None = None) -> LeaseGroup:
         """A group that is not stored yet."""
         token = random.getrandbits(63)  # it tells lives of a group apart, and guards nothing
-        return LeaseGroup(token, start or ZERO_ID, settings or _DEFAULTS)
+        return LeaseGroup(token, start or ZERO_ID, settings or self._store.default_settings)
 
     async def step(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None = None) -> LeaseOutcome:
         """Carry out a step, and wait for a message if none can be handed out now.
@@ -107,12 +109,7 @@ class Leases:
             outcome = await self._step(first)
             if outcome.handed:
                 return outcome
-            try:
-                return await self._wait(step, outcome, room, receiver, until)
-            except QueueyError:
-                if not _has_done(step):
-                    raise
-                return outcome  # what is done stays done, and its receiver has to know
+            return await self._wait(step, outcome, room, receiver, until)
 
     async def _larger(
         self, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom

@@ -74,6 +74,18 @@ class Observer(Protocol):
     def restamped(self) -> None:
         """Note that an append took too long, and is written again under fresh ids (G3)."""
 
+    def compared_and_set(self, *, is_lost: bool) -> None:
+        """Note the transaction of a lease group.
+
+        :param is_lost: another server's came in between.
+        """
+
+    def handed_twice(self, messages: int) -> None:
+        """Note that messages of a weak lease group were handed out while they had a receiver of another server."""
+
+    def picked_among(self, k: int) -> None:
+        """Note K of a receive of a weak lease group."""
+
 
 class Unobserved:
     """An observer that ignores everything."""
@@ -88,6 +100,15 @@ class Unobserved:
         """Ignore it."""
 
     def restamped(self) -> None:
+        """Ignore it."""
+
+    def compared_and_set(self, *, is_lost: bool) -> None:
+        """Ignore it."""
+
+    def handed_twice(self, messages: int) -> None:
+        """Ignore it."""
+
+    def picked_among(self, k: int) -> None:
         """Ignore it."""
 
 

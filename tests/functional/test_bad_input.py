@@ -269,6 +269,8 @@ def lease_cases() -> Iterator[Case]:
         *(("dead_letter_queue", name) for name in ("a b", "a" * 51, ".", 1)),
         *(("order", name) for name in ("", "keys", 1)),
         *((name, number) for name in ("per_key", "k") for number in (0, 1001)),
+        *(("k", value) for value in ("automatic", 1.5, None, True)),
+        *(("exact", value) for value in (1, "false", None)),
         *(("max_leased", number) for number in (0, 120_001)),
         *(("max_held", number) for number in (0, 1_000_001)),
         *(("paused_until", seconds) for seconds in (-1, 1e12, "1")),
@@ -279,6 +281,9 @@ def lease_cases() -> Iterator[Case]:
     ]
     for name, value in settings:
         yield Case(f"lease setting {name} {value!r:.9}", lease("PUT", json={name: value}), 400, (name,))
+    yield Case(
+        "a weak lease group with order key", lease("PUT", json={"order": "key", "exact": False}), 400, ("exact",)
+    )
     for name, value in (("first", -1), ("factor", 0.5), ("factor", 101), ("most", -1), ("jitter", 1.1), ("colour", 1)):
         key = f"backoff.{name}"
         yield Case(f"lease setting {key} {value}", lease("PUT", json={"backoff": {name: value}}), 400, (key,))

@@ -76,6 +76,21 @@ def test_what_one_server_releases_a_receiver_at_the_other_gets(first: Server, se
     assert again["deliveries"] == 2
 
 
+def test_servers_of_a_weak_group_learn_of_each_other(first: Server, second: Server) -> None:
+    queue = first.queue()
+    assert first.call("PUT", queue, "leases", GROUP, json={"exact": False}).json()["settings"]["k"] == "auto"
+    for number in range(4):
+        first.add(queue, str(number))
+    (zero,) = receive(first, queue, visibility=600)
+    (one,) = receive(second, queue, visibility=600)
+    assert [zero["body"], one["body"]] == ["0", "1"]
+    for server, message in ((second, zero), (first, one)):
+        assert step(server, queue, acknowledge=[message["receipt"]])["settled"]["acknowledged"] == 1
+    assert [receive(server, queue, pop=True)[0]["body"] for server in (second, first)] == ["2", "3"]
+    (held,) = second.call("GET", queue, "leases", GROUP).json()["partitions"]
+    assert held["held"] == 0
+
+
 def test_a_group_that_is_set_at_one_server_is_so_at_the_other(first: Server, second: Server) -> None:
     queue = first.queue()
     assert first.call("PUT", queue, "leases", GROUP, json={"visibility": 7}).status_code == 200

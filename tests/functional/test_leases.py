@@ -329,6 +329,23 @@ def test_while_a_group_pauses_nothing_is_handed_out(server: Server) -> None:
     assert bodies(receive(server, queue, wait=60)) == ["a"], "the end of the pause wakes it"
 
 
+def test_a_weak_group_hands_out_each_message_once_at_one_server(server: Server) -> None:
+    queue = server.queue()
+    for number in range(9):
+        server.add(queue, str(number))
+    settings = put(server, queue, exact=False, k="auto").json()["settings"]
+    assert (settings["exact"], settings["k"]) == (False, "auto")
+    handed = [one for _ in range(3) for one in receive(server, queue, max=3)]
+    assert bodies(handed) == [str(number) for number in range(9)]
+    step(server, queue, acknowledge=[one["receipt"] for one in handed])
+    (held,) = server.call("GET", queue, "leases", GROUP).json()["partitions"]
+    assert (held["held"], held["k"]) == (0, 1)
+    assert put(server, queue, exact=False, k=7).json()["settings"]["k"] == 7
+    assert code_of(put(server, queue, exact=True), 400) == "InvalidParameter"
+    assert code_of(put(server, queue, order="key"), 400) == "InvalidParameter"
+    assert server.call("GET", queue, "leases", GROUP).json()["partitions"][0]["k"] == 7
+
+
 WRONG: dict[str, tuple[Json, str]] = {
     "unknown member": ({"recieve": {}}, "recieve"),
     "unknown member of receive": ({"receive": {"maximum": 1}}, "receive.maximum"),
@@ -377,6 +394,7 @@ SETTINGS: dict[str, Json] = {
     "order": {"order": "keys"},
     "per_key": {"per_key": 0},
     "k": {"k": 1001},
+    "exact": {"exact": False, "order": "key"},
     "max_leased": {"max_leased": 120_001},
     "max_held": {"max_held": 0},
     "paused_until": {"paused_until": "never"},

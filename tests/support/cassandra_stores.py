@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuey.clock import Clock
 from queuey.ids import IdGenerator
-from queuey.storage import Stores
+from queuey.storage import Observer, Stores
 from queuey.storage.cassandra import (
     CassandraLeases,
     CassandraMessages,
@@ -32,12 +32,15 @@ class CassandraStores(Stores):
         ids: IdGenerator,
         timing: Timing = _USUAL,
         guard: ClockGuard | None = None,
+        *,
+        observer: Observer | None = None,
+        leases: type[CassandraLeases] = CassandraLeases,
     ) -> None:
-        server = CassandraServer(session, clock, ids, timing, guard)
+        server = CassandraServer(session, clock, ids, timing, guard, observer)
         offsets = CassandraOffsets(server)
         metadata = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
         messages = CassandraMessages(server, offsets)
-        super().__init__(messages, offsets, metadata, CassandraLeases(server, messages))
+        super().__init__(messages, offsets, metadata, leases(server, messages))
 
 
 def messages_of(

@@ -106,12 +106,20 @@ class GroupAccess:
 
     def statements(self, place: GroupPlace, head: GroupHead) -> list[Change]:
         """All that was gathered, as statements of one transaction."""
-        token, found = head.group.token, list[Change]()
+        return [*self._state_statements(place, head.group.token), *self.beside_state(place, head)]
+
+    def _state_statements(self, place: GroupPlace, token: int) -> list[Change]:
+        found = list[Change]()
         for part, first in self._folds.items():
             found.append(("lease_changes_fold", (*place, part, first)))
         for (part, number), (data, is_base) in self._changes.items():
             checksum = checksum_of_change(token, part, number, data)
             found.append(("lease_change_keep", (*place, part, number, token, is_base, checksum, data)))
+        return found
+
+    def beside_state(self, place: GroupPlace, head: GroupHead) -> list[Change]:
+        """Attempts and parcels, as statements."""
+        token, found = head.group.token, list[Change]()
         for key, (attempt, expires, step) in self._attempts.items():
             values = (*place, key, token, expires, step, attempt.digest, attempt.answer, _ATTEMPT_TTL_SECONDS)
             found.append(("lease_attempt_keep", values))
@@ -166,6 +174,14 @@ class GroupAccess:
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
         step = self._call.step if self._call is not None else b""
         self._attempts[key] = (attempt, expires, step)
+
+    # Picking
+
+    def k(self, partition: int) -> int:
+        return 1
+
+    def is_left(self, partition: int) -> bool:
+        return False
 
     # Messages
 

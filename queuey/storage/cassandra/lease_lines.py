@@ -21,11 +21,14 @@ from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUna
 from queuey.future import start
 from queuey.ids import TICKS_PER_SECOND
 from queuey.locks import new_lock
+from queuey.model import Consistency
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_carrying import Carrying
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
-from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupPlace, Parcel
+from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupPlace, Parcel, StoredGroup
+from queuey.storage.cassandra.lease_weak import WeakAccess, WeakGroup
+from queuey.storage.cassandra.session import ALL_CENTRES
 
 __all__ = ["LeaseLine"]
 
@@ -131,11 +134,18 @@ class LeaseLine:
         is_fresh = self._know()
         attempts = memory.attempts(calls)
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
-        access = GroupAccess(server, self._means.messages, memory.stored, attempts, (watermark, now_ticks))
+        what = (server, self._means.messages, memory.stored, attempts, (watermark, now_ticks))
+        weak = memory.weak
+        access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
         memory.prepare()
+        if weak is not None:
+            weak.begin(memory.books)
         for call in calls:
             self._run(call, access)
         memory.note_read()
+        if isinstance(access, WeakAccess):
+            self._store_weakly(calls, access)
+            return True
         if access.writes:
             return self._commit(calls, access)
         if not is_fresh and not memory.is_current():
@@ -149,7 +159,10 @@ class LeaseLine:
         :returns: whether it was stored like this after this call began.
         """
         memory, is_fresh = self.memory, False
-        if memory.is_known and self._checks:
+        if memory.weak is not None:
+            if not memory.learn(memory.weak):
+                memory.forget()
+        elif memory.is_known and self._checks:
             is_fresh = memory.is_current()
             self._checks = self._checks - 1 if is_fresh else _CHECKS
             if not is_fresh:
@@ -201,11 +214,9 @@ class LeaseLine:
         is_done = False
         try:
             is_done = start(change(self._place, head, access.statements(self._place, head))).wait()
+            self._means.server.observer.compared_and_set(is_lost=not is_done)
         except OutcomeUnknown as unknown:
-            memory.forget()
-            for call in calls:
-                is_refused = isinstance(call.result, QueueyError)
-                call.future.set_error(StorageUnavailable() if is_refused else unknown)
+            self._is_unknown(calls, unknown)
             return True
         finally:
             if not is_done:
@@ -217,6 +228,61 @@ class LeaseLine:
             carrying.stored(token, parcels, head.moment)
             self._answer(calls, {call.step: parcel for parcel, call in brought})
         return is_done
+
+    def _is_unknown(self, calls: Sequence[GroupCall], unknown: OutcomeUnknown) -> None:
+        self.memory.forget()
+        for call in calls:
+            is_refused = isinstance(call.result, QueueyError)
+            call.future.set_error(StorageUnavailable() if is_refused else unknown)
+
+    def _store_weakly(self, calls: Sequence[GroupCall], access: WeakAccess) -> None:
+        """Store what the calls have changed in a weak group, and answer them."""
+        memory, weak, session = self.memory, self.memory.weak, self._means.rows.session
+        assert memory.stored is not None  # noqa: S101 - the group is known
+        assert weak is not None  # noqa: S101 - the access is of a weak group
+        head = memory.stored.head._replace(moment=self._moment)
+        token, brought, parts = head.group.token, access.parcels(head), access.parts
+        statements = access.beside_state(self._place, head)
+        if parts:
+            statements += weak.rows(token, self._moment, parts)
+        if statements:
+            level = ALL_CENTRES if brought else session.to_write(Consistency.WEAK)
+            parcels = [parcel for parcel, _ in brought]
+            self._carrying.take(token, parcels)
+            try:
+                session.tell_several(statements, level).wait()
+            except OutcomeUnknown as unknown:
+                self._carrying.drop(token, parcels)
+                self._is_unknown(calls, unknown)
+                return
+            except StorageUnavailable:
+                self._carrying.drop(token, parcels)
+                raise
+            self._carrying.stored(token, parcels, head.moment)
+            memory.book.settled()
+            weak.stored(head.group, parts, calls)
+        self._answer(calls, {call.step: parcel for parcel, call in brought})
+        if weak.is_due:
+            self._fold(weak)
+
+    def _fold(self, weak: WeakGroup) -> None:
+        """Let a base replace the rows of a weak group, if most replicas answer. If not, it is due again later."""
+        weak.is_due = False
+        memory, rows = self.memory, self._means.rows
+        if memory.stored is None:
+            return
+        try:
+            head = start(rows.head(self._place, serially=True)).wait()
+            if head is None or head.group != memory.stored.head.group:
+                return  # the next call sees it
+            (group,) = memory.book.groups()
+            statements, unused = weak.folded(group, memory.stored, self._moment)
+            memory.stored = StoredGroup(head, unused, {})
+            head = head.next(uuid4().bytes[:STEP_BYTES])._replace(moment=self._moment)
+            if start(rows.advance(self._place, head, statements)).wait():
+                memory.advance(head)
+        except QueueyError as error:
+            log.debug("a weak lease group is folded later: %s", error)
 
     def _answer(self, calls: Sequence[GroupCall], parcels: Mapping[bytes, Parcel] = _NO_PARCELS) -> None:
         if self.memory.stored is not None:

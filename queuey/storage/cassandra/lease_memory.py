@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from time import perf_counter
 
 from queuey.errors import StorageUnavailable
 from queuey.future import start
+from queuey.model import Consistency
 from queuey.model.lease_groups import LeaseGroup
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_parcels import Carrier
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, StoredGroup
+from queuey.storage.cassandra.lease_weak import WeakGroup
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
-from queuey.storage.leasing.book import LeaseBook
+from queuey.storage.leasing.book import LeaseBook, PartitionBook
 
 __all__ = ["BUSY", "GroupMeans", "GroupMemory"]
 
@@ -46,6 +48,7 @@ class GroupMemory:
 
     def __init__(self, means: GroupMeans, place: GroupPlace) -> None:
         self._means, self._place = means, place
+        self._weak = WeakGroup(means.rows, place, means.server.observer)
         self.holes = self.ahead_bytes = 0
         """As :meth:`measure` found them. Any thread may read them."""
         self.forget()
@@ -66,11 +69,50 @@ class GroupMemory:
         :raises StorageUnavailable: it changes all the time, some of it is damaged, or too few nodes answer.
         """
         for _ in range(_READS):
-            self.stored = start(self._means.rows.whole(self._place)).wait()
+            self.stored = self._read()
             if self.stored is None or self.stored.head.version >= 0:
                 self.is_known = True
+                if self.weak is not None and self.stored is not None:
+                    self.weak.load(self.stored)
                 return
         raise StorageUnavailable(BUSY)
+
+    def _read(self) -> StoredGroup | None:
+        rows, place = self._means.rows, self._place
+        try:
+            return start(rows.whole(place)).wait()
+        except StorageUnavailable:
+            level = rows.session.to_read(Consistency.WEAK)
+            head = start(rows.head(place, level=level)).wait()
+            if head is None or head.group.settings.exact:
+                raise
+            return start(rows.whole(place, serially=False, level=level)).wait()  # a weak group needs one replica
+
+    @property
+    def weak(self) -> WeakGroup | None:
+        """What belongs to a weak group; None if the group is not weak, or is not there."""
+        return self._weak if self.stored is not None and not self.stored.head.group.settings.exact else None
+
+    @property
+    def books(self) -> Mapping[int, PartitionBook]:
+        """The partitions that are in use."""
+        return {number: book for group in self.book.groups() for number, book in group.partitions.items()}
+
+    def learn(self, weak: WeakGroup) -> bool:
+        """Learn what other servers have changed in a weak group.
+
+        :returns: False if the group is to be read anew.
+        """
+        if self.stored is None or weak.is_outdated():
+            return False
+        head, known = weak.look(), self.stored.head
+        if head is None or head.group.token != known.group.token:
+            return False
+        if head.group != known.group:
+            self.stored = self.stored._replace(head=head)
+            self.book.replace_group(*self._place, head.group)
+        weak.learn(self.stored, self.books)
+        return True
 
     @property
     def head(self) -> GroupHead | None:
@@ -92,8 +134,10 @@ class GroupMemory:
         """What is stored under the attempts of these calls. The group must be known before they are read."""
         if self.stored is None:
             return {}
+        session = self._means.rows.session
+        level = ALL_CENTRES if self.weak is None else session.to_read(Consistency.WEAK)
         asked = {
-            call.attempt: self._means.rows.session.ask("lease_attempt", (*self._place, call.attempt), ALL_CENTRES)
+            call.attempt: session.ask("lease_attempt", (*self._place, call.attempt), level)
             for call in calls
             if call.attempt is not None
         }

@@ -97,30 +97,41 @@ class LeaseRows:
 
     # Reading
 
-    async def head(self, place: GroupPlace, *, serially: bool = False) -> GroupHead | None:
+    async def head(self, place: GroupPlace, *, serially: bool = False, level: int = ALL_CENTRES) -> GroupHead | None:
         """What a group's rows have in common; None if there is no such group.
 
         :param serially: the row is on a quorum of nodes then; else it may be of a change whose end nobody knows yet.
+        :param level: of a read that is not serial.
         """
-        return _head(await self._head(place, serially=serially))
+        return _head(await self._head(place, serially=serially, level=level))
 
-    async def _head(self, place: GroupPlace, *, serially: bool) -> Rows:
+    async def _head(self, place: GroupPlace, *, serially: bool, level: int = ALL_CENTRES) -> Rows:
         if serially:
             return await self.session.ask_serially("lease_head", place)
-        return await self.session.ask("lease_head", place, ALL_CENTRES)
+        return await self.session.ask("lease_head", place, level)
 
-    async def whole(self, place: GroupPlace) -> StoredGroup | None:
-        """A group with its changes, all of one version; None if there is no such group, or a change came in between.
+    async def lanes(self, place: GroupPlace, level: int) -> tuple[GroupHead | None, dict[int, int]]:
+        """What a weak group's rows have in common, and the moments of the last rows, by lane."""
+        rows = await self.session.ask("lease_lanes", place, level)
+        if not rows:
+            return await self.head(place, level=level), {}
+        return _head([row[:8] for row in rows]), {part: since for *_, part, since in rows}
 
+    async def whole(self, place: GroupPlace, *, serially: bool = True, level: int = ALL_CENTRES) -> StoredGroup | None:
+        """A group with its changes, all of one version; None if there is no such group.
+
+        If a change came in between, the version is -1.
+
+        :param level: of what is not read serially.
         :raises StorageUnavailable: some of it is damaged, or too few nodes answer.
         """
-        head = await self.head(place, serially=True)
+        head = await self.head(place, serially=serially, level=level)
         if head is None:
             return None
         changes: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
         behind = _BEHIND_NONE
         while True:
-            rows = await self.session.ask("lease_changes", (*place, *behind, _ROWS), ALL_CENTRES)
+            rows = await self.session.ask("lease_changes", (*place, *behind, _ROWS), level)
             for version, part, number, is_base, life, checksum, data in rows:
                 if version != head.version:
                     return StoredGroup(head._replace(version=-1), {}, {})
@@ -133,8 +144,8 @@ class LeaseRows:
                 break
             behind = rows[-1][1:3]
         parcels = {}
-        if head.newest > head.carried:
-            rows = await self.session.ask("lease_waiting", place, ALL_CENTRES)
+        if head.newest > head.carried or not head.group.settings.exact:
+            rows = await self.session.ask("lease_waiting", place, level)
             parcels = {
                 Parcel(number, part): since
                 for number, part, life, since in rows

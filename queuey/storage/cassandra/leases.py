@@ -20,7 +20,7 @@ from queuey.ids import MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId
 from queuey.model.holes import Hole
-from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_lines import LeaseLine
@@ -58,6 +58,8 @@ class CassandraLeases(LeaseStore):
       twice that, and never runs while another server hands the message out. A server whose clock is off refuses.
     - A message that another server has deleted or overwritten may be handed out as it was for a second.
     """
+
+    default_settings = GroupSettings(k=AUTO)
 
     def __init__(self, server: CassandraServer, messages: CassandraMessages) -> None:
         self._server = server

@@ -150,6 +150,16 @@ class CassandraSession:
         batch.is_idempotent = True
         return self._send(name, batch, level, writes=True)
 
+    def tell_several(self, changes: Sequence[Change], level: int) -> Future[Rows]:
+        """The same for rows of several kinds, each with a statement that may be repeated."""
+        if len(changes) == 1:
+            return self.tell(*changes[0], level)
+        batch = BatchStatement(BatchType.UNLOGGED)
+        for name, values in changes:
+            batch.add(self._statements[name], values)
+        batch.is_idempotent = True
+        return self._send(changes[-1][0], batch, level, writes=True)
+
     def tell_encoded(
         self, name: str, rows: Sequence[bytes], routing_key: bytes, level: int, *, seconds: float | None = None
     ) -> Future[Rows]:

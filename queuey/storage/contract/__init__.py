@@ -27,8 +27,6 @@ _PARTS = (
     "common",
     "headers",
     "lease_history",
-    "lease_queues",
-    "lease_receiver",
     "leases",
     "history",
     "metadata",

@@ -12,7 +12,7 @@ from uuid import UUID
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model.holes import Hole
-from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 
 __all__ = ["ATTEMPT_SECONDS", "LeaseStore"]
@@ -27,6 +27,9 @@ class LeaseStore(ABC):
     They are stored with the messages: one :meth:`queuey.storage.MessageStore.drop` ends both (G9). Queues are given by
     uuid, groups by exact name.
     """
+
+    default_settings = GroupSettings()
+    """Of a new group."""
 
     @abstractmethod
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:

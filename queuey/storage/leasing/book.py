@@ -103,6 +103,12 @@ class LeaseAccess(Protocol):
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         """Append the messages of all these requests, or of none."""
 
+    def k(self, partition: int) -> int:
+        """K of a group whose K is automatic."""
+
+    def is_left(self, partition: int) -> bool:
+        """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""
+
     def read(self, request: ReadRequest) -> Page:
         """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
 
@@ -236,15 +242,20 @@ class PartitionBook:
         """Carry out a change. :meth:`LeaseBook.save` stores it."""
         if change is NO_CHANGE:
             return
-        self.state.take(change)
-        if change.frontier is not None:
-            self._pass(change.frontier)
+        self.learn(change)
         if not self._unsaved:
             self._owner.unsaved.append(self)
         self._unsaved.append(change)
 
+    def learn(self, change: Change) -> None:
+        """Carry out a change that is stored."""
+        self.state.take(change)
+        if change.frontier is not None:
+            self._pass(change.frontier)
+
     def _pass(self, frontier: MessageId) -> None:
         """Note that the messages ahead up to the frontier were looked at."""
+        self.upto = max(self.upto, frontier)
         ticks, tails = self.ahead.ticks, self.ahead.tails
         at = bisect_right(ticks, frontier.ticks, self.at)
         while at > self.at and ticks[at - 1] == frontier.ticks and tails[at - 1] > frontier.tail:
@@ -267,11 +278,16 @@ class PartitionBook:
             self._fold(access)
 
     def _fold(self, access: LeaseAccess) -> None:
-        folded = [encode_change(change) for change in changes_of(self.state)]
+        folded = self.folded()
         access.fold(self._token, self.place.number, self._number, folded)
         self._number += len(folded)
+
+    def folded(self) -> list[bytes]:
+        """The whole state as changes, which the store is about to keep in place of those before."""
+        folded = [encode_change(change) for change in changes_of(self.state)]
         self._base = max(sum(map(len, folded)), self._least_base)
         self._since = 0
+        return folded
 
 
 def _within(columns: Columns, max_bytes: int) -> int:

@@ -9,6 +9,7 @@ from uuid import UUID
 from queuey.ids import MessageId
 from queuey.model import PartitionId
 from queuey.model.holes import Hole
+from queuey.model.lease_groups import AUTO
 from queuey.model.lease_steps import LeaseCounts
 from queuey.storage.leasing.book import LeaseAccess, LeaseBook
 
@@ -23,10 +24,17 @@ def counted(
     if group is None:
         return {}
     found = {}
+    rules, is_auto = group.rules, group.group.settings.k == AUTO
     for number in partitions:
         state = book.partition(access, group, PartitionId(queue, number)).state
         found[number] = LeaseCounts(
-            state.frontier, state.done_up_to, len(state.holes), state.leased, state.dead, len(state.skipped)
+            state.frontier,
+            state.done_up_to,
+            len(state.holes),
+            state.leased,
+            state.dead,
+            len(state.skipped),
+            access.k(number) if is_auto else rules.k,
         )
     return found
 

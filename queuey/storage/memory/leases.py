@@ -154,5 +154,11 @@ class _Access:
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read_within(request, self.now_ticks)
 
+    def k(self, partition: int) -> int:
+        return 1
+
+    def is_left(self, partition: int) -> bool:
+        return False
+
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch_within(queue, wanted, self.now_ticks)

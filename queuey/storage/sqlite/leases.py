@@ -193,6 +193,12 @@ class _Access:
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read(request, now_ticks=self.now_ticks).wait()
 
+    def k(self, partition: int) -> int:
+        return 1
+
+    def is_left(self, partition: int) -> bool:
+        return False
+
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()
 

@@ -1,0 +1,310 @@
+"""Weak lease groups: each server stores its own changes, and learns of those of others a moment later.
+
+The group's rows have what all servers had agreed on when the changes were folded last. Behind it, each server has a lane
+of rows that it alone writes, to one replica. What a server knows is that base and the lanes, merged by
+:mod:`queuey.model.lease_merging`. docs/decisions/027.
+"""
+
+from __future__ import annotations
+
+import secrets
+import struct
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from hashlib import blake2b
+from itertools import chain
+from time import perf_counter
+from typing import Any, NamedTuple
+
+from queuey.future import Future, start
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import Consistency
+from queuey.model.lease_codec import decode_changes, encode_change
+from queuey.model.lease_groups import AUTO, LeaseGroup
+from queuey.model.lease_merging import LearnedChange, Merger, since_each
+from queuey.model.lease_spread import Spread
+from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
+from queuey.model.lease_steps import LeaseOutcome
+from queuey.storage import Observer
+from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_rows import (
+    GroupHead,
+    GroupPlace,
+    LeaseRows,
+    Parcel,
+    StoredGroup,
+    checksum_of_change,
+)
+from queuey.storage.cassandra.session import Change as Statement
+from queuey.storage.cassandra.session import Rows
+from queuey.storage.checksums import making_sense
+from queuey.storage.leasing.book import GroupBook, PartitionBook
+
+__all__ = ["WeakAccess", "WeakGroup"]
+
+_KNOWN_SECONDS = 2.0
+"""A server that has not looked for longer reads the group anew: rows may have been folded that it has not seen."""
+_FOLDED_TICKS = 5 * TICKS_PER_SECOND
+"""Rows of the last seconds are not folded, so that each server in use sees them."""
+_SILENT_TICKS = 3600 * TICKS_PER_SECOND
+"""A lane that has been silent for longer is forgotten, once its rows are folded."""
+_ACTIVE_SECONDS = 5.0
+"""A server hands messages out if it has done so in the last seconds."""
+_ROWS = 500
+_LATER = 256
+"""Changes of a partition that is not in use, before they are merged."""
+_PART = struct.Struct("<BqqI")
+"""Of the changes in a partition: its number, the frontier from which they move on, and their bytes."""
+_LANE_BITS = 31
+_PART_BITS = 16
+
+
+class _Row(NamedTuple):
+    """What one server has changed in one transaction."""
+
+    moment: int
+    lane: int
+    parts: Sequence[tuple[int, MessageId, bytes]]
+
+
+class WeakGroup:
+    """What one server knows of a weak group, beside its state. One thread at a time uses it.
+
+    It outlives the state in memory.
+    """
+
+    def __init__(self, rows: LeaseRows, place: GroupPlace, observer: Observer) -> None:
+        self._rows, self._session, self._place, self._observer = rows, rows.session, place, observer
+        self._reads = rows.session.to_read(Consistency.WEAK)
+        self.lane = secrets.randbits(_LANE_BITS)
+        self._seen: dict[int, int] = {}
+        """By lane of another server, the moment of the last row that was seen."""
+        self._active: dict[int, float] = {}
+        """By lane of another server, when it was seen to hand out messages."""
+        self._mergers: defaultdict[int, Merger] = defaultdict(Merger)
+        self._spreads: defaultdict[int, Spread] = defaultdict(Spread)
+        self._later: defaultdict[int, list[LearnedChange]] = defaultdict(list)
+        """By partition that is not in use, what is to be merged into it."""
+        self._frontiers: dict[int, MessageId] = {}
+        self._lanes: dict[int, int] = {}
+        """By lane, the moment of its last row."""
+        self._looked = 0.0
+        self.is_due = False
+        """The lanes are to be folded."""
+
+    def spread(self, partition: int) -> Spread:
+        return self._spreads[partition]
+
+    # Reading
+
+    def load(self, stored: StoredGroup) -> None:
+        """Read all lanes of a group that was just read."""
+        self._looked = perf_counter()
+        self._later.clear()
+        self._frontiers.clear()
+        _, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+        self._seen = dict.fromkeys(self._lanes, 0)
+        for merger in self._mergers.values():
+            merger.forget_waiting()
+        bases = [number for changes in stored.changes.values() for number, _ in changes]
+        folded = max(bases, default=0) - _FOLDED_TICKS
+        rows = sorted(self._new_rows([*self._seen], stored.head.group.token))
+        for row in rows:
+            if row.moment >= folded:  # else a node that was away for long has it still
+                for partition, since, data in row.parts:
+                    for learned in since_each(since, [*decode_changes(data)], is_after=row.lane > self.lane):
+                        self._note_active(row.lane, learned.change)
+                        self._later[partition].append(learned)
+
+    def is_outdated(self) -> bool:
+        """Whether rows may have been folded that were not seen."""
+        return perf_counter() - self._looked > _KNOWN_SECONDS
+
+    def look(self) -> GroupHead | None:
+        """See which lanes have new rows.
+
+        :returns: what the group's rows have in common; None if there is no such group.
+        :raises StorageUnavailable: no replica answers.
+        """
+        self._looked = perf_counter()
+        self._active = {lane: at for lane, at in self._active.items() if self._is_active(at)}
+        head, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+        return head
+
+    def learn(self, stored: StoredGroup, books: Mapping[int, PartitionBook]) -> None:
+        """Learn what other servers have changed.
+
+        :raises StorageUnavailable: no replica answers, or a row is damaged.
+        """
+        lanes = [lane for lane, last in self._lanes.items() if last > self._seen.get(lane, 0) and lane != self.lane]
+        for row in sorted(self._new_rows(lanes, stored.head.group.token)):
+            for partition, since, data in row.parts:
+                for learned in since_each(since, [*decode_changes(data)], is_after=row.lane > self.lane):
+                    self._note_active(row.lane, learned.change)
+                    self._learned(partition, learned, books.get(partition), stored)
+
+    def _note_duplicates(self, partition: int, duplicates: int) -> None:
+        if duplicates:
+            self._observer.handed_twice(duplicates)
+            self._spreads[partition].note(duplicates=duplicates)
+
+    def _note_active(self, lane: int, change: Change) -> None:
+        if change.fresh or change.holes:
+            self._active[lane] = self._looked
+
+    def _learned(self, partition: int, learned: LearnedChange, book: PartitionBook | None, stored: StoredGroup) -> None:
+        if book is None:
+            waiting = self._later[partition]
+            waiting.append(learned)
+            if len(waiting) > _LATER:
+                stored.changes[partition] = self.changes(partition, stored)
+        else:
+            self._note_duplicates(partition, self._mergers[partition].learn(book.state, learned, book.learn))
+
+    def _new_rows(self, lanes: Sequence[int], token: int) -> Iterator[_Row]:
+        def ask(lane: int) -> Future[Rows]:
+            return self._session.ask("lease_lane", (*self._place, lane, self._seen.get(lane, 0), _ROWS), self._reads)
+
+        asked = {lane: ask(lane) for lane in lanes}
+        for lane in lanes:
+            rows = asked[lane].wait()
+            while rows:
+                for number, life, checksum, data in rows:
+                    if life == token:
+                        with making_sense():
+                            if checksum != checksum_of_change(token, lane, number, data):
+                                raise ValueError("a row of a weak lease group does not match its checksum")
+                            yield _Row(number, lane, [*_decoded(data)])
+                self._seen[lane] = rows[-1][0]
+                rows = ask(lane).wait() if len(rows) == _ROWS else ()
+
+    def changes(self, partition: int, stored: StoredGroup) -> list[tuple[int, bytes]]:
+        """The state of a partition that comes into use, as changes."""
+        changes = chain.from_iterable(decode_changes(data) for _, data in stored.changes.pop(partition, ()))
+        with making_sense():
+            state = _state(changes, stored.head.group)
+        merger = self._mergers[partition]
+        for learned in self._later.pop(partition, ()):
+            self._note_duplicates(partition, merger.learn(state, learned, state.take))
+        self._frontiers[partition] = state.frontier
+        return [*enumerate(encode_change(change) for change in changes_of(state))]
+
+    # Writing
+
+    def begin(self, books: Mapping[int, PartitionBook]) -> None:
+        """A transaction begins."""
+        for partition, book in books.items():
+            self._note_duplicates(partition, self._mergers[partition].retry(book.state, book.learn))
+            self._frontiers[partition] = book.state.frontier
+
+    def frontier(self, partition: int) -> MessageId:
+        """Of a partition, when the transaction began."""
+        return self._frontiers[partition]
+
+    def rows(self, token: int, moment: int, parts: Sequence[tuple[int, bytes]]) -> list[Statement]:
+        """What a transaction stores in this server's lane."""
+        data = b"".join(
+            _PART.pack(partition, *self._frontiers[partition], len(change)) + change for partition, change in parts
+        )
+        checksum = checksum_of_change(token, self.lane, moment, data)
+        row = (*self._place, self.lane, moment, token, checksum, data)
+        return [("lease_lane_keep", row), ("lease_lane_note", (*self._place, self.lane, moment))]
+
+    def stored(self, group: LeaseGroup, parts: Sequence[tuple[int, bytes]], calls: Sequence[GroupCall]) -> None:
+        """A transaction is stored."""
+        for partition, data in parts:
+            self._mergers[partition].made([*decode_changes(data)])
+        if group.settings.k == AUTO:
+            handed: defaultdict[int, int] = defaultdict(int)
+            for call in calls:
+                if isinstance(call.result, LeaseOutcome) and not call.result.repeated:
+                    for part in call.result.handed.parts:
+                        handed[part.partition] += len(part.messages)
+            for partition, number in handed.items():
+                self._observer.picked_among(self._spreads[partition].k)
+                self._spreads[partition].note(handed=number)
+
+    def folded(
+        self, group: GroupBook, stored: StoredGroup, moment: int
+    ) -> tuple[list[Statement], dict[int, list[tuple[int, bytes]]]]:
+        """What folds the lanes into a base, and the changes of partitions that are not in use as they are then."""
+        parts = {partition: [(0, change) for change in book.folded()] for partition, book in group.partitions.items()}
+        unused = {partition: self.changes(partition, stored) for partition in {*stored.changes, *self._later}}
+        token = stored.head.group.token
+        statements: list[Statement] = []
+        for partition, changes in chain(parts.items(), unused.items()):
+            statements.append(("lease_changes_fold", (*self._place, partition, moment)))
+            for number, (_, data) in enumerate(changes, moment):
+                checksum = checksum_of_change(token, partition, number, data)
+                values = (*self._place, partition, number, token, number == moment, checksum, data)
+                statements.append(("lease_change_keep", values))
+        for lane, last in self._lanes.items():
+            statements.append(("lease_lane_fold", (*self._place, lane, moment - _FOLDED_TICKS)))
+            if last < moment - _SILENT_TICKS:
+                statements.append(("lease_lane_end", (*self._place, lane)))
+        return statements, unused
+
+    # Whose partition it is
+
+    def is_left(self, partition: int) -> bool:
+        """Whether another server that hands messages out is to do so in a partition first."""
+        others = [lane for lane, at in self._active.items() if self._is_active(at)]
+        own = _weight(self.lane, partition)
+        return any(_weight(lane, partition) > own for lane in others)
+
+    def _is_active(self, at: float) -> bool:
+        return self._looked - at < _ACTIVE_SECONDS
+
+
+class WeakAccess(GroupAccess):
+    """One transaction of a weak group."""
+
+    def __init__(self, weak: WeakGroup, *what: Any) -> None:
+        """:param what: as :class:`~queuey.storage.cassandra.lease_access.GroupAccess` is made."""
+        super().__init__(*what)
+        self._weak = weak
+
+    @property
+    def parts(self) -> list[tuple[int, bytes]]:
+        """What was changed, by partition."""
+        return [(partition, data) for (partition, _), (data, _) in self._changes.items()]
+
+    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
+        assert self._stored is not None  # noqa: S101 - a weak group that is not stored begins as others do
+        return self._weak.changes(partition, self._stored)
+
+    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
+        self._weak.is_due = True
+
+    def parcels(self, head: GroupHead) -> list[tuple[Parcel, GroupCall]]:
+        lane = self._weak.lane >> _PART_BITS << _PART_BITS  # so that no other server gives the same name
+        return [(Parcel(head.moment, lane | part), call) for part, call in enumerate(self._parcels)]
+
+    def k(self, partition: int) -> int:
+        return self._weak.spread(partition).k
+
+    def is_left(self, partition: int) -> bool:
+        return self._weak.is_left(partition)
+
+
+def _state(changes: Iterable[Change], group: LeaseGroup) -> LeaseState:
+    found = [*changes]
+    return state_of(found) if found else LeaseState(group.start)
+
+
+def _decoded(data: bytes) -> Iterator[tuple[int, MessageId, bytes]]:
+    """:raises ValueError: the bytes are damaged."""
+    at = 0
+    try:
+        while at < len(data):
+            partition, ticks, tail, size = _PART.unpack_from(data, at)
+            at += _PART.size
+            yield partition, MessageId(ticks, tail), data[at : at + size]
+            at += size
+    except struct.error as error:
+        raise ValueError(f"not a row of a weak lease group: {error}") from error
+
+
+def _weight(lane: int, partition: int) -> bytes:
+    """Of a server in a partition: the greatest hands its messages out (rendezvous hashing)."""
+    return blake2b(b"%d %d" % (lane, partition), digest_size=8).digest()

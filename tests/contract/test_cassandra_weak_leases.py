@@ -1,0 +1,189 @@
+"""Weak lease groups in Cassandra: servers that do not agree hand messages out twice, and lose none."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.future import Future
+from queuey.ids import IdGenerator
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.lease_groups import AUTO, NO_ORDER, LeaseGroup
+from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_steps import LeaseOutcome, LeaseStep
+from queuey.storage import Unobserved
+from queuey.storage.cassandra import CassandraLeases, lease_memory
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.contract import LeaseHistory
+from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
+from queuey.storage.contract.leases import TOKEN, HandingOut, Receiver, Settling, Together, bodies, settle_of
+from tests.support.cassandra_stores import CassandraStores
+from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
+
+
+def _weak(group: LeaseGroup) -> LeaseGroup:
+    by_key = group.settings.order != NO_ORDER
+    return group._replace(settings=group.settings._replace(exact=by_key))
+
+
+class _WeakLeases(CassandraLeases):
+    """Makes each group weak that may be."""
+
+    def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        groups = [one._replace(new=None if one.new is None else _weak(one.new)) for one in step.groups]
+        return super().step(step._replace(groups=groups))
+
+    def keep_group(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> Future[bool]:
+        return super().keep_group(queue, name, _weak(group), None if before is None else _weak(before))
+
+
+class TestWeakLeasesOfOneServer(HandingOut, Settling, Together):
+    """They are as those of exact groups."""
+
+    @pytest.fixture
+    def stores(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraStores]:
+        stores = CassandraStores(session, clock, ids, AT_ONCE, leases=_WeakLeases)
+        yield stores
+        close(stores)
+
+    def test_a_stepped_clock_makes_no_lease_shorter_or_longer(
+        self, jobs: Receiver, log: QueueLog, clock: ManualClock
+    ) -> None:
+        """On Cassandra a server whose clock was stepped refuses."""
+
+
+class _Counted(Unobserved):
+    """Counts what servers hand out twice."""
+
+    def __init__(self) -> None:
+        self.twice = 0
+        self.ks: set[int] = set()
+
+    def handed_twice(self, messages: int) -> None:
+        self.twice += messages
+
+    def picked_among(self, k: int) -> None:
+        self.ks.add(k)
+
+
+@pytest.fixture
+def observer() -> _Counted:
+    return _Counted()
+
+
+@pytest.fixture
+def several(lease_servers: LeaseServers, observer: _Counted) -> list[LeaseServer]:
+    return [lease_servers.another(leases=_WeakLeases, observer=observer) for _ in range(3)]
+
+
+class _History(LeaseHistory):
+    def step_clock(self, seconds: int = 0) -> None:
+        """No rule here."""
+
+
+def test_servers_that_take_turns_know_all_of_each_other(several: list[LeaseServer]) -> None:
+    used = several[:2]
+    drive_histories(lambda: _History(lambda: used[0].stores, several[0].clock, used.reverse), 15)
+
+
+def test_messages_are_handed_out_twice_and_none_is_lost(several: list[LeaseServer], observer: _Counted) -> None:
+    several[0].log.append(*[draft(b"%d" % number) for number in range(240)])
+    several[0].clock.advance(10)
+    receivers = [server.jobs(several[0], k=AUTO) for server in several]
+
+    def work(jobs: Receiver) -> list[bytes]:
+        found: list[bytes] = []
+        while handed := jobs.receive(3):
+            found += bodies(handed)
+            jobs.step({1: [settle_of(one) for one in handed]})
+        return found
+
+    with ThreadPoolExecutor() as threads:
+        found = [body for each in threads.map(work, receivers) for body in each]
+
+    for jobs in receivers:
+        assert not jobs.receive(100)
+    assert {*found} == {b"%d" % number for number in range(240)}
+    assert observer.twice == len(found) - 240 > 0
+    assert max(observer.ks) > 1
+    assert [jobs.count()[2:4] for jobs in receivers] == [(0, 0)] * 3
+
+
+def test_rows_are_folded_and_another_server_reads_the_base(
+    several: list[LeaseServer], session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 800)
+    here, there = several[0], several[1]
+    here.log.append(*[draft(b"%d" % number) for number in range(100)])
+    jobs, others = here.jobs(), there.jobs(here)
+    found: list[bytes] = []
+    for _ in range(12):
+        for one in (jobs, others):
+            handed = one.receive(4, visibility_seconds=1000.0)
+            found += bodies(handed)
+            one.step({1: [settle_of(each) for each in handed[:3]]})
+            here.clock.advance(1)
+    assert sorted(map(int, found)) == list(range(96))
+    assert 0 < rows_of(session, here.log, "and kind = 3") < 40
+    assert rows_of(session, here.log, "and kind = 0") > 0
+    late = several[2].jobs(here)
+    assert late.count()[2:4] == jobs.count()[2:4] == (24, 24)
+    assert bodies(late.receive(9)) == [b"96", b"97", b"98", b"99"]
+
+
+def test_an_attempt_and_what_it_appends_are_found_by_another_server(several: list[LeaseServer]) -> None:
+    here, there = several[:2]
+    here.log.add(b"0", b"1", b"2")
+    results = QueueLog(here.stores.messages, here.clock)
+    jobs = here.jobs()
+    handed = jobs.receive(1)
+    wanted: dict[str, Any] = {
+        "attempt": IdempotencyKey("a", b"digest"),
+        "receive": ReceiveRequest(2),
+        "appends": [AppendRequest(results.queue, [draft(b"result")])],
+    }
+    first = jobs.step({1: [settle_of(one) for one in handed]}, **wanted)
+    again = there.jobs(here).step({1: [settle_of(one) for one in handed]}, **wanted)
+    assert again.repeated
+    assert list(again.handed) == list(first.handed)
+    assert results.bodies() == [b"result"]
+
+
+def test_servers_prefer_partitions_of_their_own_and_take_any_when_those_are_empty(
+    several: list[LeaseServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lanes = iter((1, 2))
+    monkeypatch.setattr(secrets, "randbits", lambda _: next(lanes))
+    here, there = several[:2]
+    here.log = QueueLog(here.stores.messages, here.clock, partitions=8)
+    here.log.append(*[draft(b"", partition=number) for number in range(1, 9) for _ in range(3)])
+    here.clock.advance(10)
+    jobs, others = here.jobs(), there.jobs(here)
+    jobs.receive(1)
+    others.receive(1)
+    found = [{one.partition for _ in range(5) for one in each.receive(1)} for each in (jobs, others)]
+    assert not found[0] & found[1]
+    assert len([*others.receive(100)]) > 6
+    assert not jobs.receive(1)
+
+
+def test_a_change_of_settings_is_seen(several: list[LeaseServer]) -> None:
+    here, there = several[:2]
+    here.log.add(b"0", b"1", b"2")
+    jobs, others = here.jobs(), there.jobs(here)
+    assert jobs.receive()
+    assert others.receive()
+    queue, group = here.log.queue.uuid, LeaseGroup(TOKEN)
+    paused = group._replace(settings=group.settings._replace(paused_until=4e9))
+    assert done(there.leases.keep_group(queue, "workers", paused, group))
+    assert not jobs.receive()
+    done(here.leases.forget_group(queue, "workers"))
+    others.new = jobs.new = LeaseGroup(TOKEN + 1)
+    assert bodies(others.receive()) == [b"0"]
+    assert bodies(jobs.receive()) == [b"1"]
