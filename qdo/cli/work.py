@@ -24,6 +24,18 @@ if TYPE_CHECKING:
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
+_OF_COMMAND = ("session_seconds", "metrics")
+"""Options that a worker does not take."""
+_MEETING = {
+    "session_seconds": "the group's visibility says how long a silent worker keeps its messages",
+    "offsets": "there are no offsets",
+    "state": "these workers meet nowhere",
+    **dict.fromkeys(
+        ("zookeeper", "zookeeper_auth", "zookeeper_ca", "zookeeper_cert", "zookeeper_key"),
+        "these workers meet nowhere",
+    ),
+}
+"""Options of groups that divide partitions, and what leases have in their place."""
 CLIENT_RETRIES = 5
 """Of one request. A worker tries again after that."""
 
@@ -111,6 +123,11 @@ CLIENT_RETRIES = 5
     metavar="HOST:PORT",
     help="Serve metrics to Prometheus at this address; port 0 takes a free one and prints it.",
 )
+@click.option(
+    "--lease",
+    is_flag=True,
+    help="Take messages one by one from a lease group, with any number of workers, in place of owned partitions.",
+)
 @click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
 def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_json: bool, **given: Any) -> None:
     """Run FUNCTION of MODULE for each message of the queues.
@@ -119,6 +136,11 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
     folder is searched for its module, too. The message is done when the function returns. If the function raises, it is
     tried again. In each partition, messages are done in order, by one worker of the group at a time. Start as many workers
     as there is work for; with --zookeeper on any number of machines.
+
+    With --lease the server hands out each message to one worker of the group. No worker owns anything, so any number of
+    them come and go on any machines, and a long job holds up no other message. A message is handed out again if its worker
+    dies. The settings of the group say when a job that raised is tried again: 'queuey lease set QUEUE GROUP'. Example:
+    qdo work jobs:process --lease --queue mail
 
     SIGTERM or Ctrl-C ends in order, with exit code 0: jobs under way are finished and recorded, and partitions are given
     back. A second signal ends at once, with exit code 143 or 130: what is not recorded will be done again. With
@@ -144,8 +166,8 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
             told = WorkerMetrics(worker.figures)
             worker.on_call(told.took)
             say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
-        say(first_words(workplace, job, queues))
-        if given["exit_at_end"] and not given["slots"]:
+        say(first_words(workplace, job, queues, lease=given["lease"]))
+        if given["exit_at_end"] and not (given["slots"] or given["lease"]):
             total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         run_until_told(worker, say)
@@ -170,27 +192,52 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
         raise click.UsageError("--processes: an async function runs in this process, leave the option out.")
     if given["at_most_once"] and click.get_current_context().get_parameter_source("retries") is not _DEFAULT:
         raise click.UsageError("--retries: --at-most-once tries no message again, leave one of them out.")
-    of_command = ("retries", "dead_letters", "session_seconds", "metrics")
+    client = partial(workplace.server.client, retries=CLIENT_RETRIES)
+    shared = {name: value for name, value in given.items() if name not in ("retries", "dead_letters", *_OF_COMMAND)}
+    if given["lease"]:
+        _refuse_without_meaning()
+        options = WorkerOptions(group=workplace.group, **shared)
+        _look_first(workplace, queues)
+        return Worker(function, queues, None, client, options)
     options = WorkerOptions(
         group=workplace.group,
         retry=RetryPolicy(attempts=given["retries"] + 1),
         dead_letters=None if given["dead_letters"] == "none" else given["dead_letters"],
-        **{name: value for name, value in given.items() if name not in of_command},
+        **shared,
     )
     _look_first(workplace, queues)
     coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
     stack.callback(coordinator.close)
-    client = partial(workplace.server.client, retries=CLIENT_RETRIES)
     return Worker(function, queues, coordinator, client, options)
 
 
-def first_words(workplace: Workplace, job: str, queues: Sequence[str]) -> str:
+def _refuse_without_meaning() -> None:
+    """:raises UsageError: an option was given that workers on leases have no use for."""
+    from qdo.worker.options import NOT_WITH_LEASE
+
+    context = click.get_current_context()
+    named = {"retries": NOT_WITH_LEASE["retry"], **NOT_WITH_LEASE, **_MEETING}
+    for param in context.command.params:
+        if param.name in named and context.get_parameter_source(param.name) in _given_by(param):
+            raise click.UsageError(f"{param.opts[0]} has no meaning with --lease: {named[param.name]}.")
+
+
+def _given_by(param: click.Parameter) -> Sequence[click.core.ParameterSource]:
+    """What says that an option is meant. A variable that other commands use too says nothing about this one."""
+    source = click.core.ParameterSource
+    return (source.COMMANDLINE,) if param.envvar else (source.COMMANDLINE, source.ENVIRONMENT)
+
+
+def first_words(workplace: Workplace, job: str, queues: Sequence[str], *, lease: bool = False) -> str:
     """What begins, and how to see how it goes."""
     server, group = workplace.server, workplace.group
     again = "" if group == "default" else f" --group {group}"
+    where = f"on {workplace.where}; see 'qdo status{again}'"
+    if lease:
+        where = f"of leases; see 'queuey lease info {queues[0] if not is_pattern(queues[0]) else 'QUEUE'} {group}'"
     return (
         f"qdo: {job} works on {', '.join(queues)} of {server.application} at {server.url}\n"
-        f"qdo: in group {group} on {workplace.where}; see 'qdo status{again}'; Ctrl-C ends in order, twice at once"
+        f"qdo: in group {group} {where}; Ctrl-C ends in order, twice at once"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
 
@@ -105,6 +105,15 @@ class LeasedMessage(Message):
         """An extension in the background came too late: another receiver may have the message, so stop working on it."""
         return self._held is not None and self._held.is_lost
 
+    @property
+    def lease_seconds(self) -> float:
+        """The length of the lease as far as this machine can tell: up to a second too long, and at least one. 0 after a pop."""
+        return 0.0 if self._held is None else self._held.seconds
+
+    def detached(self) -> Self:
+        """The same message without its client, so for another thread or process. It cannot settle itself."""
+        return replace(self, _leases=None, _held=None)
+
     @call
     def acknowledge(self) -> Steps[None]:
         """The message is done: the group never hands it out again.
@@ -151,7 +160,7 @@ class LeasedMessage(Message):
 
     def _kept(self) -> tuple[Settler, HeldLease]:
         if self._leases is None or self._held is None:
-            raise InvalidReceipt(f"message {self.id.hex} has no lease: it was popped")
+            raise InvalidReceipt(f"message {self.id.hex} cannot be settled by itself: it was popped, or is detached")
         return self._leases, self._held
 
     def _begin(self) -> None:

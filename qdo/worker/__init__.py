@@ -1,7 +1,8 @@
 """A worker: it runs a job for each message of its queues.
 
 :class:`Worker` is what programs use. How it gets messages is its :class:`~qdo.worker.work.AnyWork`:
-:class:`~qdo.worker.member_work.MemberWork` on partitions that it owns as a member of a group.
+:class:`~qdo.worker.member_work.MemberWork` on partitions that it owns as a member of a group, or
+:class:`~qdo.worker.leases.work.LeaseWork` on messages that a lease group hands out.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from qdo.client import Client
 from qdo.groups.coordination import Coordinator
 from qdo.worker.hooks_of_2012 import dict_context, log_failure, save_failed_message
 from qdo.worker.job import Context, Job, RejectMessage, RetryPolicy, StopWorker, check_job
+from qdo.worker.leases.work import LeaseWork
 from qdo.worker.member_work import MemberWork
 from qdo.worker.options import WorkerOptions
 from qdo.worker.runners import is_async
@@ -42,12 +44,13 @@ class Worker:
         self,
         job: Job,
         queues: Sequence[str],
-        coordinator: Coordinator,
-        make_client: Callable[[], Client],
+        coordinator: Coordinator | None = None,
+        make_client: Callable[[], Client] = Client,
         options: WorkerOptions | None = None,
         **given: Any,
     ) -> None:
         """:param queues: names, or patterns with ``*``, ``?`` and ``[...]``. Queues that come later are found within ten seconds.
+        :param coordinator: where the members of the group meet; None with the option ``lease``.
         :param make_client: called once for each thread that talks to Queuey. All clients are of one application.
         :param given: fields of :class:`~qdo.worker.options.WorkerOptions` by their names, in place of ``options``.
         :raises ConfigurationError: an option is unknown, out of range or contradicts another one; the job takes other
@@ -61,7 +64,20 @@ class Worker:
             raise ConfigurationError("an async job runs on an event loop of this process: no processes")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
-        self.work: AnyWork = MemberWork(job, queues, coordinator, make_client, options)
+        self.work = self._work(job, queues, coordinator, make_client)
+
+    def _work(
+        self, job: Job, queues: Sequence[str], coordinator: Coordinator | None, make_client: Callable[[], Client]
+    ) -> AnyWork:
+        if self.options.lease:
+            if coordinator is not None:
+                raise ConfigurationError("workers on leases meet nowhere: no coordinator")
+            return LeaseWork(job, queues, make_client, self.options)
+        if coordinator is None:
+            raise ConfigurationError(
+                "no coordinator: the members of a group need one to divide partitions, leases do not"
+            )
+        return MemberWork(job, queues, coordinator, make_client, self.options)
 
     def run(self) -> Counts:
         """Work until something ends the worker.

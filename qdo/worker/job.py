@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from qdo.client.values import Message
+from qdo.client.values import Message, NewMessage
 from qdo.groups.coordination import Claim
 from queuey import tracebacks
 from queuey.clock import Clock
@@ -84,6 +84,24 @@ class Context:
         self.message: Message | None = None
         self.value = value
         """What ``job_context`` gave."""
+
+    def append(self, queue: str, message: NewMessage | bytes | str) -> None:
+        """Append a result with the acknowledgement of the message, in one step: it is stored once, or not at all.
+
+        Only leased messages have this. If the job raises, or its lease has ended, its results are not stored.
+
+        :raises ConfigurationError: the worker owns partitions, whose offsets are recorded apart from queues.
+        """
+        raise ConfigurationError(
+            f"a result for {queue} cannot be stored in one step with an offset: use a Client, or a worker with lease=True"
+        )
+
+    def outcome(self) -> Any:
+        """What a call in another process takes back to this one."""
+        return None
+
+    def take_over(self, outcome: Any) -> None:
+        """Take over what :meth:`outcome` gave there."""
 
     def plain(self) -> Context:
         """A copy for another process. What ``job_context`` gave stays in this one."""

@@ -29,6 +29,9 @@ COMMITS = WORKER_METRICS.counter("qdo_commits", "Commits; each records the offse
 COMMITS_REFUSED = WORKER_METRICS.counter(
     "qdo_commits_refused", "Partitions whose commit came too late: another worker owns them"
 )
+LEASES_LOST = WORKER_METRICS.counter(
+    "qdo_leases_lost", "Leases that ended before their messages were settled: somebody else does these messages"
+)
 REBALANCES = WORKER_METRICS.counter("qdo_rebalances", "How often the set of owned partitions has changed")
 PARTITIONS_OWNED = WORKER_METRICS.gauge("qdo_partitions_owned", "Partitions that this worker owns")
 PREFETCHED = WORKER_METRICS.gauge("qdo_prefetched_messages", "Messages fetched and not finished")
@@ -58,6 +61,7 @@ class WorkerMetrics(MetricSet):
             self.set(JOBS, count, result)
         self.set(COMMITS, now.commits)
         self.set(COMMITS_REFUSED, now.refused)
+        self.set(LEASES_LOST, now.lost)
         self.set(REBALANCES, now.rebalances)
         self.set(PARTITIONS_OWNED, now.owned)
         self.set(PREFETCHED, now.prefetched)

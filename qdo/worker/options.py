@@ -13,7 +13,7 @@ from qdo.worker.job import FailedMessages, RetryPolicy, check_job
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 
-__all__ = ["WorkerOptions"]
+__all__ = ["NOT_WITH_LEASE", "WorkerOptions"]
 
 _LEAST: Mapping[str, float] = {
     "threads": 1,
@@ -27,6 +27,19 @@ _LEAST: Mapping[str, float] = {
     "prefetch_bytes": 1,
 }
 """The least value of each option that is a number."""
+NOT_WITH_LEASE: Mapping[str, str] = {
+    "retry": "the group's max_failures and backoff say whether and when a message comes again",
+    "dead_letters": "the group's dead_letter_queue names the queue for them",
+    "at_most_once": "a lease is settled when its job has ended",
+    "from_end": "the group's start says where a new group begins",
+    "by_key": "messages are worked on at once anyway, and with the group's order key those of one key follow each other",
+    "strategy": "there are no partitions to divide",
+    "slots": "there are no queues to divide",
+    "wants": "there are no partitions to divide",
+    "commit_seconds": "there are no offsets to commit",
+    "on_failure": "the group moves messages to the dead letters",
+}
+"""Options of workers that own partitions, and what leases have in their place."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +83,8 @@ class WorkerOptions:
     """Divide queues by hash slots instead of partitions: for very many queues. Their offsets are kept in Queuey."""
     wants: Callable[[Partition], bool] | None = None
     """Says of a partition whether the group works on it; None for all partitions of the queues."""
+    lease: bool = False
+    """Work on messages that a lease group hands out, one by one, to any number of workers. Nobody owns partitions then."""
     commit_seconds: float = 0.25
     """Between two commits. Each commit records all partitions that moved."""
     drain_seconds: float = 30.0
@@ -77,7 +92,7 @@ class WorkerOptions:
     hung_seconds: float = 300.0
     """The worker logs a job that takes longer. Other jobs go on."""
     prefetch_messages: int = 2000
-    """Messages fetched ahead in one partition, at most."""
+    """Messages fetched ahead in one partition, at most; with ``lease`` in all queues together."""
     prefetch_bytes: int = 32 << 20
     """Bytes of the bodies that are fetched ahead, over all partitions."""
     context_value: Any = None
@@ -91,6 +106,9 @@ class WorkerOptions:
         for what, least in _LEAST.items():
             if (value := getattr(self, what)) < least:
                 raise ConfigurationError(f"{what} is {value}: expected {least} or more")
+        for field in fields(self) if self.lease else ():
+            if field.name in NOT_WITH_LEASE and getattr(self, field.name) != field.default:
+                raise ConfigurationError(f"{field.name} has no meaning with lease: {NOT_WITH_LEASE[field.name]}")
         if self.strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
         if self.at_most_once and self.by_key > 1:

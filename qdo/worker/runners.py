@@ -117,7 +117,7 @@ class InProcesses:
         with self._one() as number:
             future = self._begun(number, what, context)
             try:
-                future.result()
+                context.take_over(future.result())
             except CancelledError as error:
                 raise StopWorker from error
             except BrokenProcessPool as error:
@@ -139,7 +139,7 @@ class InProcesses:
                 self._under_way -= 1
             self._free.put(number)
 
-    def _begun(self, number: int, what: Any, context: Context) -> Future[None]:
+    def _begun(self, number: int, what: Any, context: Context) -> Future[Any]:
         while True:
             try:
                 return self._pools[number].submit(_there, self._job, what, context.plain())
@@ -208,9 +208,10 @@ def _end_with_the_worker() -> None:
         os._exit(1)  # also in the middle of a job: the next owner of its partition does it again
 
 
-def _there(job: Job, what: Any, context: Context) -> None:
-    """What a process of the pool does. The job's return value stays in that process."""
+def _there(job: Job, what: Any, context: Context) -> Any:
+    """What a process of the pool does. The job's return value stays in that process, what it appends comes back."""
     _run(job, what, context)
+    return context.outcome()
 
 
 def _run(job: Job, what: Any, context: Context) -> None:

@@ -31,6 +31,8 @@ class Counts:
     """Commits of partitions that came too late: somebody else owns the partition (G14)."""
     held: int = 0
     """Partitions that stand still, because their dead letter can never be stored."""
+    lost: int = 0
+    """Leases that ended before their messages were settled. Somebody else does these messages."""
 
 
 @dataclass(frozen=True)
@@ -48,6 +50,7 @@ class WorkerFigures:
     lag_seconds: Sequence[float] = ()
     """Of each partition that it owns."""
     connected: bool = False
+    lost: int = 0
 
 
 class JobCaller:

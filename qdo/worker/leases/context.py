@@ -1,0 +1,62 @@
+"""What a job can know of the lease that it works under."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from qdo.client.values import NewMessage
+from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim
+from qdo.worker.job import Context
+from qdo.worker.leases.values import HeldMessage
+from qdo.worker.options import WorkerOptions
+from queuey.clock import Clock
+
+__all__ = ["LeaseContext"]
+
+
+class LeaseContext(Context):
+    """What a job of leased messages can know and do beside them. Each call has its own.
+
+    ``attempt`` is the number of failures and one more. ``generation`` is the number of the delivery: it rises each time that
+    the message is handed out.
+    """
+
+    __slots__ = ("_held", "_until", "results")
+
+    def __init__(self, held: Sequence[HeldMessage], options: WorkerOptions, member: str, clock: Clock) -> None:
+        first = held[0].delivery
+        claim = Claim(Partition(first.queue, first.partition), first.deliveries)
+        super().__init__(claim, member=member, group=first.group, clock=clock, value=options.context_value)
+        self.attempt = first.failures + 1
+        self.message = first
+        self._held: Sequence[HeldMessage] = held
+        self._until: float | None = None
+        self.results: dict[str, list[NewMessage]] = {}
+
+    @property
+    def is_lost(self) -> bool:
+        """The lease may have ended: the server was out of reach for too long, or this machine slept.
+
+        Another worker may have the message, so what this job does will not count.
+        """
+        until = min(held.until for held in self._held) if self._until is None else self._until
+        return until <= self.clock.elapsed()
+
+    def append(self, queue: str, message: NewMessage | bytes | str) -> None:
+        self.results.setdefault(queue, []).append(message if isinstance(message, NewMessage) else NewMessage(message))
+
+    def plain(self) -> LeaseContext:
+        """A copy for another process, which hears of no extension."""
+        copy = LeaseContext.__new__(LeaseContext)
+        Context.__init__(copy, self._claim, member=self.member, group=self.group, clock=self.clock, value=None)
+        copy.attempt, copy.message, copy.results = self.attempt, self.message, {}
+        copy._held, copy._until = (), min(held.until for held in self._held)  # noqa: SLF001 -- its own class
+        return copy
+
+    def outcome(self) -> Any:
+        return self.results
+
+    def take_over(self, outcome: Any) -> None:
+        self.results = outcome

@@ -1,0 +1,225 @@
+"""What a worker holds of its queues, without locks and threads.
+
+Messages that came back from a receiver that died may have killed it. They are *set apart*: nothing else is held while
+the worker has them, so no other message gains a failure from them (G28).
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Collection, Sequence
+
+from qdo.client.lease_values import Delivery
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseQueue, LeaseRequest
+from qdo.worker.options import WorkerOptions
+from qdo.worker.work import Counts
+
+__all__ = ["Holdings", "is_suspect"]
+
+AHEAD_SECONDS = 0.25
+"""A worker holds what it does in this time, beside what its threads can begin at once."""
+MEMORY = 0.1
+"""The weight of the last job in the mean of how long a message takes."""
+
+
+class Holdings:
+    """Messages that are ready, set apart, worked on, or ended and not settled."""
+
+    def __init__(self, options: WorkerOptions, counts: Counts) -> None:
+        self.options = options
+        self.counts = counts
+        self.queues: dict[str, LeaseQueue] = {}
+        self.turns: deque[LeaseQueue] = deque()
+        """Queues with messages that are ready, in turns."""
+        self.ready = 0
+        self.bytes = 0
+        self.busy: dict[int, tuple[Sequence[HeldMessage], float]] = {}
+        """Calls of the job under way: their messages, and since when."""
+        self.apart: deque[list[HeldMessage]] = deque()
+        self.is_apart = False
+        """What was set apart is being worked on."""
+        self.message_seconds: float | None = None
+        """What one message takes a thread, from its beginning to its end."""
+        self.has_ended = False
+        """No job begins any more."""
+
+    # Measures
+
+    @property
+    def open_count(self) -> int:
+        """Queues from which the worker receives."""
+        return sum(queue.is_open for queue in self.queues.values())
+
+    @property
+    def held_count(self) -> int:
+        return sum(len(queue.held) for queue in self.queues.values())
+
+    @property
+    def ahead(self) -> int:
+        """Messages that are worth holding beside those that threads can begin."""
+        seconds = self.message_seconds
+        if seconds is None:
+            return 0
+        return int(min(AHEAD_SECONDS * self.options.threads / max(seconds, 1e-6), self.options.prefetch_messages))
+
+    @property
+    def wants_messages(self) -> bool:
+        """Jobs could begin, or half of what is read ahead is used up."""
+        return self.ready <= self.ahead // 2
+
+    @property
+    def is_draining(self) -> bool:
+        """Nothing is received before all that is held is settled."""
+        return self.has_ended or self.is_apart or bool(self.apart)
+
+    @property
+    def dead_since(self) -> int:
+        """Messages that the groups have given up since this worker began, as far as it has looked."""
+        return sum(queue.dead - (queue.dead_before or 0) for queue in self.queues.values())
+
+    # Working
+
+    def take(self, caller: int, now: float) -> list[HeldMessage]:
+        """Messages of one queue to work on, none if there are none."""
+        taken: list[HeldMessage] = []
+        while self.turns and not taken:
+            queue, keys = self.turns.popleft(), set[str]()
+            while len(taken) < self.options.batch and (message := queue.next_ready(keys)) is not None:
+                self.ready -= 1
+                if message.until > now:
+                    taken.append(message)
+                else:  # somebody else may have it, or gets it sooner so
+                    queue.end(Ended([message], JobOutcome.GIVEN_BACK), now)
+            if not taken:
+                queue.running_keys -= keys
+            elif queue.ready:
+                self.turns.append(queue)
+        if taken:
+            self.busy[caller] = taken, now
+        return taken
+
+    def end(self, caller: int, ended: Ended, now: float) -> int:
+        """A call of the job is over.
+
+        :returns: how many messages could begin only now: they waited for a key.
+        """
+        messages, began = self.busy.pop(caller)
+        seconds, before = (now - began) / len(messages), self.message_seconds
+        self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
+        queue, freed = messages[0].queue, 0
+        if queue.running_keys:
+            queue.running_keys -= {message.delivery.key for message in messages}
+            if queue.ready and queue not in self.turns:
+                self.turns.append(queue)
+                freed = len(queue.ready)
+        queue.end(ended, now)
+        return freed
+
+    def put(self, queue: LeaseQueue, messages: Sequence[HeldMessage]) -> None:
+        """These may be worked on."""
+        queue.ready.extend(messages)
+        if queue not in self.turns:
+            self.turns.append(queue)
+        self.ready += len(messages)
+
+    def got(self, queue: LeaseQueue, messages: list[HeldMessage], now: float) -> int:
+        """These were received.
+
+        :returns: how many of them may be worked on at once.
+        """
+        self.bytes += sum(message.size for message in messages)
+        if not messages:
+            return 0
+        if self.has_ended:
+            queue.give_back(messages, now)
+        elif is_suspect([message.delivery for message in messages], queue.max_failures):
+            self.apart.append(messages)
+        else:
+            self.put(queue, messages)
+            return len(messages)
+        return 0
+
+    def advance(self) -> int:
+        """Go on with what was set apart, once nothing else is held.
+
+        :returns: how many messages may be worked on with that.
+        """
+        if self.held_count != sum(map(len, self.apart)):
+            return 0
+        self.is_apart = bool(self.apart)
+        if not self.apart:
+            return 0
+        messages = self.apart.popleft()
+        self.put(messages[0].queue, messages)
+        return len(messages)
+
+    def give_all_back(self, now: float) -> None:
+        """No job begins any more: what none has begun is given back."""
+        self.has_ended = True
+        for queue in self.queues.values():
+            queue.give_back([*queue.ready], now)
+            queue.ready.clear()
+        for messages in self.apart:
+            messages[0].queue.give_back(messages, now)
+        self.apart.clear()
+        self.turns.clear()
+        self.ready = 0
+
+    # Settling
+
+    def over(self, request: LeaseRequest, *, is_settled: bool = True) -> None:
+        """A request is answered. What it settled is not held any more."""
+        queue = request.queue
+        if queue.receiving is request:
+            queue.receiving = None
+        else:
+            queue.settling = None
+        if is_settled:
+            self.forget(queue, request.ended)
+
+    def forget(self, queue: LeaseQueue, ended: Sequence[Ended]) -> None:
+        """These are settled, or somebody else's."""
+        self.bytes -= queue.forget([message for one in ended for message in one.messages])
+
+    def count(self, one: Ended, stale: Collection[str]) -> None:
+        """The server has settled these, but for stale ones."""
+        settled = [message for message in one.messages if message.receipt not in stale]
+        self.counts.lost += len(one.messages) - len(settled)
+        if one.how is JobOutcome.DONE:
+            self.counts.done += len(settled)
+        elif one.how is JobOutcome.REJECTED:
+            self.counts.dead += len(settled)
+        elif one.how is JobOutcome.FAILED:
+            self.counts.dead += sum(message.is_given_up for message in settled)
+
+    def count_lost(self, ended: Sequence[Ended]) -> None:
+        self.counts.lost += sum(len(one.messages) for one in ended)
+
+    def missing(self, queue: LeaseQueue) -> None:
+        """The queue does not exist. Its messages, and their leases, are gone; those of running jobs end with these."""
+        running = {message.receipt for messages, _ in self.busy.values() for message in messages}
+        gone = [message for message in queue.held.values() if message.receipt not in running]
+        self.counts.lost += len(gone)
+        self.bytes -= queue.forget(gone)
+        self.ready -= len(queue.ready)
+        self.apart = deque(some for some in self.apart if some[0].queue is not queue)
+        queue.ready.clear()
+        queue.ended.clear()
+        if queue in self.turns:
+            self.turns.remove(queue)
+
+
+def is_suspect(deliveries: Sequence[Delivery], max_failures: int | None) -> bool:
+    """Whether one of these may have ended a receiver.
+
+    A receiver that dies with several messages costs none of them a failure, so their deliveries outnumber the failures.
+    The server hands out a message alone that has its last try.
+
+    :param max_failures: of the group; None if it is not known, and 0 for no end.
+    """
+    if any(one.failures + 1 < one.deliveries for one in deliveries):
+        return True
+    failures = deliveries[0].failures
+    if len(deliveries) > 1 or not failures or max_failures == 0:
+        return False
+    return max_failures is None or failures + 1 >= max_failures

@@ -1,0 +1,88 @@
+"""The threads that run jobs of leased messages."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+
+from qdo.worker.job import FailedMessages, RejectMessage, StopWorker
+from qdo.worker.leases.buffer import LeaseBuffer
+from qdo.worker.leases.context import LeaseContext
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome
+from qdo.worker.options import WorkerOptions
+from qdo.worker.work import Counts, JobCaller
+from queuey.clock import Clock
+
+__all__ = ["LeaseThreads"]
+
+log = logging.getLogger(__name__)
+
+MOST_REASON = 1000
+"""Characters of a reason that go with a dead letter."""
+
+
+class LeaseThreads:
+    """Runs jobs in ``options.threads`` threads. A job is called once for each delivery: the group decides about retries."""
+
+    def __init__(
+        self, caller: JobCaller, options: WorkerOptions, buffer: LeaseBuffer, clock: Clock, stop: Callable[[], None]
+    ) -> None:
+        """:param stop: called when a job asks for the end of the worker."""
+        self.caller = caller
+        self.counts: Counts = buffer.counts
+        self._options = options
+        self._buffer = buffer
+        self._clock = clock
+        self._stop = stop
+        self.member = ""
+
+    def start(self, member: str) -> None:
+        self.member = member
+        for number in range(self._options.threads):
+            threading.Thread(target=self._run, args=(number,), name=f"job-{number}", daemon=True).start()
+
+    def _run(self, number: int) -> None:
+        while (held := self._buffer.take(number)) is not None:
+            ended = Ended(held, JobOutcome.GIVEN_BACK)
+            try:
+                ended = self._attempt(held)
+            except StopWorker:
+                self._buffer.stop()  # before this thread, or another one, begins a job
+                self._stop()
+            finally:
+                self._buffer.end(number, ended)
+
+    def _attempt(self, held: Sequence[HeldMessage]) -> Ended:
+        """Call the job once."""
+        context = LeaseContext(held, self._options, self.member, self._clock)
+        messages = [one.delivery for one in held]
+        try:
+            self.caller.call(messages, context)
+        except StopWorker:
+            raise
+        except RejectMessage as error:
+            failed = FailedMessages(context.queue, messages, context.attempt, error)
+            log.warning("message %s in %s is rejected: %s", messages[0].id.hex, context.queue, failed.reason)
+            return Ended(held, JobOutcome.REJECTED, _printable(failed.reason))
+        except Exception as error:
+            self.counts.failed += 1
+            failed = FailedMessages(context.queue, messages, context.attempt, error)
+            log.warning(
+                "attempt %d at %s in %s failed: %s",
+                *(context.attempt, messages[0].id.hex, context.queue, failed.reason),
+                exc_info=(type(error), error, failed.job_traceback),
+            )
+            return Ended(held, JobOutcome.FAILED)
+        if context.is_lost:
+            log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
+        return Ended(held, JobOutcome.DONE, results=context.results)
+
+
+def _printable(text: str) -> str:
+    r"""As the server takes a reason.
+
+    >>> _printable("not\tJSON")
+    'not JSON'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:MOST_REASON]

@@ -1,0 +1,316 @@
+"""Which request is due, by a clock that the test moves."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from qdo.client.lease_values import Delivery, Settled
+from qdo.worker.leases.buffer import LeaseBuffer
+from qdo.worker.leases.due import COMPANY_SECONDS, SETTLE_SECONDS, due
+from qdo.worker.leases.holdings import is_suspect
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseRequest
+from qdo.worker.options import WorkerOptions
+from qdo.worker.work import Counts
+from queuey.clock import ManualClock
+from queuey.ids import MessageId
+
+VISIBILITY = 30
+
+
+class Group:
+    """A server with one queue, and the buffer of a worker: what is due is looked at, and nothing waits."""
+
+    def __init__(self, **options: Any) -> None:
+        self.clock = ManualClock()
+        options = {"lease": True, "threads": 2} | options
+        self.buffer = LeaseBuffer(WorkerOptions(**options), self.clock.elapsed, Counts())
+        self.buffer.follow(["q"])
+        self.queue = self.buffer.holdings.queues["q"]
+        self.number = 0
+
+    def due(self) -> LeaseRequest | None:
+        """The request that a sender would get now."""
+        found = due(self.buffer.holdings, self.queue, self.clock.elapsed())
+        return found if isinstance(found, LeaseRequest) else None
+
+    def asks(self) -> LeaseRequest:
+        found = self.due()
+        assert found is not None
+        return found
+
+    def answer(self, request: LeaseRequest, *deliveries: Delivery, stale: Sequence[str] = ()) -> None:
+        self.buffer.answered(request, Settled(stale=tuple(stale), messages=deliveries))
+
+    def delivery(self, *, deliveries: int = 1, failures: int = 0, size: int = 1, key: str | None = None) -> Delivery:
+        self.number += 1
+        return Delivery(
+            MessageId(1000 + self.number, 0),
+            1,
+            b"x" * size,
+            key=key,
+            queue="q",
+            group="g",
+            receipt=f"r{self.number}",
+            deliveries=deliveries,
+            failures=failures,
+            first_delivered="100",
+            visible_at=str(100 + VISIBILITY),
+        )
+
+    def begin(self, thread: int = 0) -> Sequence[HeldMessage]:
+        taken = self.buffer.take(thread)
+        assert taken is not None
+        return taken
+
+    def end(self, taken: Sequence[HeldMessage], thread: int = 0, how: JobOutcome = JobOutcome.DONE) -> None:
+        self.buffer.end(thread, Ended(taken, how))
+
+    @property
+    def held(self) -> int:
+        return len(self.queue.held)
+
+
+@pytest.fixture
+def group() -> Group:
+    return Group()
+
+
+def receipts(request: LeaseRequest) -> list[str]:
+    return [message.receipt for one in request.ended for message in one.messages]
+
+
+def test_an_acknowledgement_rides_on_the_next_receive(group: Group) -> None:
+    """One request for each message, also if they come one by one."""
+    request = group.asks()
+    for number in range(1, 6):
+        assert request.wait
+        group.answer(request, group.delivery())
+        assert group.due() is None  # it waits for company
+        group.end(group.begin())
+        request = group.asks()
+        assert receipts(request) == [f"r{number}"]
+
+
+def test_a_receive_does_not_wait_for_a_long_job_and_its_end_waits_for_no_answer(group: Group) -> None:
+    group.answer(group.asks(), group.delivery())
+    taken = group.begin()
+    group.clock.advance(COMPANY_SECONDS)
+    receive = group.asks()
+    assert (receipts(receive), receive.most) == ([], 1)
+
+    group.clock.advance(1)
+    group.end(taken)
+    settle = group.asks()
+
+    assert (receipts(settle), settle.most) == (["r1"], 0)
+    assert group.due() is None
+
+
+def test_nothing_is_read_ahead_before_it_is_known_how_long_a_job_takes(group: Group) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    assert group.due() is None or not group.buffer.holdings.ready
+
+    first, second = group.begin(0), group.begin(1)
+    assert group.due() is None
+    group.clock.advance(0.01)
+    group.end(first, 0)
+    ahead = group.asks()
+    group.clock.advance(0.01)
+    group.end(second, 1)
+
+    assert 2 < ahead.most <= 2 + 50  # what two threads do in a quarter of a second
+
+
+def test_a_long_job_reads_nothing_ahead(group: Group) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    first = group.begin(0)
+    group.begin(1)
+    group.clock.advance(60)
+
+    group.end(first)
+
+    assert group.asks().most == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "most"), [({"prefetch_messages": 3}, 5), ({"prefetch_messages": 3, "batch": 4}, 11)]
+)
+def test_no_more_is_held_than_the_options_say(options: dict[str, int], most: int) -> None:
+    group = Group(**options)
+    for _ in range(10):
+        request = group.due()
+        if request is None:
+            taken = group.begin()
+            group.clock.advance(0.0001)
+            group.end(taken)
+            continue
+        group.answer(request, *(group.delivery() for _ in range(request.most)))
+        assert group.held <= most
+
+
+def test_bytes_are_bounded_by_what_one_more_answer_may_bring() -> None:
+    group = Group(prefetch_bytes=2 << 20)
+    group.answer(group.asks(), *(group.delivery(size=600_000) for _ in range(2)))
+    group.end(group.begin())
+    settle_later = group.due()
+    assert settle_later is None
+    group.clock.advance(SETTLE_SECONDS)
+    settle = group.asks()
+    assert (receipts(settle), settle.receives) == (["r1"], False)
+    group.answer(settle)
+    assert group.asks().receives
+
+
+def test_one_extension_is_for_all_leases_of_the_queue(group: Group) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    group.begin(0)
+    group.begin(1)
+    group.clock.advance(VISIBILITY / 3)
+
+    extension = group.asks()
+    settle = extension.to_settle("worker-1")
+    group.clock.advance(5)
+    group.answer(extension)
+
+    assert not extension.receives
+    assert settle.to_wire() == {"receiver": "worker-1", "extend": {"receiver": "worker-1", "visibility": VISIBILITY}}
+    assert {one.until for one in group.queue.held.values()} == {extension.sent + VISIBILITY}
+    assert group.queue.extend_at == extension.sent + VISIBILITY / 3
+
+
+def test_what_lost_its_lease_before_it_began_is_given_back(group: Group) -> None:
+    """The process was stopped, or the server was away."""
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    group.clock.advance(VISIBILITY + 1)
+    group.buffer.stop()
+    assert group.buffer.take(0) is None
+    settle = group.asks()
+
+    assert settle.to_settle("w").to_wire()["release"] == [
+        {"receipt": f"r{number}", "count": False} for number in (1, 2)
+    ]
+
+
+def test_a_stale_receipt_counts_nothing(group: Group) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    group.end(group.begin())
+    group.end(group.begin())
+    group.answer(group.asks(), stale=["r2"])
+
+    counts = group.buffer.counts
+    assert (counts.done, counts.lost, group.held) == (1, 1, 0)
+
+
+def test_a_request_that_failed_is_repeated_as_it_is(group: Group) -> None:
+    group.answer(group.asks(), group.delivery())
+    group.end(group.begin())
+    request = group.asks()
+    before = request.attempt, receipts(request), request.most
+    group.buffer.failed(request, 5.0, "away")
+    assert group.due() is None
+    group.clock.advance(5)
+
+    again = group.asks()
+
+    assert again is request
+    assert (again.attempt, receipts(again), again.most) == before
+    group.buffer.failed(again, 5.0, "away")
+    group.clock.advance(300)  # the server knows the attempt no more
+    assert group.asks().attempt != before[0]
+
+
+def test_what_is_refused_is_divided_until_the_cause_is_alone(group: Group) -> None:
+    group = Group(threads=4)
+    group.answer(group.asks(), *(group.delivery() for _ in range(4)))
+    for _ in range(4):
+        group.end(group.begin())
+    refused, alone = group.asks(), list[str]()
+    assert len(refused.ended) == 4
+
+    def find(request: LeaseRequest) -> None:
+        if "r3" not in receipts(request):
+            group.answer(request)
+        elif len(request.ended) > 1:
+            group.buffer.divided(request)
+        else:
+            alone.extend(receipts(request))
+            group.buffer.lost(request)
+
+    find(refused)
+    while group.held:
+        request = group.asks()
+        find(request) if not request.receives else group.answer(request)
+
+    assert (alone, group.buffer.counts.done, group.buffer.counts.lost) == (["r3"], 3, 1)
+
+
+def test_a_refusal_is_not_repeated_for_ever(group: Group) -> None:
+    group.answer(group.asks(), group.delivery())
+    group.end(group.begin())
+    group.buffer.refused(group.asks(), 1.0, "Forbidden")
+    assert [*group.buffer.troubles()] == [("q", "Forbidden")]
+    group.clock.advance(VISIBILITY + 1)
+    group.buffer.refused(group.asks(), 2.0, "Forbidden")
+
+    assert (group.held, group.buffer.counts.lost) == (0, 1)
+
+
+def test_what_may_have_killed_a_receiver_is_worked_on_with_nothing_else_held(group: Group) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    first = group.begin(0)
+    group.clock.advance(0.001)
+    group.end(first)
+    suspect = group.delivery(deliveries=2)
+    group.answer(group.asks(), suspect)
+
+    (other,) = group.begin(0)
+    assert other.receipt == "r2"
+    assert group.due() is None
+    group.end([other])
+    settle = group.asks()
+    assert (settle.receives, receipts(settle)) == (False, ["r2"])
+    group.answer(settle)
+
+    (apart,) = group.begin(0)
+    assert apart.delivery.id == suspect.id
+    assert group.due() is None
+    group.end([apart])
+    group.answer(group.asks())
+    assert group.asks().receives
+
+
+def test_messages_of_a_key_that_came_together_follow_each_other() -> None:
+    """In a group with ``per_key`` over 1."""
+    group = Group(threads=3)
+    group.answer(group.asks(), *(group.delivery(key=key) for key in ("a", "a", "b")))
+
+    first, other = group.begin(0), group.begin(1)
+    group.clock.advance(0.001)
+    group.end(first, 0)
+    second = group.begin(0)
+
+    assert [one[0].receipt for one in (first, other, second)] == ["r1", "r3", "r2"]
+
+
+@pytest.mark.parametrize(
+    ("deliveries", "most", "expected"),
+    [
+        ([(1, 0)], 20, False),
+        ([(2, 1)], 20, False),
+        ([(2, 0)], 20, True),
+        ([(1, 0), (2, 0)], 20, True),
+        ([(2, 1)], 2, True),
+        ([(2, 1)], None, True),
+        ([(5, 4)], 0, False),
+        ([(2, 1), (1, 0)], 2, False),
+    ],
+)
+def test_a_message_is_suspect_if_its_receiver_died_or_it_has_its_last_try(
+    group: Group, deliveries: list[tuple[int, int]], most: int | None, expected: bool
+) -> None:
+    found = [group.delivery(deliveries=number, failures=failures) for number, failures in deliveries]
+
+    assert is_suspect(found, most) == expected
