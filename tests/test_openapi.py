@@ -15,6 +15,7 @@ from queuey._version import __version__
 from queuey.api import drafts, groups, lease_groups, lease_requests, params, queues, reading, routes
 from queuey.api.face import V1
 from queuey.api.forms import COLUMNS
+from queuey.api.live import reading as reading_live
 from queuey.errors import (
     BrokenStream,
     ConfigurationError,
@@ -155,6 +156,12 @@ def test_limits_of_leases_are_those_of_the_code() -> None:
     for member in ("acknowledge", "release", "reject"):
         assert asked[member]["maxItems"] == lease_requests.MAX_SETTLES
     assert asked["append"]["maxItems"] == lease_requests.MAX_QUEUES_APPENDED
+    several = schemas["LeaseRequestOfSeveral"]["properties"]
+    assert {*several, *asked} == set(lease_requests.SEVERAL_MEMBERS)
+    assert several["order"]["enum"] == [lease_requests.FIRST, lease_requests.WEIGHTED]
+    named, weighed = several["queues"]["oneOf"]
+    assert named["maxItems"] == weighed["maxProperties"] == reading_live.MAX_QUEUES
+    assert weighed["additionalProperties"]["maximum"] == lease_requests.MAX_WEIGHT
     assert schemas["NewMessages"]["properties"]["messages"]["maxItems"] == settings.limits.max_batch_messages
     assert (receive["max"]["minimum"], receive["max"]["maximum"]) == (1, lease_requests.MAX_RECEIVED)
     assert receive["wait"]["maximum"] == lease_requests.MAX_WAIT_SECONDS

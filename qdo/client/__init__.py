@@ -21,6 +21,7 @@ from qdo.client.lease_values import (
     Lease,
     LeaseGroup,
     LeasePartition,
+    Queues,
     Receive,
     ReceiveOptions,
     Reject,
@@ -76,6 +77,7 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "Queues",
     "Receive",
     "Reject",
     "Release",
@@ -140,14 +142,14 @@ class Client(
 
     @contextmanager
     def receive_one(
-        self, queue: str, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
+        self, queue: Queues, group: str, *, receiver: str | None = None, **options: Unpack[ReceiveOptions]
     ) -> Iterator[Delivery | None]:
         """One message for the block of a ``with``, or None if there is none.
 
         The lease is extended while the block runs. The message is acknowledged at the end of the block, or released if the
         block raises; see :class:`Delivery`.
 
-        :param receiver, options: as for :meth:`receive`, but no ``pop``.
+        :param queue, receiver, options: as for :meth:`receive`, but no ``pop``.
         :raises StaleReceipt: the block ended well, but the lease had ended before.
         """
         if options.get("pop"):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from types import TracebackType
-from typing import Any, Generic, Protocol, Self, TypedDict, TypeVar
+from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
 from qdo.client.extending import HeldLease
 from qdo.client.steps import Blocks, Steps, call
@@ -27,6 +27,7 @@ __all__ = [
     "LeaseGroup",
     "LeasePartition",
     "LeasedMessage",
+    "Queues",
     "Receive",
     "ReceiveOptions",
     "Reject",
@@ -47,6 +48,7 @@ class ReceiveOptions(TypedDict, total=False):
     wait: float
     pop: bool
     partitions: Sequence[int] | None
+    order: Literal["first", "weighted"] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,9 @@ class Receive:
     """Acknowledge them in the same step. They have no receipts then, and never come again."""
     partitions: Sequence[int] | None = None
     """Where to look; None for all partitions."""
+    order: Literal["first", "weighted"] | None = None
+    """Of several queues: ``first`` takes the first that has messages, ``weighted`` draws the queues, by their weights if they
+    have some. None is ``weighted`` for queues with weights, and ``first`` for a list."""
 
     def to_wire(self) -> dict[str, Any]:
         members = {"visibility": self.visibility, "partitions": self.partitions and list(self.partitions)}
@@ -77,7 +82,7 @@ class Settler(Protocol):
     _extender: Any
     """Extends leases in the background; see :class:`~qdo.client.extending.Extender`."""
 
-    def _settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[Any]]: ...
+    def _settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[Any]]: ...
 
     def _do(self, steps: Steps[Any]) -> Any: ...
 
@@ -241,6 +246,8 @@ class Delivery(LeasedMessage, Blocks):
         return result
 
 
+Queues = str | Sequence[str] | Mapping[str, int]
+"""One queue; or up to 100 queues in their order; or these with their weights, 1 to 1,000."""
 HasReceipt = LeasedMessage | str
 """A message that was handed out, or its receipt."""
 
@@ -301,7 +308,7 @@ class Settle:
     release: Sequence[Release] = ()
     extend: Sequence[Extend] | ExtendAll = ()
     reject: Sequence[Reject] = ()
-    """These four together name up to 1,000 leases of one group, each once."""
+    """These four together name up to 1,000 leases, each once."""
     append: Mapping[str, Sequence[NewMessage | bytes | str]] = field(default_factory=dict, hash=False)
     """Messages by queue, up to 10 queues of the same application. With them one stale receipt refuses the whole request."""
     receive: Receive | None = None
@@ -334,7 +341,9 @@ class Settle:
             "append": [{"queue": queue, "messages": _entries(some)} for queue, some in self.append.items()],
         }
         wire: dict[str, Any] = {name: value for name, value in members.items() if value}
-        return wire | ({} if self.receive is None else {"receive": self.receive.to_wire()})
+        if self.receive is not None:
+            wire |= {"receive": self.receive.to_wire()} | ({"order": self.receive.order} if self.receive.order else {})
+        return wire
 
     @property
     def only_extends(self) -> bool:

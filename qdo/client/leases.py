@@ -12,7 +12,7 @@ from typing import Any, Generic, Unpack
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
-from qdo.client.lease_values import D, Lease, LeaseGroup, Receive, ReceiveOptions, Settle, Settled
+from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Settle, Settled
 from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended, moment_to_wire
 from qdo.client.wire import group_path, queue_path
@@ -38,7 +38,7 @@ class LeaseCalls(Generic[D]):
     @call
     def receive(
         self,
-        queue: str,
+        queue: Queues,
         group: str,
         max_messages: int = 1,
         *,
@@ -51,11 +51,13 @@ class LeaseCalls(Generic[D]):
         The first use of a group makes it. The request has an attempt id: if its answer is lost, the client asks again and
         gets the same messages, also after a pop. The leases run from the first request.
 
+        :param queue: one queue. Or up to 100 queues of the application, with groups of this name: a list in the order in
+            which they are looked at, or a mapping of names to weights, 1 to 1,000.
         :param max_messages: 1 to 1,000. The server may give fewer, so that the answer stays below about 1 MiB.
         :param receiver, attempt: as in :class:`Settle`.
         :param options: ``wait``: seconds to hold back an answer without messages, 0 to 60. ``visibility``: seconds of the
             leases, 0 to 43,200; by default the group's. ``pop``: acknowledge the messages in the same step. ``partitions``:
-            where to look; by default everywhere.
+            where to look; by default everywhere. ``order``: of several queues, see :class:`Receive`.
         :raises OutcomeUnknown: no request was answered. Messages may be leased; they come again when the leases run out.
             Messages of a pop may be gone, unless the call is repeated with the same ``attempt`` within five minutes.
         :raises KeyReused: the attempt was used for another request. Nothing was done.
@@ -65,11 +67,12 @@ class LeaseCalls(Generic[D]):
         return [*done.messages]
 
     @call
-    def settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[D]]:
+    def settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
         """End or extend leases, append, and receive, in one request.
 
         A repeat after a lost answer does nothing twice.
 
+        :param queue: as for :meth:`receive`; with several, the leases may be of any of them.
         :returns: what was done, and the stale receipts, with which nothing was done.
         :raises StaleReceipt: a lease had ended, and there is something to append. Nothing was settled or appended.
         :raises InvalidReceipt: a receipt is none, or of another queue or group, or stands twice. Nothing was done.
@@ -77,7 +80,7 @@ class LeaseCalls(Generic[D]):
         """
         return self._settle(queue, group, what)
 
-    def _settle(self, queue: str, group: str, what: Settle) -> Steps[Settled[D]]:
+    def _settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
         wanted = what.to_wire()
         if not what.only_extends:
             wanted["attempt"] = what.attempt or uuid.uuid4().hex
@@ -94,8 +97,8 @@ class LeaseCalls(Generic[D]):
             stale,
             {entry["queue"]: tuple(map(Appended.from_wire, entry["messages"])) for entry in told.get("appended", ())},
             tuple(
-                self._delivery.handed_out(entry, self, _held(entry, queue, group, answer, arrived), queue, group)
-                for entry in told.get("messages", ())
+                self._delivery.handed_out(entry, self, _held(entry, name, group, answer, arrived), name, group)
+                for entry, name in ((entry, entry.get("queue", queue)) for entry in told.get("messages", ()))
             ),
             told.get("full", False),
         )
@@ -190,10 +193,17 @@ class LeaseCalls(Generic[D]):
     def _lease_path(self, queue: str, group: str) -> tuple[str, ...]:
         return group_path(self.application, queue, "leases", group)
 
-    def _step(self, queue: str, group: str, wanted: Mapping[str, Any]) -> Steps[Reply]:
-        path, data = self._lease_path(queue, group), json.dumps(wanted).encode()
-        held_seconds = wanted.get("receive", {}).get("wait", 0)
-        return self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds)
+    def _step(self, queue: Queues, group: str, wanted: dict[str, Any]) -> Steps[Reply]:
+        params: dict[str, Any] = {}
+        if isinstance(queue, str):
+            path = self._lease_path(queue, group)
+        else:
+            path, params = ("v1", self.application), {"receive": group}
+            wanted["queues"] = dict(queue) if isinstance(queue, Mapping) else [*queue]
+        data, held_seconds = json.dumps(wanted).encode(), wanted.get("receive", {}).get("wait", 0)
+        return self._endpoint.ask(
+            "POST", *path, params=params, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds
+        )
 
     def _extended(self, leases: Sequence[HeldLease]) -> Steps[Collection[str]]:
         """Extend leases of one group, and return the receipts of those that had ended."""

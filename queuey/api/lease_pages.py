@@ -23,6 +23,8 @@ class LeaseForm(NamedTuple):
     outcome: LeaseOutcome
     receipts: str = ""
     """What its receipts begin with. Messages that are settled already have none."""
+    queue: str = ""
+    """The queue that each message names, if any."""
 
     def members(self, lease: Hole) -> dict[str, Any]:
         """What a message has beside its own members, without the receipt."""
@@ -33,6 +35,8 @@ class LeaseForm(NamedTuple):
         """The same as JSON, without the braces."""
         first = format_timestamp(self.outcome.to_wall(lease.first_delivered))
         text = f'"deliveries":{lease.deliveries},"failures":{lease.failures},"first_delivered":"{first}"'
+        if self.queue:
+            text = f'"queue":"{self.queue}",{text}'
         if not self.receipts:
             return text
         return f'{text},"visible_at":"{format_timestamp(self.outcome.to_wall(lease.visible_at))}"'

@@ -3,26 +3,34 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+import random
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from queuey.api.batches import batch_drafts, large_object
 from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
-from queuey.api.params import Problems
+from queuey.api.live.reading import MAX_PARTITIONS_OF_ALL, MAX_QUEUES
+from queuey.api.params import Problems, queue_name, quoted
 from queuey.api.receipts import Receipt
-from queuey.errors import InvalidParameter, InvalidReceipt
+from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
-from queuey.model.lease_steps import RenewAll
+from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
 from queuey.security.permissions import Permission
+from queuey.security.principals import STRANGERS
 from queuey.service import Service
+from queuey.service.leases import Waiting
+from queuey.service.turns import LOOK_ROWS, Turns
 
 __all__ = ["MAX_VISIBILITY_SECONDS", "AskedStep", "asked_of"]
 
 MEMBERS = ("attempt", "receiver", "acknowledge", "release", "extend", "reject", "append", "receive")
+SEVERAL_MEMBERS = ("queues", "order", *MEMBERS)
+FIRST, WEIGHTED = "first", "weighted"
+MAX_WEIGHT = 1000
 MAX_SETTLES = 1000
 """Receipts in one request."""
 MAX_RECEIVED = 1000
@@ -36,66 +44,142 @@ _MAX_REASON = 1024
 class AskedStep(NamedTuple):
     """A step, parsed."""
 
-    settles: Mapping[int, Sequence[Settle]]
-    """By partition."""
-    order: Sequence[tuple[int, int]]
-    """The partition of each settle and its index there, in the order of the request."""
+    step: LeaseStep
+    """A group of each queue, in the order of the request."""
+    order: Sequence[tuple[int, int, int]]
+    """The group of each settle, its partition and its index there, in the order of the request."""
     receipts: Sequence[str]
     """In the same order."""
-    token: int | None
-    """The token of all receipts."""
-    renewals: Sequence[RenewAll]
-    appends: Sequence[AppendRequest]
-    receive: ReceiveRequest | None
-    wait_seconds: float
-    partitions: Sequence[int]
-    attempt: IdempotencyKey | None
+    waiting: Waiting | None
+    """None if it does not wait."""
 
 
-async def asked_of(service: Service, call: Call, queue: Queue, default_receiver: str) -> AskedStep:
+async def asked_of(service: Service, call: Call, group: str, queue: Queue | None) -> AskedStep:
     """What a request asks for.
 
-    :param default_receiver: if the request names none.
-    :raises InvalidParameter: it names every wrong member.
+    :param queue: the one that the path names; None if the body names them.
+    :raises InvalidParameter: it names every wrong member, or every wrong queue.
     :raises InvalidReceipt: a receipt is none, is another queue's, or stands twice.
-    :raises Forbidden, QueueNotFound: of a queue to append to.
+    :raises Forbidden, QueueNotFound: of a queue to receive from or to append to.
     """
     document = await large_object(call.body, service.settings)
     problems = Problems()
-    fields = JsonFields(document, MEMBERS, problems)
-    check_query(call, MEMBERS, problems, "member of the body")
-    receiver = fields.text("receiver", default_receiver, most=_MAX_TEXT)
+    members = SEVERAL_MEMBERS if queue is None else MEMBERS
+    fields = JsonFields(document, members, problems)
+    in_query = [name for name in members if queue is not None or name != "receive"]
+    check_query(call, in_query, problems, "member of the body")
+    queues, turns = ([queue], ()) if queue is not None else await _queues(service, call, fields)
+    proven = sorted(call.identity.acting(Permission.RECEIVE, queues[0].application, queues[0].name))
+    receiver = fields.text("receiver", " ".join([*proven[:1], call.peer]).strip(), most=_MAX_TEXT)
     key = fields.text("attempt", "", most=_MAX_TEXT)
-    settles = _Settles(queue, problems)
+    settles = _Settles(queues, problems)
     settles.add_all(fields)
     receive, wait, partitions = _receive(fields, queue, receiver)
     problems.check()
     settles.check()
     attempt = IdempotencyKey(key, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest()) if key else None
-    appends = await _appends(service, call, queue.application, fields)
+    appends = await _appends(service, call, fields)
+    groups = [
+        GroupStep(
+            one,
+            group,
+            service.leases.new_group(),
+            settles.tokens[at],
+            settles.by_partition[at],
+            settles.renewals,
+            () if receive is None else partitions or range(1, one.partitions + 1),
+        )
+        for at, one in enumerate(queues)
+    ]
+    waiting = Waiting(wait, tuple(proven) or (STRANGERS,), call.in_thread) if wait else None
     return AskedStep(
-        settles.by_partition,
-        settles.order,
-        settles.receipts,
-        settles.token,
-        settles.renewals,
-        appends,
-        receive,
-        wait,
-        partitions,
-        attempt,
+        LeaseStep(groups, appends, receive, attempt, turns=turns), settles.order, settles.receipts, waiting
     )
+
+
+async def _queues(service: Service, call: Call, fields: JsonFields) -> tuple[Sequence[Queue], Sequence[int]]:
+    """The queues that a body names, and their turns."""
+    names, weights = _names(fields)
+    fields.problems.check()
+    queues: list[Queue] = []
+    turns = Turns()
+    for name in names:
+        await turns.give()
+        turns.count(LOOK_ROWS)
+        queues.append(await _named(service, call, Permission.RECEIVE, name))
+    if sum(queue.partitions for queue in queues) > MAX_PARTITIONS_OF_ALL:
+        raise InvalidParameter(problems={"queues": f"have more than {MAX_PARTITIONS_OF_ALL} partitions together"})
+    return queues, draw_turns(weights) if weights else range(len(queues))
+
+
+def _names(fields: JsonFields) -> tuple[Sequence[str], Sequence[int]]:
+    """The names of queues, and their weights; no weights if the order of the names counts."""
+    names: Sequence[Any]
+    weights: Sequence[int]
+    given = fields.raw("queues")
+    order = fields.text("order", WEIGHTED if isinstance(given, dict) else FIRST, most=10)
+    if order not in (FIRST, WEIGHTED):
+        fields.wrong("order", f"{quoted(order)} is not one of {FIRST}, {WEIGHTED}")
+    names, weights = [], []
+    if isinstance(given, dict):
+        names = [*given]
+        if order == FIRST:
+            fields.wrong("order", f"{FIRST} is the order of a list, and queues is an object of weights")
+        if len(names) <= MAX_QUEUES:
+            weighed = JsonFields(given, names, fields.problems, "queues.")
+            weights = [weighed.whole(name, 1, 1, MAX_WEIGHT) for name in names]
+    else:
+        names = [*fields.entries("queues", most=MAX_QUEUES)]
+        weights = [1] * len(names) if order == WEIGHTED else []
+    if not names:
+        fields.wrong("queues", f"Required: a list of 1 to {MAX_QUEUES} names of queues, or an object of their weights")
+    elif len(names) > MAX_QUEUES:
+        fields.wrong("queues", f"has {len(names)} entries: at most {MAX_QUEUES} may stand in one request")
+    for at, name in enumerate(names[:MAX_QUEUES]):
+        if isinstance(name, str):
+            fields.problems.take(f"queues.{at}", queue_name, name, "")
+        else:
+            fields.wrong(f"queues.{at}", "must be the name of a queue, a text")
+    if len({*map(str, names)}) < len(names):
+        fields.wrong("queues", "names a queue twice")
+    return names, weights
+
+
+def draw_turns(weights: Sequence[int]) -> Sequence[int]:
+    """Indexes in a random order.
+
+    Of those that are left, each comes next by its share of their weights. So a queue of weight 3 comes before one of
+    weight 1 three times of four, and none is last for ever.
+    """
+    return sorted(range(len(weights)), key=lambda at: random.expovariate(weights[at]))
+
+
+async def _named(service: Service, call: Call, permission: Permission, name: str) -> Queue:
+    """A queue of the application that a body names.
+
+    :raises QueueNotFound: it says which; and as :func:`~queuey.http.access.allowed`.
+    """
+    try:
+        queue = await allowed(service, call.identity, permission, call.application, name)
+    except QueueNotFound:
+        queue = None
+    if queue is None:
+        raise QueueNotFound(f"no queue is named {quoted(name)}: create it with a POST to its application")
+    return queue
 
 
 class _Settles:
     """The leases that a request settles or extends."""
 
-    def __init__(self, queue: Queue, problems: Problems) -> None:
-        self._queue, self._problems = queue, problems
-        self.by_partition: dict[int, list[Settle]] = {}
-        self.order: list[tuple[int, int]] = []
+    def __init__(self, queues: Sequence[Queue], problems: Problems) -> None:
+        self._queues, self._problems = queues, problems
+        self._places = {queue.uuid: at for at, queue in enumerate(queues)}
+        self.by_partition: list[dict[int, list[Settle]]] = [{} for _ in queues]
+        """Of each queue."""
+        self.tokens: list[int | None] = [None] * len(queues)
+        """Those of the receipts of each queue."""
+        self.order: list[tuple[int, int, int]] = []
         self.receipts: list[str] = []
-        self.token: int | None = None
         self.renewals: list[RenewAll] = []
         self._refused = ""
         """The first receipt that is wrong, and why. An error here would keep its frames, and the body, in a cycle."""
@@ -145,15 +229,16 @@ class _Settles:
         except InvalidReceipt as error:
             self._refused = self._refused or str(error)
             return
-        if receipt.queue != self._queue.uuid or receipt.partition > self._queue.partitions:
+        place = self._places.get(receipt.queue)
+        if place is None or receipt.partition > self._queues[place].partitions:
             self._refused = self._refused or f"{field}: the receipt is of another queue"
             return
-        if self.token not in (None, receipt.token):
+        if self.tokens[place] not in (None, receipt.token):
             self._refused = self._refused or f"{field}: the receipts are of several groups"
             return
-        self.token = receipt.token
-        here = self.by_partition.setdefault(receipt.partition, [])
-        self.order.append((receipt.partition, len(here)))
+        self.tokens[place] = receipt.token
+        here = self.by_partition[place].setdefault(receipt.partition, [])
+        self.order.append((place, receipt.partition, len(here)))
         self.receipts.append(text)
         here.append(Settle(receipt.id, receipt.delivery, action, **how))
 
@@ -165,10 +250,16 @@ def _visibility_of(one: JsonFields) -> float:
     return visibility or 0.0
 
 
-def _receive(fields: JsonFields, queue: Queue, receiver: str) -> tuple[ReceiveRequest | None, float, Sequence[int]]:
+def _receive(
+    fields: JsonFields, queue: Queue | None, receiver: str
+) -> tuple[ReceiveRequest | None, float, Sequence[int]]:
+    """
+    :param queue: None if they are several, which are received from everywhere.
+    :returns: with seconds to wait, and the partitions that are named.
+    """
     if "receive" not in fields:
         return None, 0.0, ()
-    known = ("max", "visibility", "wait", "pop", "partitions")
+    known = ("max", "visibility", "wait", "pop", *(("partitions",) if queue is not None else ()))
     one = JsonFields(fields.raw("receive"), known, fields.problems, "receive.")
     wanted = ReceiveRequest(
         one.whole("max", 1, 1, MAX_RECEIVED),
@@ -177,14 +268,16 @@ def _receive(fields: JsonFields, queue: Queue, receiver: str) -> tuple[ReceiveRe
         receiver,
     )
     wait = one.seconds("wait", 0.0, 0, MAX_WAIT_SECONDS) or 0.0
+    if queue is None:
+        return wanted, wait, ()
     numbers = one.entries("partitions", most=queue.partitions)
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= queue.partitions:
             one.wrong("partitions", f"must be whole numbers from 1 to {queue.partitions}")
-    return wanted, wait, [*dict.fromkeys(numbers)] or range(1, queue.partitions + 1)
+    return wanted, wait, [*dict.fromkeys(numbers)]
 
 
-async def _appends(service: Service, call: Call, application: str, fields: JsonFields) -> list[AppendRequest]:
+async def _appends(service: Service, call: Call, fields: JsonFields) -> list[AppendRequest]:
     appends: list[AppendRequest] = []
     most, number = service.settings.limits.max_batch_messages, 0
     for at, entry in enumerate(fields.entries("append", most=MAX_QUEUES_APPENDED)):
@@ -198,8 +291,8 @@ async def _appends(service: Service, call: Call, application: str, fields: JsonF
             if member not in one:
                 one.wrong(member, "Required")
         fields.problems.check()
-        queue = await allowed(service, call.identity, Permission.APPEND, application, name)
-        if queue is not None and messages:
+        queue = await _named(service, call, Permission.APPEND, name)
+        if messages:
             appends.append(AppendRequest(queue, await _drafts(service, queue, messages, at), is_bulk=False))
     fields.problems.check()
     return appends

@@ -15,17 +15,17 @@ from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
 from queuey.api.lease_pages import LeasedMessages, LeaseForm
 from queuey.api.lease_requests import AskedStep, asked_of
+from queuey.api.params import Problems, group_name
 from queuey.api.receipts import receipt_start
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.model import Columns, Location, Page
+from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
-from queuey.security.permissions import Permission
-from queuey.security.principals import STRANGERS
 from queuey.service import Service
-from queuey.service.leases import Waiting, settled_of
+from queuey.service.leases import settled_of
 from queuey.service.log import PartitionPage, ReadAnswer
 
-__all__ = ["step"]
+__all__ = ["step", "step_several"]
 
 _PORTION = 250
 """Messages that become JSON in one step, in some two milliseconds."""
@@ -39,21 +39,25 @@ _SETTLED = {
 
 async def step(service: Service, call: Call, target: Target) -> Answer:
     """Settle leases and append, as one step, then receive."""
-    queue, group = target.queue, group_of(call)
-    proven = sorted(call.identity.acting(Permission.RECEIVE, queue.application, queue.name))
-    receiver = " ".join([*proven[:1], call.peer]).strip()
-    asked = await asked_of(service, call, queue, receiver)
-    new = service.leases.new_group()
-    one = GroupStep(queue, group, new, asked.token, asked.settles, asked.renewals, asked.partitions)
-    wanted = LeaseStep([one], asked.appends, asked.receive, asked.attempt)
-    waiting = None
-    if asked.wait_seconds:
-        waiting = Waiting(asked.wait_seconds, tuple(proven) or (STRANGERS,), call.in_thread)
+    asked = await asked_of(service, call, group_of(call), target.queue)
+    return await _stepped(service, call, asked)
+
+
+async def step_several(service: Service, call: Call, target: Target) -> Answer:
+    """The same for groups of several queues of an application, which have one name."""
+    problems = Problems()
+    group = problems.take("receive", group_name, call.query.get("receive"), "")
+    problems.check()
+    asked = await asked_of(service, call, group, None)
+    return await _stepped(service, call, asked, names_queues=True)
+
+
+async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queues: bool = False) -> Answer:
     call.body = b""
-    with _Room(call, service, asked) as room:
-        outcome = await service.leases.step(wanted, room, waiting)
-        _count(service, call, asked, outcome)
-        return await _answer(call, asked, wanted, outcome)
+    with _Room(call, service, asked.step.receive) as room:
+        outcome = await service.leases.step(asked.step, room, asked.waiting)
+        _count(service, call, asked.step, outcome)
+        return await _answer(call, asked, outcome, names_queues=names_queues)
 
 
 _LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = 16 << 10, 1 << 10, 1 << 20
@@ -65,11 +69,11 @@ _AS_JSON = 6
 class _Room:
     """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`."""
 
-    def __init__(self, call: Call, service: Service, asked: AskedStep) -> None:
-        most = 0 if asked.receive is None else asked.receive.most * _MESSAGE_ROOM
+    def __init__(self, call: Call, service: Service, receive: ReceiveRequest | None) -> None:
+        most = 0 if receive is None else receive.most * _MESSAGE_ROOM
         self._first = min(max(most, _LEAST_ROOM), _MOST_ROOM, service.settings.limits.max_answer_bytes)
         self._ticket = call.ticket
-        self._receives = asked.receive is not None
+        self._receives = receive is not None
         self.bytes = 0
 
     def __enter__(self) -> Self:
@@ -100,7 +104,7 @@ class _Room:
         return self.grow(self._first)
 
 
-def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome) -> None:
+def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome) -> None:
     application = call.identity.counted_as(call.application)
     for request, appended in zip(asked.appends, outcome.appended, strict=True):
         if not appended.repeated:
@@ -110,20 +114,21 @@ def _count(service: Service, call: Call, asked: AskedStep, outcome: LeaseOutcome
         service.monitor.delivered(application, "lease", len(outcome.handed), outcome.handed.size)
 
 
-async def _answer(call: Call, asked: AskedStep, wanted: LeaseStep, outcome: LeaseOutcome) -> Answer:
+async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_queues: bool) -> Answer:
+    wanted = asked.step
     beside: dict[str, Any] = {}
     if asked.order:
-        beside["settled"] = _settled(wanted, asked, outcome)
-    if asked.appends:
+        beside["settled"] = _settled(asked, outcome)
+    if wanted.appends:
         beside["appended"] = [
             {"queue": request.queue.name, "messages": _placed(appended.placed)}
-            for request, appended in zip(asked.appends, outcome.appended, strict=True)
+            for request, appended in zip(wanted.appends, outcome.appended, strict=True)
         ]
     if outcome.is_full:
         beside["full"] = True
-    if asked.receive is None:
+    if wanted.receive is None:
         return json_answer({"status": "ok", **beside})
-    leased = _leased(wanted.groups, outcome, with_receipts=not asked.receive.pop)
+    leased = _leased(wanted.groups, outcome, with_receipts=not wanted.receive.pop, names_queues=names_queues)
     if len(leased) == 1 and leased[0].messages.size <= PLAIN:  # usual; it needs no turns
         whole = leased[0].plain(leased[0].messages, leased[0].partition)
         if whole is not None:
@@ -147,23 +152,25 @@ class _HandedPage(JsonPage):
         await super()._end()
 
 
-def _leased(groups: Sequence[GroupStep], outcome: LeaseOutcome, *, with_receipts: bool) -> list[LeasedMessages]:
+def _leased(
+    groups: Sequence[GroupStep], outcome: LeaseOutcome, *, with_receipts: bool, names_queues: bool
+) -> list[LeasedMessages]:
     """What was handed out, in portions of one partition that become JSON in one step."""
     found = []
     for (group, number), some in groupby(outcome.handed, itemgetter(0, 1)):
-        form = LeaseForm(
-            outcome, receipt_start(groups[group].queue.uuid, outcome.tokens[group]) if with_receipts else ""
-        )
+        queue = groups[group].queue
+        receipts = receipt_start(queue.uuid, outcome.tokens[group]) if with_receipts else ""
+        form = LeaseForm(outcome, receipts, queue.name if names_queues else "")
         while handed := [*islice(some, _PORTION)]:
             messages, leases = Columns.of([one.message for one in handed]), [one.hole for one in handed]
             found.append(LeasedMessages(form, number, messages, leases))
     return found
 
 
-def _settled(step: LeaseStep, asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
-    found = settled_of(step, outcome)
+def _settled(asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
+    found = settled_of(asked.step, outcome)
     said: dict[str, Any] = {word: found.get(action, 0) for action, word in _SETTLED.items()}
-    stale = {(one.partition, one.at) for one in outcome.stale}
+    stale = {tuple(one) for one in outcome.stale}
     said["stale"] = (
         [text for place, text in zip(asked.order, asked.receipts, strict=True) if place in stale] if stale else []
     )

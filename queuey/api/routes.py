@@ -54,6 +54,7 @@ APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batc
 """A batch in the form of 2012, or one message: only the body decides."""
 APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body.BATCH, counts_refusals=True)
 
+CREATE_QUEUE = Operation("application", Permission.CREATE, queues.create, runs=Runs.LOOP)
 LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
 LIST_MINE = Operation("application", Permission.MINE, queues.list_mine)
 LIST_ARRIVALS = Operation("application", Permission.LIST, queues.list_arrivals)
@@ -127,12 +128,15 @@ _OFFSETS: dict[str, Choice] = {
     "PUT": Operation("offsets", Permission.COMMIT, offsets.change, runs=Runs.LOOP),
     "DELETE": Operation("offsets", Permission.COMMIT, offsets.forget),
 }
+STEP_LEASES = Operation("leases", Permission.RECEIVE, leases.step, Body.BATCH, Runs.BATCH)
+STEP_SEVERAL = STEP_LEASES._replace(permission=Permission.NONE, function=leases.step_several)
+"""The caller needs no permission here: each queue that the body names has its own."""
 LEASE_GROUP = Operation("leases", Permission.VIEW, lease_groups.show)
 HELD_MESSAGES = Operation("leases", Permission.RECEIVE, lease_groups.show_held)
 """Not for all readers: it names the receivers."""
 _LEASES: dict[str, Choice] = {
     "GET": lambda call: HELD_MESSAGES if _asks_for(call, "leased") else LEASE_GROUP,
-    "POST": Operation("leases", Permission.RECEIVE, leases.step, Body.BATCH, Runs.BATCH),
+    "POST": STEP_LEASES,
     "PUT": Operation("leases", Permission.CONFIGURE, lease_groups.change),
     "DELETE": Operation("leases", Permission.CONFIGURE, lease_groups.forget),
 }
@@ -152,7 +156,7 @@ ROUTES = Routes(
         Route(
             "application",
             "/v1/{application}",
-            {"GET": _list, "POST": Operation("application", Permission.CREATE, queues.create, runs=Runs.LOOP)},
+            {"GET": _list, "POST": lambda call: STEP_SEVERAL if "receive" in call.query else CREATE_QUEUE},
         ),
         Route(
             "queue",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +16,31 @@ from queuey.terminal.output import form_for, output_option, say, write_rows
 from queuey.terminal.times import Duration
 
 if TYPE_CHECKING:
-    from qdo.client import Client, Delivery
+    from qdo.client import Client, Delivery, Queues
 
 DEFAULT_GROUP = "workers"
 _LEASE = ("receipt", "deliveries", "failures", "first_delivered", "visible_at")
 
 Command = Callable[..., None]
+
+_WEIGHTED = re.compile(r"(?P<name>[^=]+)=(?P<weight>[0-9]{1,4})")
+
+
+def _queues(_ctx: click.Context, _param: click.Parameter, text: str) -> Queues:
+    """One name, a list of names, or weights by name."""
+    if "," not in text and "=" not in text:
+        return text
+    parts = text.split(",")
+    weighted = [_WEIGHTED.fullmatch(part) for part in parts]
+    names = [found["name"] if found else part for found, part in zip(weighted, parts, strict=True)]
+    if not all(names) or len({*names}) < len(names):
+        raise click.BadParameter(f"{text!r} names a queue twice, or has an empty name")
+    if "=" not in text:
+        return names
+    return {name: int(found["weight"]) if found else 1 for name, found in zip(names, weighted, strict=True)}
+
+
+queues_argument = click.argument("queue", metavar="QUEUE", callback=_queues)
 
 group_option = click.option(
     "-g", "--group", default=DEFAULT_GROUP, show_default=True, help="Lease group: its receivers share the messages."
@@ -43,7 +63,7 @@ def _receive_options(command: Command) -> Command:
 
 
 @click.command("receive")
-@click.argument("queue")
+@queues_argument
 @click.option(
     "--visibility", type=Duration(), help="Hide the messages from others this long.  [default: the group's setting]"
 )
@@ -53,7 +73,7 @@ def _receive_options(command: Command) -> Command:
 @with_client
 def receive_command(
     client: Client,
-    queue: str,
+    queue: Queues,
     group: str,
     most: int,
     visibility: float | None,
@@ -73,13 +93,16 @@ def receive_command(
     with 1. The lease is extended while the program runs. It gets the variables of 'get --exec', and MESSAGE_GROUP,
     MESSAGE_RECEIPT, MESSAGE_DELIVERIES, MESSAGE_FAILURES and MESSAGE_HEADERS, which is JSON.
 
+    QUEUE may be several: 'jobs,mail' takes the first that has a message, 'jobs=3,mail=1' draws one by its weight. Then each
+    message names its queue, and 'ack jobs,mail' settles it.
+
     Example: queuey receive jobs --max 10 --wait 20 --exec ./do-it
     """
     if pop and visibility is not None:
         raise click.UsageError("--pop and --visibility exclude each other.")
     if program is None:
         found = client.receive(queue, group, most, visibility=visibility, wait=wait, pop=pop, partitions=partitions)
-        _write(found, "jsonl" if as_json else output)
+        _write(found, "jsonl" if as_json else output, names_queues=not isinstance(queue, str))
         return
     if pop or as_json or output:
         raise click.UsageError("--exec excludes --pop, --json and --output.")
@@ -100,12 +123,12 @@ def receive_command(
 
 
 @click.command("pop")
-@click.argument("queue")
+@queues_argument
 @_receive_options
 @with_client
 def pop_command(
     client: Client,
-    queue: str,
+    queue: Queues,
     group: str,
     most: int,
     wait: float,
@@ -115,12 +138,13 @@ def pop_command(
 ) -> None:
     """Take messages of QUEUE: receive and acknowledge them in one step.
 
-    The group never gets them again. A lost answer loses nothing: the command asks for it again.
+    The group never gets them again. A lost answer loses nothing: the command asks for it again. QUEUE may be several, as for
+    'receive'.
 
     Example: queuey pop jobs --wait 20
     """
     found = client.receive(queue, group, most, wait=wait, pop=True, partitions=partitions)
-    _write(found, "jsonl" if as_json else output)
+    _write(found, "jsonl" if as_json else output, names_queues=not isinstance(queue, str))
 
 
 class _FailedError(Exception):
@@ -146,10 +170,12 @@ def _run(program: Sequence[str], delivery: Delivery) -> None:
         raise _FailedError(f"{program[0]} ended with {status} at message {delivery.id.hex}: it is released")
 
 
-def _write(found: Iterable[Delivery], output: str | None) -> None:
+def _write(found: Iterable[Delivery], output: str | None, *, names_queues: bool) -> None:
+    named = ("queue",) if names_queues else ()
     rows = (
-        row_of(one) | {name: value for name in _LEASE if (value := getattr(one, name)) is not None} for one in found
+        row_of(one) | {name: value for name in (*named, *_LEASE) if (value := getattr(one, name)) is not None}
+        for one in found
     )
-    table = ("partition", "deliveries", "receipt", "body")
+    table = (*named, "partition", "deliveries", "receipt", "body")
     form = form_for(output)
-    write_rows(rows, table if form == "table" else (*COLUMNS, *_LEASE), form)
+    write_rows(rows, table if form == "table" else (*named, *COLUMNS, *_LEASE), form)

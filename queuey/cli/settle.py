@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING
 
 import click
 
-from queuey.cli.receive import group_option
+from queuey.cli.receive import group_option, queues_argument
 from queuey.terminal.options import with_client
 from queuey.terminal.output import say
 from queuey.terminal.times import Duration
 
 if TYPE_CHECKING:
-    from qdo.client import Client, Settle
+    from qdo.client import Client, Queues, Settle
 
 RECEIPTS_AT_ONCE = 1000
 """A server takes no more in one request."""
@@ -37,11 +37,11 @@ class ReceiptCommand(click.Command):
 
 
 @click.command("ack", cls=ReceiptCommand)
-@click.argument("queue")
+@queues_argument
 @receipts_argument
 @group_option
 @with_client
-def ack_command(client: Client, queue: str, receipts: Sequence[str], group: str) -> None:
+def ack_command(client: Client, queue: Queues, receipts: Sequence[str], group: str) -> None:
     """Acknowledge messages of QUEUE: they are done, and the group never gets them again.
 
     RECEIPT is what 'receive' printed. With - they come from stdin, one a line, alone or in the lines that 'receive' prints. A
@@ -55,7 +55,7 @@ def ack_command(client: Client, queue: str, receipts: Sequence[str], group: str)
 
 
 @click.command("release", cls=ReceiptCommand)
-@click.argument("queue")
+@queues_argument
 @receipts_argument
 @group_option
 @click.option(
@@ -64,7 +64,7 @@ def ack_command(client: Client, queue: str, receipts: Sequence[str], group: str)
 @click.option("--no-count", is_flag=True, help="It is no failure; without --delay it is handed out again at once.")
 @with_client
 def release_command(
-    client: Client, queue: str, receipts: Sequence[str], group: str, delay: float | None, no_count: bool
+    client: Client, queue: Queues, receipts: Sequence[str], group: str, delay: float | None, no_count: bool
 ) -> None:
     """Give messages of QUEUE back, to be handed out again.
 
@@ -82,12 +82,12 @@ def release_command(
 
 
 @click.command("reject", cls=ReceiptCommand)
-@click.argument("queue")
+@queues_argument
 @receipts_argument
 @group_option
 @click.option("--reason", default="", help="Is kept with the dead letter.")
 @with_client
-def reject_command(client: Client, queue: str, receipts: Sequence[str], group: str, reason: str) -> None:
+def reject_command(client: Client, queue: Queues, receipts: Sequence[str], group: str, reason: str) -> None:
     """Move messages of QUEUE to the dead letters of the group.
 
     RECEIPT is as for 'ack'.
@@ -100,7 +100,7 @@ def reject_command(client: Client, queue: str, receipts: Sequence[str], group: s
 
 
 def _settle(
-    client: Client, queue: str, group: str, receipts: Sequence[str], wanted: Callable[[Sequence[str]], Settle]
+    client: Client, queue: Queues, group: str, receipts: Sequence[str], wanted: Callable[[Sequence[str]], Settle]
 ) -> None:
     done, stale = 0, 0
     left = iter(dict.fromkeys(_receipts(receipts)))

@@ -67,8 +67,9 @@ class LeaseStep(NamedTuple):
     """Names this step in its first group: repeated, it is answered as before."""
     looks_again: bool = False
     """A waiting receiver looks: only an answer with messages is remembered under the attempt."""
-    in_order: bool = False
-    """Groups hand out in their order; else messages that may be given longest come first."""
+    turns: Sequence[int] = ()
+    """Indexes of the groups in the order in which they hand out. Empty: messages that may be given longest come first,
+    of whichever group."""
 
 
 class StaleLease(NamedTuple):

@@ -9,7 +9,7 @@ from typing import NamedTuple, Protocol
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.errors import Throttled
+from queuey.errors import QueueyError, Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Queue
@@ -109,7 +109,12 @@ class Leases:
             outcome = await self._step(first)
             if outcome.handed:
                 return outcome
-            return await self._wait(step, outcome, room, receiver, until)
+            try:
+                return await self._wait(step, outcome, room, receiver, until)
+            except QueueyError:
+                if not _has_done(step):
+                    raise
+                return outcome  # what is done stays done, and its receiver has to know
 
     async def _larger(
         self, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom

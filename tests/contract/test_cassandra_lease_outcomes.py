@@ -24,7 +24,7 @@ from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
-from queuey.storage.contract.leases import TOKEN, bodies, settle_of
+from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way

@@ -12,7 +12,7 @@ from queuey.model.lease_requests import ReceiveRequest
 from queuey.storage.cassandra import lease_memory
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import done, draft
-from queuey.storage.contract.leases import TOKEN, bodies, settle_of
+from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
 from tests.support.lease_servers import LeaseServer, LeaseServers, rows_of
 
 

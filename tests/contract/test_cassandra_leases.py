@@ -24,7 +24,7 @@ from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows
 from queuey.storage.cassandra.session import CassandraSession, Change
 from queuey.storage.contract import LeaseHistory, LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
-from queuey.storage.contract.leases import TOKEN, Receiver, bodies, settle_of
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close
 from tests.support.servers import eventually

@@ -22,7 +22,8 @@ from queuey.storage.cassandra import CassandraLeases, lease_memory
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
-from queuey.storage.contract.leases import TOKEN, HandingOut, Receiver, Settling, Together, bodies, settle_of
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
+from queuey.storage.contract.leases import HandingOut, Settling, Together
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
 

@@ -21,7 +21,7 @@ from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
-from queuey.storage.contract.leases import Receiver, bodies, settle_of
+from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.committer import CommitFailed, Transaction

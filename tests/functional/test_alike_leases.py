@@ -48,6 +48,34 @@ def test_a_step(embedded: Everywhere, body: Any) -> None:
         embedded.call("GET", name, "leases", headers={**FIXED, **headers})
 
 
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"receive": {"max": 9}},
+        {"receive": {"pop": True}, "order": "first"},
+        {"receive": {"wait": 0.1}, "order": "weighted"},
+        {"receive": {}, "queues": {"a": 0, "b c": 1}},
+        {"receive": {"partitions": [1]}, "order": "x"},
+        {"queues": ["absent"]},
+        {"queues": []},
+        {"acknowledge": ["x"]},
+        [],
+        None,
+    ],
+    ids=str,
+)
+def test_a_step_of_several_queues(embedded: Everywhere, body: Any) -> None:
+    names = [embedded.queue(), embedded.queue(partitions=2)]
+    embedded.fill(names[1], "a", "c")
+    given = {"queues": names} | body if isinstance(body, dict) else body
+
+    for headers in ({}, NOBODY, WRONG):
+        said: dict[str, Any] = {"json": given, "headers": {**FIXED, **headers}}
+        embedded.call("POST", params={"receive": "g"}, **said)
+        embedded.call("POST", params={"receive": "a b"}, **said)
+        embedded.request("POST", "/v1/absent", params={"receive": "g"}, **said)
+
+
 def test_what_becomes_of_a_lease(embedded: Everywhere) -> None:
     name = embedded.queue()
     embedded.fill(name, *"abcdef")

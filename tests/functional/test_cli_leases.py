@@ -96,6 +96,25 @@ def test_receive_prints_a_table_or_lines_of_json(queuey: Run, queue: str) -> Non
     assert [row["body"] for row in lines] == ["c", "d"]
 
 
+def test_several_queues_are_received_from_and_settled_together(queuey: Run, seen: Server, queue: str) -> None:
+    other = seen.queue()
+    seen.fill(other, "x")
+
+    got = done(queuey("receive", f"{other},{queue}", "--max", "3"))
+    drawn = done(queuey("receive", f"{other}=2,{queue}=1", "--max", "9", "-o", "table")).text.splitlines()
+    ended = done(queuey("ack", f"{queue},{other}", "-", given=got.out))
+
+    assert [(row["queue"], row["body"]) for row in got.rows] == [(other, "x"), (queue, "a"), (queue, "b")]
+    assert drawn[0].split() == ["QUEUE", "PARTITION", "DELIVERIES", "RECEIPT", "BODY"]
+    assert [line.split()[0::4] for line in drawn[1:]] == [[queue, "c"], [queue, "d"]]
+    assert ended.err == "settled 3 messages\n"
+    assert done(queuey("pop", f"{queue}=1,{other}")).rows == []
+    for wrong in (f"{queue},{queue}", f"{queue},", "=1", f"{queue}=1,{queue}"):
+        assert queuey("receive", wrong).code == 2, wrong
+    assert "queues" in queuey("receive", f"{queue}=0").err
+    assert "nothing-here" in queuey("receive", f"{queue},nothing-here").err
+
+
 def test_what_is_popped_comes_once(queuey: Run, queue: str) -> None:
     first = done(queuey("pop", queue))
     rest = done(queuey("receive", queue, "--pop", "--max", "10"))

@@ -266,6 +266,28 @@ def test_a_lease_is_extended(client: Client, queue: str) -> None:
     assert float(lease.visible_at) - time.time() == pytest.approx(3600, abs=60)
 
 
+def test_several_queues_are_received_from_and_settled_by_one_request(client: Client, queue: str) -> None:
+    other = client.create_queue(new_name()).name
+    client.append(other, "b")
+    client.append_batch(queue, ["a", "c"])
+
+    found = client.receive([queue, other], "workers", 2)
+    assert {one.queue for one in found} == {queue}
+    with client.receive_one({queue: 3, other: 1}, "workers", visibility=1.5) as delivery:
+        assert delivery is not None
+        assert (delivery.queue, delivery.text) == (other, "b")
+        settled = client.settle(
+            [other, queue], "workers", Settle(release=[Release(found[0], 0)], acknowledge=found[1:])
+        )
+    assert (settled.released, settled.acknowledged) == (1, 1)
+    again = client.receive([other, queue], "workers", 9, order="weighted", pop=True)
+    assert [one.id for one in again] == [found[0].id]
+    with pytest.raises(InvalidParameter, match="order"):
+        client.receive(queue, "workers", order="first")
+    with pytest.raises(InvalidParameter, match="queues"):
+        client.receive([], "workers")
+
+
 def test_a_stale_receipt_is_told(client: Client, queue: str) -> None:
     client.append(queue, "x")
     (first,) = client.receive(queue, "g", visibility=0)

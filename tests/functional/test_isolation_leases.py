@@ -128,3 +128,62 @@ def test_a_dead_letter_queue_has_to_be_one_that_the_caller_may_append_to(server:
     refused(manager.call("PUT", jobs, "leases", "work", json={"dead_letter_queue": "absent"}), 403, "Forbidden")
     assert server.call("PUT", jobs, "leases", "work", json={"dead_letter_queue": secret}).status_code == 200
     assert server.call("PUT", jobs, "leases", "more", json={"dead_letter_queue": "absent"}).status_code == 200
+
+
+def several(server: Server, *queues: str, group: str = "work", **body: Any) -> requests.Response:
+    return server.call("POST", params={"receive": group}, json={"queues": [*queues], **body})
+
+
+def test_each_of_several_queues_has_to_allow_it(server: Server, other: Server, token: Any, anonymous: Server) -> None:
+    mine, jobs, secret, public = (
+        server.queue(principles=JOE),
+        server.queue(),
+        server.queue(),
+        server.queue(type="public"),
+    )
+    for name in (mine, jobs, secret, public):
+        server.fill(name, "a")
+    joe, reader = token(JOE, "receive", "append"), token("app:queuey", "read", "append")
+    worker = token("app:queuey", "receive", queues=[jobs, public])
+
+    for asked, queues in (
+        (joe, (mine, secret)),
+        (joe, (secret, mine)),
+        (joe, (mine, public)),
+        (joe, (mine, "absent")),
+        (worker, (jobs, public, secret)),
+        (worker, (jobs, "absent")),
+        (reader, (jobs,)),
+        (server, (jobs, mine)),
+    ):
+        answer = several(asked, *queues, receive={"max": 9, "pop": True})
+        refused(answer, 403, "Forbidden")
+        assert "absent" not in answer.text
+    assert several(anonymous, public, receive={}).status_code == step(anonymous, public, receive={}).status_code == 403
+    refused(several(server, jobs, other.queue(), receive={}), 404, "InvalidQueueName")
+    for asked, queues in ((joe, (mine,)), (worker, (jobs, public)), (server, (public, secret, jobs))):
+        messages = several(asked, *queues, receive={"max": 9}).json()["messages"]
+        assert {one["queue"] for one in messages} == {*queues} - ({jobs, public} if asked is server else {""})
+
+
+def test_a_step_of_several_queues_appends_only_where_the_caller_may_append(server: Server, token: Any) -> None:
+    jobs, results, secret = server.queue(), server.queue(), server.queue()
+    server.fill(jobs, "a")
+    worker = token("app:queuey", "receive", "append", queues=[jobs, results])
+    (message,) = received(worker, jobs)
+    done: dict[str, Any] = {"acknowledge": [message["receipt"]]}
+
+    refused(several(worker, jobs, results, **done, **append_to(results, secret)), 403, "Forbidden")
+    assert several(worker, jobs, results, **done, **append_to(results)).json()["settled"]["acknowledged"] == 1
+
+
+def test_a_receipt_counts_in_the_queues_that_are_named_alone(server: Server, other: Server, token: Any) -> None:
+    mine, another, hers, theirs = server.queue(), server.queue(), server.queue(principles=JOE), other.queue()
+    server.fill(another, "a")
+    other.fill(theirs, "a")
+    joe = token(JOE, "receive")
+    of_another, of_theirs = received(server, another)[0]["receipt"], received(other, theirs)[0]["receipt"]
+
+    for asked, queue, receipt in ((joe, hers, of_another), (joe, hers, of_theirs), (server, mine, of_theirs)):
+        refused(several(asked, queue, acknowledge=[receipt]), 400, "InvalidReceipt")
+    assert several(server, mine, another, acknowledge=[of_another]).json()["settled"]["acknowledged"] == 1

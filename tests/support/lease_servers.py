@@ -10,7 +10,7 @@ from queuey.ids import IdGenerator
 from queuey.storage.cassandra import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import QueueLog
-from queuey.storage.contract.leases import Receiver
+from queuey.storage.contract.lease_receiver import Receiver
 from tests.support.cassandra_stores import CassandraStores
 
 AT_ONCE = Timing(read_delay_seconds=0.0)

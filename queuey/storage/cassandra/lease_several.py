@@ -70,8 +70,8 @@ class SeveralGroups:
         run = _Run(step, seen)
         for index in _order(step, seen):
             part = run.part(index)
-            if part is None:
-                continue
+            if part is None or (step.looks_again and is_repeated and not seen[index].is_answered):
+                continue  # a receiver that waited has its answer, and gets no other
             try:
                 run.take(index, await self._step_one(part))
             except QueueyError as error:
@@ -123,12 +123,13 @@ def _since(access: GroupAccess, book: LeaseBook, group: GroupBook, one: GroupSte
 def _order(step: LeaseStep, seen: Sequence[_Seen]) -> list[int]:
     """The group with the appends comes first, then those that have answered this attempt, and then as is asked."""
     places = range(len(step.groups))
+    rank = {index: at for at, index in enumerate(step.turns)}
     return sorted(
         places,
         key=lambda at: (
             not (step.appends and at == 0),
             not seen[at].is_answered,
-            0 if step.in_order else seen[at].since,
+            rank[at] if rank else seen[at].since,
             at,
         ),
     )
@@ -157,7 +158,7 @@ class _Run:
         if receive is None and not (one.settles or one.renewals or appends):
             return None
         group = one if receive is not None else one._replace(receive_from=())
-        return step._replace(groups=[group], appends=appends, receive=receive)
+        return step._replace(groups=[group], appends=appends, receive=receive, turns=())
 
     def _receive(self) -> ReceiveRequest | None:
         wanted = self._step.receive

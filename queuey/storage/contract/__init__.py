@@ -27,6 +27,8 @@ _PARTS = (
     "common",
     "headers",
     "lease_history",
+    "lease_queues",
+    "lease_receiver",
     "leases",
     "history",
     "metadata",

@@ -16,7 +16,7 @@ from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, Action, ReceiveReque
 from queuey.model.lease_steps import HandedOut, LeaseOutcome, RenewAll
 from queuey.storage import Stores
 from queuey.storage.contract.common import SECOND, QueueLog, draft
-from queuey.storage.contract.leases import Receiver, settle_of
+from queuey.storage.contract.lease_receiver import Receiver, settle_of
 from queuey.storage.leasing import ATTEMPT_SECONDS
 
 __all__ = ["LeaseHistory"]

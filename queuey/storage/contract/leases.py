@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 from uuid import uuid4
@@ -16,80 +15,17 @@ from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model.holes import GIVEN_UP, LEASED
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, Backoff, ReceiveRequest, Settle
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseCounts, LeaseOutcome, LeaseStep, RenewAll
-from queuey.storage import LeaseStore, Stores
-from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, done, draft
+from queuey.model.lease_steps import RenewAll
+from queuey.storage import LeaseStore
+from queuey.storage.contract.common import SECOND, QueueLog, done, draft
+from queuey.storage.contract.lease_queues import SeveralQueues
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
 from queuey.storage.leasing import ATTEMPT_SECONDS
 
-__all__ = ["LeaseStoreContract", "Receiver"]
-
-TOKEN = 77
+__all__ = ["LeaseStoreContract"]
 
 
-class Receiver:
-    """One group of one queue, with what many tests do to it."""
-
-    def __init__(self, store: LeaseStore, log: QueueLog, name: str = "workers", **settings: Any) -> None:
-        self.store, self.log, self.name = store, log, name
-        self.queue = log.queue
-        self.new: LeaseGroup | None = LeaseGroup(TOKEN, settings=GroupSettings(**settings))
-        self.outcome = LeaseOutcome(0, 0, [])
-        """Of the last step."""
-
-    @property
-    def numbers(self) -> range:
-        return range(1, self.queue.partitions + 1)
-
-    def step(
-        self,
-        settles: Mapping[int, Sequence[Settle]] | None = None,
-        *,
-        receive: ReceiveRequest | None = None,
-        partitions: Sequence[int] = (),
-        **more: Any,
-    ) -> LeaseOutcome:
-        renewals = more.pop("renewals", ())
-        token = more.pop("token", TOKEN if settles else None)
-        from_ = (partitions or self.numbers) if receive is not None else ()
-        group = GroupStep(self.queue, self.name, self.new, token, settles or {}, renewals, from_)
-        self.outcome = done(self.store.step(LeaseStep([group], receive=receive, **more)))
-        return self.outcome
-
-    def receive(self, most: int = 1, *, partitions: Sequence[int] = (), **how: Any) -> list[HandedOut]:
-        """Receive; with the read delay of the store over, so that what was appended may be handed out."""
-        self.log.watermark()
-        wanted = ReceiveRequest(most, **{"visibility_seconds": None} | how)
-        return list(self.step(receive=wanted, partitions=partitions).handed)
-
-    def settle(self, one: HandedOut, action: Action = Action.ACKNOWLEDGE, **how: Any) -> bool:
-        """Settle one lease; False if it is stale."""
-        return not self.step({one.partition: [settle_of(one, action, **how)]}).stale
-
-    def count(self, partition: int = 1) -> LeaseCounts:
-        return done(self.store.count(self.queue.uuid, self.name, [partition]))[partition]
-
-
-def settle_of(one: HandedOut, action: Action = Action.ACKNOWLEDGE, **how: Any) -> Settle:
-    return Settle(one.message.id, one.hole.deliveries, action, **how)
-
-
-def bodies(handed: Sequence[HandedOut]) -> list[bytes]:
-    return [one.message.body for one in handed]
-
-
-class _WithLeases(StoreContract):
-    """The fixtures of these tests."""
-
-    @pytest.fixture
-    def leases(self, stores: Stores) -> LeaseStore:
-        return stores.leases
-
-    @pytest.fixture
-    def jobs(self, leases: LeaseStore, log: QueueLog) -> Receiver:
-        return Receiver(leases, log)
-
-
-class HandingOut(_WithLeases):
+class HandingOut(WithLeases):
     """Which messages a receive hands out."""
 
     def test_a_message_has_one_receiver_until_its_lease_ends(
@@ -177,7 +113,7 @@ class HandingOut(_WithLeases):
         assert bodies(jobs.receive(9)) == [b"4", b"5"]
 
 
-class Settling(_WithLeases):
+class Settling(WithLeases):
     """How leases end."""
 
     def test_a_release_comes_back_when_it_says(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
@@ -255,7 +191,7 @@ class Settling(_WithLeases):
         assert last.hole.failures == 1
 
 
-class Together(_WithLeases):
+class Together(WithLeases):
     """Steps that do several things, once."""
 
     def test_a_step_settles_appends_and_receives(self, jobs: Receiver, log: QueueLog, leases: LeaseStore) -> None:
@@ -299,24 +235,6 @@ class Together(_WithLeases):
         assert log.bodies() == [b"0"]
         assert jobs.settle(handed)
 
-    def test_several_queues_take_part_in_one_step(self, jobs: Receiver, log: QueueLog, leases: LeaseStore) -> None:
-        other = QueueLog(log.store, log.clock)
-        log.add(b"0", b"2")
-        other.add(b"1")
-        log.watermark()
-        groups = [
-            GroupStep(one.queue, "g", LeaseGroup(token), receive_from=[1]) for token, one in enumerate((log, other))
-        ]
-        outcome = done(leases.step(LeaseStep(groups, receive=ReceiveRequest(3))))
-        assert sorted(bodies(outcome.handed)) == [b"0", b"1", b"2"]
-        assert {one.message.body: one.group for one in outcome.handed} == {b"0": 0, b"2": 0, b"1": 1}
-        settles = [
-            replace_settles(group, at, [one for one in outcome.handed if one.group == at])
-            for at, group in enumerate(groups)
-        ]
-        assert not done(leases.step(LeaseStep(settles))).stale
-        assert done(leases.step(LeaseStep(settles))).stale == [(0, 1, 0), (0, 1, 1), (1, 1, 0)]
-
     def test_an_attempt_that_is_repeated_gets_the_same_answer_and_does_nothing(
         self, jobs: Receiver, log: QueueLog, clock: ManualClock
     ) -> None:
@@ -348,7 +266,7 @@ class Together(_WithLeases):
         assert bodies(jobs.step(**wanted).handed) == [b"1"]
 
 
-class OrderedByKey(_WithLeases):
+class OrderedByKey(WithLeases):
     """Groups that keep the order of keys (G26)."""
 
     def test_messages_of_a_key_are_handed_out_in_order(self, leases: LeaseStore, log: QueueLog) -> None:
@@ -373,7 +291,7 @@ class OrderedByKey(_WithLeases):
         assert bodies(jobs.receive()) == [b"other"]
 
 
-class Managing(_WithLeases):
+class Managing(WithLeases):
     """Settings, bounds, and what is held."""
 
     def test_at_most_as_many_are_held_as_the_group_may(self, leases: LeaseStore, log: QueueLog) -> None:
@@ -481,15 +399,10 @@ class Managing(_WithLeases):
         assert behind == holes[1:]
 
 
-class LeaseStoreContract(HandingOut, Settling, Together, OrderedByKey, Managing):
+class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, Managing):
     """Every sentence of :class:`~queuey.storage.LeaseStore`."""
 
 
 def replace_queue(log: QueueLog) -> Any:
     """Another queue of the same settings."""
     return replace(log.queue, uuid=uuid4(), name="dropped")
-
-
-def replace_settles(group: GroupStep, token: int, handed: Sequence[HandedOut]) -> GroupStep:
-    """Acknowledge what the group handed out."""
-    return group._replace(token=token, settles={1: [settle_of(one) for one in handed]}, receive_from=())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from itertools import accumulate
+from collections.abc import Iterator, Sequence
+from itertools import accumulate, chain
 from typing import NamedTuple
 
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
@@ -236,24 +236,32 @@ class _Step:
         k = self._access.k(partition)
         return group.rules if k == group.rules.k else group.rules._replace(k=k)
 
-    def _places(self) -> list[tuple[int, int, int]]:
+    def _places(self) -> Iterator[tuple[int, int, int]]:
         """Partitions from which something may be handed out: since when, the group, and the number."""
-        found = []
-        for index, one in enumerate(self._step.groups):
-            if is_paused(self._groups[index].group, self._access.now_ticks):
-                continue
-            if len(self._groups) == 1 == len(one.receive_from):
-                number = one.receive_from[0]
-                self._partition(index, number).look_up(self._access)
-                return [(0, index, number)]
-            for number in one.receive_from:
-                book = self._partition(index, number)
-                since = book.waits_since(self._access, self._now)
-                if since is not None:
-                    found.append((since, index, number))
-        if self._step.in_order:
-            return sorted(found, key=lambda place: place[1:])
-        return sorted(found, key=lambda place: (self._access.is_left(place[2]), *place))
+        turns = self._step.turns or range(len(self._groups))
+        if len(turns) > 1 and not self._step.turns:
+            yield from sorted(chain.from_iterable(map(self._places_of, turns)), key=self._turn)
+        else:
+            for index in turns:  # a group whose turn does not come is not looked at
+                yield from sorted(self._places_of(index), key=self._turn)
+
+    def _turn(self, place: tuple[int, int, int]) -> tuple[bool, int, int, int]:
+        return self._access.is_left(place[2]), *place
+
+    def _places_of(self, index: int) -> Iterator[tuple[int, int, int]]:
+        one = self._step.groups[index]
+        if is_paused(self._groups[index].group, self._access.now_ticks):
+            return
+        if len(self._groups) == 1 == len(one.receive_from):
+            number = one.receive_from[0]
+            self._partition(index, number).look_up(self._access)
+            yield 0, index, number
+            return
+        for number in one.receive_from:
+            book = self._partition(index, number)
+            since = book.waits_since(self._access, self._now)
+            if since is not None:
+                yield since, index, number
 
     def _taken_from(self, index: int, book: PartitionBook, asked: ReceiveRequest, rules: LeaseRules) -> _Taken:
         """What one partition hands out. Messages that are no more are settled on the way."""
