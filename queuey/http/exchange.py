@@ -108,8 +108,7 @@ class Call:
         self.identity = ANONYMOUS
         self.request_id = ""
         self.peer = ""
-        """The address that the call comes from, if the server passes it on. Only calls about the server itself use
-        it."""
+        """The address that the call comes from; behind a proxy it is the proxy's."""
         self.in_thread = False
         """A thread waits for the answer."""
         self._query: dict[str, str] | None = None

@@ -55,6 +55,7 @@ class Connection(asyncio.Protocol):
         "_heading",
         "_lasting",
         "_operation",
+        "_peer",
         "_reading",
         "_refused",
         "_runner",
@@ -71,6 +72,7 @@ class Connection(asyncio.Protocol):
     def __init__(self, server: LoopServer) -> None:
         self._server = server
         self._transport: asyncio.Transport | None = None
+        self._peer = ""
         self._state = _HEAD
         self._early = EarlyBytes(server.admission)
         self._heading = False
@@ -105,6 +107,7 @@ class Connection(asyncio.Protocol):
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # of TCP it is one
         self._transport = transport
+        self._peer = (transport.get_extra_info("peername") or ("",))[0]
         transport.set_write_buffer_limits(high=LEFT_OVER)
         self.deadline = self._server.after(HEADER_SECONDS)
         if not self._server.enters(self):
@@ -233,8 +236,7 @@ class Connection(asyncio.Protocol):
             return
         call, operation = server.pipeline.open(head.method, head.path, head.query, head.headers)
         self._call = call
-        if not call.application and self._transport is not None:
-            call.peer = (self._transport.get_extra_info("peername") or ("",))[0]
+        call.peer = self._peer
         if isinstance(operation, Answer) or length is None or not call.length:
             if length != 0 or rest:
                 self._pass_over(head, rest)

@@ -317,6 +317,16 @@ def test_leases_are_shown_page_by_page(server: Server) -> None:
     assert len({*found}) == len(found) == 5
 
 
+def test_a_receiver_without_a_name_is_known_by_its_principal_and_address(server: Server) -> None:
+    queue = server.queue()
+    server.add(queue, "a")
+    receive(server, queue)
+    (held,) = server.call("GET", queue, "leases", GROUP, params={"leased": "true"}).json()["leases"]
+    principal, _, address = held["receiver"].rpartition(" ")
+    assert principal.startswith("app:")
+    assert address == "127.0.0.1"
+
+
 def test_while_a_group_pauses_nothing_is_handed_out(server: Server) -> None:
     queue = server.queue()
     server.add(queue, "a")
