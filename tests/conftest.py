@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import random
 import signal
+import zlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -13,6 +14,7 @@ from hypothesis import settings
 
 from qdo.measure import report_line
 from tests.support.by_file import BREAKS_NODES, ByFile
+from tests.support.drawn import Drawn
 from tests.support.figures import Figures
 from tests.support.services.java import BRIEF
 
@@ -143,3 +145,24 @@ def figures(record_property: Callable[[str, object], None]) -> Figures:
         record_property("figures", report_line(guarantee, **values))
 
     return say
+
+
+@pytest.fixture
+def rounds(pytestconfig: pytest.Config) -> Callable[[int], range]:
+    """``rounds(3)``: the numbers of three rounds, or of as many times three as the run was asked for."""
+    times: int = pytestconfig.option.fault_rounds
+    return lambda usual: range(usual * times)
+
+
+@pytest.fixture
+def chance(request: pytest.FixtureRequest) -> random.Random:
+    """Each test's own choices, the same again for the same seed."""
+    seed: int = request.config.option.fault_seed
+    return random.Random(seed ^ zlib.crc32(request.node.nodeid.encode()))
+
+
+@pytest.fixture
+def drawn(pytestconfig: pytest.Config, chance: random.Random) -> Drawn:
+    """``drawn(names, 8)``: all of them; in the shorter run eight, others each time."""
+    is_shorter = pytestconfig.option.fault_rounds == 1
+    return lambda names, most: chance.sample([*names], most) if is_shorter else [*names]

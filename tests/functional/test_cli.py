@@ -17,6 +17,7 @@ import pytest
 
 from tests.support.client import Server, new_name
 from tests.support.commands import Ended, command, done, run_in
+from tests.support.loaded import Program
 from tests.support.servers import RunningServer, eventually
 
 Run = Callable[..., "Ended"]
@@ -274,7 +275,7 @@ def test_exec_gets_each_message_and_a_failure_stops_it(queuey: Run, filled: str,
 def started(
     environment: dict[str, str], *arguments: str, stdin: int = subprocess.DEVNULL
 ) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(
+    process = Program(
         command(*arguments),
         stdin=stdin,
         stdout=subprocess.PIPE,
@@ -414,7 +415,7 @@ def test_on_a_terminal_removal_is_asked_about_and_tables_are_printed(environment
 
     def on_terminal(answer: bytes, *arguments: str) -> tuple[int, str]:
         ours, theirs = pty.openpty()
-        with subprocess.Popen(
+        with Program(
             command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment
         ) as process:
             os.close(theirs)

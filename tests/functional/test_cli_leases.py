@@ -15,6 +15,7 @@ import pytest
 from qdo.client import Client
 from tests.support.client import Server
 from tests.support.commands import Ended, command, done, run_in
+from tests.support.loaded import Program
 from tests.support.servers import RunningServer, eventually
 
 Run = Callable[..., "Ended"]
@@ -126,9 +127,7 @@ def test_what_is_popped_comes_once(queuey: Run, queue: str) -> None:
 
 def test_receive_waits_for_a_message(environment: dict[str, str], seen: Server) -> None:
     name = seen.queue()
-    with subprocess.Popen(
-        command("pop", name, "--wait", "60"), stdout=subprocess.PIPE, env=os.environ | environment
-    ) as process:
+    with Program(command("pop", name, "--wait", "60"), stdout=subprocess.PIPE, env=os.environ | environment) as process:
         eventually(lambda: seen.call("GET", name, "leases").json()["groups"] != [])
         seen.add(name, "came")
         out = process.communicate(timeout=90)[0]
@@ -218,7 +217,7 @@ def test_a_receiver_that_is_stopped_gives_its_message_back(
     environment: dict[str, str], client: Client, queue: str, tmp_path: Path
 ) -> None:
     begun = tmp_path / "begun"
-    with subprocess.Popen(
+    with Program(
         command("receive", queue, "--visibility", "1h", "--exec", f"sh -c 'touch {begun}; exec sleep 60'"),
         env=os.environ | environment,
         stderr=subprocess.DEVNULL,

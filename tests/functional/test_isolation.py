@@ -12,6 +12,7 @@ import pytest
 import requests
 
 from tests.support.client import Server, authorization, new_name, refused
+from tests.support.drawn import Drawn
 from tests.support.figures import Figures
 from tests.support.servers import APPLICATIONS, RunningServer
 from tests.support.signers import rsa_key
@@ -251,11 +252,14 @@ def send(server: Server, route: Route, queue: str, message: str) -> requests.Res
 
 
 def test_every_route_for_every_identity_on_every_kind_of_queue(
-    asking: dict[str, Server], other: Server, kid: str, operator: str, figures: Figures
+    asking: dict[str, Server], other: Server, kid: str, operator: str, drawn: Drawn, figures: Figures
 ) -> None:
+    """The rights do not depend on the store: on Cassandra the shorter run draws some of the identities."""
+    identities = drawn(asking, 8) if other.running.name == "cassandra" else [*asking]
     cells, wrong = 0, []
     for kind, fields in QUEUES.items():
-        for identity, server in asking.items():
+        for identity in identities:
+            server = asking[identity]
             name, message = new_name(), ABSENT_ID
             if kind == "of another application":
                 other.create(name, principles=LISTED)
@@ -276,7 +280,7 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
 
     figures("G19", server=other.running.name, cells=cells, wrong=len(wrong))
     assert not wrong, "\n".join(wrong)
-    assert cells == len(QUEUES) * len(IDENTITIES) * len(ROUTES)
+    assert cells == len(QUEUES) * len(identities) * len(ROUTES)
 
 
 @pytest.mark.parametrize(

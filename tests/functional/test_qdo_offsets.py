@@ -20,6 +20,7 @@ from qdo.groups.lag import Lag, lags
 from queuey.ids import MessageId
 from tests.support.client import Server
 from tests.support.commands import command
+from tests.support.loaded import Program
 from tests.support.servers import RunningServer, eventually
 from tests.support.work_processes import WAIT_SECONDS, WorkProcesses, fill, processes_in
 
@@ -131,9 +132,7 @@ def on_a_terminal(processes: WorkProcesses, *arguments: str) -> tuple[subprocess
     ours, theirs = pty.openpty()
     environment = os.environ | processes.environment | {"TERM": "xterm"}
     called = command(*arguments, module="qdo.cli")
-    process = subprocess.Popen(
-        called, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=processes.folder
-    )
+    process = Program(called, stdin=theirs, stdout=theirs, stderr=theirs, env=environment, cwd=processes.folder)
     os.close(theirs)
     return process, ours
 

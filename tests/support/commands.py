@@ -9,6 +9,8 @@ import sys
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.support.loaded import Program
+
 
 @dataclass(frozen=True)
 class Ended:
@@ -44,18 +46,23 @@ def run_in(
     **variables: str,
 ) -> Ended:
     """:param may_log_tracebacks: of jobs that fail."""
-    ended = subprocess.run(
+    started = Program(
         command(*arguments, module=module),
-        input=given,
-        capture_output=True,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
         env=os.environ | environment | variables,
         cwd=folder,
-        timeout=120,
-        check=False,
     )
-    err = ended.stderr.decode()
+    with started:
+        try:
+            out, said = started.communicate(given, 120)
+        except BaseException:
+            started.kill()
+            raise
+    err = said.decode()
     assert may_log_tracebacks or "Traceback" not in err, err
-    return Ended(ended.returncode, ended.stdout, err)
+    return Ended(started.returncode, out, err)
 
 
 def done(ended: Ended) -> Ended:

@@ -18,6 +18,7 @@ from typing import TypeVar
 
 import requests
 
+from tests.support.loaded import Program
 from tests.support.source import ROOT
 
 T = TypeVar("T")
@@ -149,7 +150,7 @@ def _running(
 ) -> Iterator[RunningServer]:
     said = folder / "said.txt"
     with said.open("wb") as output:
-        process = subprocess.Popen(
+        process = Program(
             command,
             stdout=output,
             stderr=subprocess.STDOUT,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.support.client import Server
 from tests.support.commands import Ended, command, run_in
+from tests.support.loaded import Program
 from tests.support.servers import eventually
 
 JOBS = """
@@ -109,7 +110,7 @@ class WorkProcesses:
     def start(self, *arguments: str, module: str = "qdo.cli") -> subprocess.Popen[bytes]:
         """A command that goes on."""
         with (self.folder / f"said-{len(self._started)}.txt").open("wb") as said:
-            process = subprocess.Popen(
+            process = Program(
                 command(*arguments, module=module),
                 stdin=subprocess.DEVNULL,
                 stdout=said,

@@ -22,6 +22,7 @@ from queuey.errors import CoordinatorUnavailable
 from queuey.ids import MessageId
 from tests.support.effects import everything
 from tests.support.figures import Figures
+from tests.support.loaded import Program
 from tests.support.member_log import MemberLog, Stop
 from tests.support.node import busy
 from tests.support.servers import FIRST_KEY, RunningServer, eventually
@@ -138,7 +139,7 @@ class Workers:
         with (Path(self.settings.folder) / "said.txt").open("ab") as said:
             for _ in range(count):
                 command = [sys.executable, "-m", "tests.support.worker_process", self.settings.argument()]
-                self.processes.append(subprocess.Popen(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL))
+                self.processes.append(Program(command, stdout=said, stderr=said, stdin=subprocess.DEVNULL))
 
     def kill(self) -> None:
         """kill -9."""

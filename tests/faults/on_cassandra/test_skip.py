@@ -21,7 +21,7 @@ from tests.support.traffic import Traffic
 
 PARTITIONS = range(1, 3)
 MOST_STOPS = 30
-SOME = 3
+SOME = 2
 """Of the mishaps, drawn anew for each run."""
 
 
