@@ -36,6 +36,8 @@ class Reached:
 
     address: str
     port: int
+    goes_on: bool = True
+    """After the run."""
 
     @property
     def contact_points(self) -> list[str]:
@@ -79,6 +81,17 @@ def cassandra_cluster(three_nodes: Cassandra) -> Iterator[Cassandra]:
 
 
 @pytest.fixture(scope="session")
+def lasting_keyspaces(cassandra_node: Reached, keyspaces: Keyspaces) -> Keyspaces:
+    """As ``keyspaces``, for a whole run: nothing is dropped of a node that ends with it."""
+    return keyspaces if cassandra_node.goes_on else _named
+
+
+@contextmanager
+def _named() -> Iterator[str]:
+    yield f"t_{secrets.token_hex(6)}"
+
+
+@pytest.fixture(scope="session")
 def keyspaces(cassandra_node: Reached) -> Keyspaces:
     """``with keyspaces() as name``: a name that no other test has; what was made under it is dropped at the end.
 
@@ -87,11 +100,11 @@ def keyspaces(cassandra_node: Reached) -> Keyspaces:
 
     @contextmanager
     def keyspace() -> Iterator[str]:
-        name = f"t_{secrets.token_hex(6)}"
-        try:
-            yield name
-        finally:
-            drop(cassandra_node, name)
+        with _named() as name:
+            try:
+                yield name
+            finally:
+                drop(cassandra_node, name)
 
     return keyspace
 
@@ -127,7 +140,7 @@ def _reached(kind: str, folders: pytest.TempPathFactory, make: Callable[[Path], 
         yield Reached(address, int(port))
         return
     with shared(_folder_of_the_run(folders) / kind, make) as service:
-        yield Reached(service.reached_at[0], service.port)
+        yield Reached(service.reached_at[0], service.port, goes_on=False)
 
 
 def _folder_of_the_run(folders: pytest.TempPathFactory) -> Path:
