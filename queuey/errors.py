@@ -26,6 +26,7 @@
     │   ├── ApplicationNotFound       404
     │   ├── QueueNotFound             404
     │   ├── LeaseGroupNotFound        404
+    │   ├── TaskNotFound              404
     │   └── MessageNotFound           404
     ├── MethodNotAllowed              405
     ├── Conflict                      409
@@ -34,8 +35,10 @@
     │   ├── InProgress                409
     │   ├── OffsetMovesBack           409
     │   ├── StaleGeneration           409
-    │   └── StaleReceipt              409
+    │   ├── StaleReceipt              409
+    │   └── TaskRunning               409
     ├── Throttled                     429   retriable
+    │   ├── TooManyTasks              429   retriable
     │   └── TooManyWaiters            429   retriable
     ├── TooManyConnections            503   retriable
     ├── ServerStopping                503   retriable
@@ -109,8 +112,11 @@ __all__ = [
     "StorageReadOnly",
     "StorageUnavailable",
     "StoreInUse",
+    "TaskNotFound",
+    "TaskRunning",
     "Throttled",
     "TooManyConnections",
+    "TooManyTasks",
     "TooManyWaiters",
     "Unauthenticated",
     "UnsupportedEncoding",
@@ -280,6 +286,10 @@ class LeaseGroupNotFound(NotFound):
     """No lease group of this name: the first receive makes it."""
 
 
+class TaskNotFound(NotFound):
+    """No such task: none was started, or its queue is gone."""
+
+
 class MessageNotFound(NotFound):
     """No message with this id: it expired, was deleted, or never was."""
 
@@ -322,6 +332,10 @@ class StaleReceipt(Conflict):
     """A lease ended before this request: its message was handed out again, or is settled; nothing was appended or settled."""
 
 
+class TaskRunning(Conflict):
+    """A task of this kind runs already: wait for its end or cancel it; nothing was started."""
+
+
 class Throttled(QueueyError):
     """As many requests, or bytes of them, are under way as this server takes at once; nothing was stored: try again after Retry-After seconds."""
 
@@ -336,6 +350,10 @@ class TooManyWaiters(Throttled):
         """:param whose: limit it is: ``server``, ``threads``, ``application``, ``user`` or ``strangers``."""
         super().__init__(detail, headers=headers)
         self.whose = whose
+
+
+class TooManyTasks(Throttled):
+    """As many tasks of this application run as may: wait for the end of one, or cancel one; nothing was started."""
 
 
 class TooManyConnections(QueueyError):

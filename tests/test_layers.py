@@ -30,7 +30,7 @@ LEAVES = tuple(
         "tracebacks",
     )
 )
-STORES = ("queuey.storage", "queuey.storage.checksums", "queuey.storage.leasing.", "queuey.storage.statements")
+STORES = tuple(f"queuey.storage{name}" for name in ("", ".checksums", ".leasing.", ".statements", ".tasks"))
 """What backends share. No backend imports another."""
 
 

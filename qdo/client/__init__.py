@@ -35,6 +35,7 @@ from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
 from qdo.client.steps import Blocks, Listing, Reply, Steps
 from qdo.client.streams import ArrowStream, MessageStream
+from qdo.client.tasks import QueueTask, TaskCalls
 from qdo.client.transport import Transport
 from qdo.client.values import (
     Appended,
@@ -77,6 +78,7 @@ __all__ = [
     "PartitionInfo",
     "QueueInfo",
     "QueueSettings",
+    "QueueTask",
     "Queues",
     "Receive",
     "Reject",
@@ -98,6 +100,7 @@ class Client(
     ReadCalls[MessageStream, ArrowStream],
     OffsetCalls,
     LeaseCalls[Delivery],
+    TaskCalls,
     Blocks,
 ):
     """The queues of one application on one server.

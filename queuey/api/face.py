@@ -22,10 +22,10 @@ __all__ = ["V1"]
 def _found(method: str, path: str) -> tuple[Choice, str, str, str]:
     """The choice for a path, and the names in it.
 
-    The names are application, queue, and ids or a group below the queue.
+    The names are application, queue, and ids, a group or a task below the queue.
     """
     choice, names = ROUTES.find(method, path)
-    below = names.get("ids") or names.get("group", "")
+    below = names.get("ids") or names.get("group") or names.get("task", "")
     return choice, names.get("application", ""), names.get("queue", ""), below
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from queuey.api import applications, lease_groups, leases, messages, offsets, queues, site, survey, tokens
+from queuey.api import applications, lease_groups, leases, messages, offsets, queues, site, survey, tasks, tokens
 from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
@@ -185,6 +185,25 @@ ROUTES = Routes(
             "lease_reset",
             "/v1/{application}/{queue}/leases/{group}/reset",
             {"POST": Operation("lease_reset", Permission.CONFIGURE, lease_groups.reset)},
+        ),
+        # "messages" and "tasks" stand where message ids stand too.
+        Route(
+            "purge",
+            "/v1/{application}/{queue}/messages",
+            {"DELETE": Operation("purge", Permission.CONFIGURE, tasks.purge)},
+        ),
+        Route(
+            "tasks",
+            "/v1/{application}/{queue}/tasks",
+            {"GET": Operation("tasks", Permission.CONFIGURE, tasks.list_tasks)},
+        ),
+        Route(
+            "task",
+            "/v1/{application}/{queue}/tasks/{task}",
+            {
+                "GET": Operation("task", Permission.CONFIGURE, tasks.show),
+                "DELETE": Operation("task", Permission.CONFIGURE, tasks.cancel),
+            },
         ),
         Route("messages", "/v1/{application}/{queue}/{ids}", _MESSAGES),
         Route("tokens", "/tokens/{application}", {"POST": Operation("tokens", Permission.MINT, tokens.mint)}),

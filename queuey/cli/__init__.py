@@ -27,6 +27,7 @@ _COMMANDS = {
     "release": "settle",
     "reject": "settle",
     "lease": "leases",
+    "purge": "tasks",
     "queue": "queues",
     "key": "keys",
     "token": "tokens",

@@ -37,6 +37,7 @@ from queuey.model.values import (
     ReadRequest,
     Span,
     SpanCount,
+    SpanRemoval,
 )
 
 __all__ = [
@@ -73,6 +74,7 @@ __all__ = [
     "ReadRequest",
     "Span",
     "SpanCount",
+    "SpanRemoval",
     "bytes_of",
     "decode_headers",
     "encode_headers",

@@ -53,6 +53,9 @@ class GroupStep(NamedTuple):
     renewals: Sequence[RenewAll] = ()
     receive_from: Sequence[int] = ()
     """Partitions whose messages may be handed out."""
+    passes: Mapping[int, MessageId] = MappingProxyType({})
+    """By partition, an id up to which everything is settled, as far as the step gets; see
+    :func:`queuey.model.leases.pass_over`."""
 
 
 class LeaseStep(NamedTuple):

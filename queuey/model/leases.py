@@ -39,6 +39,7 @@ on several servers rarely meet (BDQS, 2011). With K = 1 the order is exact:
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import islice
 
 from queuey.ids import MessageId
 from queuey.model.columns import Columns
@@ -65,10 +66,14 @@ __all__ = [
     "Received",
     "Settle",
     "Settled",
+    "pass_over",
     "receive",
     "renew",
     "settle",
 ]
+
+MOST_CLOSED = 10_000
+"""Holes that are settled by one change without being named."""
 
 
 def settle(
@@ -130,6 +135,21 @@ def renew(state: LeaseState, receiver: str, seconds: float, now: int) -> Change:
     if receiver in state.renewals:
         until = max(until, state.renewals[receiver].until)
     return Change(renewals={receiver: Renewal(now, until)})
+
+
+def pass_over(state: LeaseState, upto: MessageId, most: int = MOST_CLOSED) -> Change:
+    """Settle all messages up to an id, whatever becomes of them: they are gone.
+
+    :param upto: not past the watermark.
+    :param most: holes that are settled at once. If there are more, repeat it: the frontier moves with the last of them.
+    """
+    closed = [hole.id for hole in islice(state.holes, most) if hole.id <= upto]
+    if len(closed) == most:
+        return Change(closed=closed)
+    behind = upto.following()
+    gone = upto >= state.frontier
+    skipped = {key: None if gone else behind for key, first in state.skipped.items() if gone or first < behind}
+    return Change(upto if upto > state.frontier else None, closed=closed, skipped=skipped)
 
 
 def _released(hole: Hole, one: Settle, rules: LeaseRules, now: int, chance: Callable[[], float]) -> Hole:

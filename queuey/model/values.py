@@ -110,6 +110,15 @@ class SpanCount(NamedTuple):
     """Every n-th of the counted ids, in order: they split the span into parts of n messages."""
 
 
+class SpanRemoval(NamedTuple):
+    """What was removed of a span."""
+
+    messages: int
+    """How many messages, those that had expired included."""
+    upto: MessageId
+    """No message of the span up to this id is left; the end of the span if all of it is done."""
+
+
 class PartitionState(NamedTuple):
     """What a partition holds now; expired messages do not count."""
 

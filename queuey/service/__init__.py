@@ -16,6 +16,7 @@ from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
+from queuey.service.tasks import Tasks
 from queuey.service.waiting.registry import Waiters
 from queuey.settings import Settings
 from queuey.storage import Stores
@@ -43,6 +44,7 @@ class Service:
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
+        self.tasks = Tasks(stores.tasks, self.queues, self.log, self.leases, self.clock, self.monitor)
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
@@ -75,6 +77,7 @@ class Service:
         """
         self.trust.start()
         await self.queues.finish_removals()
+        self.tasks.start()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
@@ -89,6 +92,7 @@ class Service:
         """Finish what was accepted, and close the stores. May be called again."""
         if not self.closed:
             self.closed = True
+            self.tasks.stop()
             self.waiters.close()
             self.trust.stop()
             self.stores.close()

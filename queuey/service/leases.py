@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import random
 from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, Protocol
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.errors import QueueyError, Throttled
+from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action
-from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import (
     LEASES_EXPIRED,
     LEASES_SETTLED,
@@ -32,6 +32,10 @@ from queuey.service.waiting.rooms import Rooms, WaitingReceiver
 from queuey.storage import Stores
 
 __all__ = ["AnswerRoom", "Leases", "Waiting", "settled_of"]
+
+
+_GROUPS = 100
+"""Groups that are listed together."""
 
 
 class AnswerRoom(Protocol):
@@ -168,7 +172,7 @@ class Leases:
         seconds = None if outcome.next_due is None else (outcome.next_due - outcome.now) / TICKS_PER_SECOND
         for one in step.groups:
             self._rooms.next_due(one.queue.uuid, one.name, seconds)
-            if outcome.frees and one.settles:
+            if outcome.frees and (one.settles or one.passes):
                 self._rooms.ring(one.queue.uuid, one.name)
 
     def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
@@ -181,6 +185,26 @@ class Leases:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
         for word, number in settled_of(step, outcome).items():
             self._monitor.count(LEASES_SETTLED, number, application, word)
+
+    async def pass_over(self, queue: Queue, places: Mapping[int, MessageId]) -> None:
+        """Settle all messages up to some places in each group of a queue, since they are gone.
+
+        :param places: by partition, not past the watermark.
+        """
+        start = ""
+        while names := await self._store.list_groups(queue.uuid, start=start, limit=_GROUPS):
+            for name in names:
+                await self._pass_over(queue, name, places)
+            start = names[-1] + "\0"
+
+    async def _pass_over(self, queue: Queue, name: str, places: Mapping[int, MessageId]) -> None:
+        left = dict(places)
+        while left:
+            step = LeaseStep([GroupStep(queue, name, None, passes=left)])
+            with suppress(LeaseGroupNotFound):
+                await self._step(step)
+            counts = await self._store.count(queue.uuid, name, [*left])
+            left = {number: left[number] for number, one in counts.items() if one.done_up_to < left[number]}
 
     # Groups
 

@@ -13,7 +13,7 @@ from queuey import future
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.future import Future
-from queuey.ids import MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
     Appended,
     AppendRequest,
@@ -26,6 +26,7 @@ from queuey.model import (
     ReadRequest,
     Span,
     SpanCount,
+    SpanRemoval,
 )
 from queuey.monitor.metrics import Monitor
 from queuey.service.queues import Queues
@@ -97,6 +98,8 @@ class Log:
         delay = messages.read_delay_seconds
         self.least_ttl_seconds = ceil(delay) + 1 if delay else 1
         """Seconds. A message with a shorter TTL could expire before any reader may see it (G8)."""
+        self.read_delay_seconds = delay
+        """See :attr:`queuey.storage.MessageStore.read_delay_seconds`."""
         self.reads_elsewhere = messages.reads_elsewhere
         """See :attr:`queuey.storage.MessageStore.reads_elsewhere`."""
 
@@ -133,6 +136,14 @@ class Log:
     def watermark(self, queue: Queue) -> int:
         """The ticks up to which the queue is complete for readers."""
         return self._messages.watermark(queue.consistency)
+
+    def newest_ticks(self, queue: Queue) -> int:
+        """A moment at or behind the ids of all messages that were acknowledged by now, but for scheduled ones.
+
+        It is ahead of the time by as much as the clocks of other servers may be.
+        """
+        ahead = round(self.read_delay_seconds * TICKS_PER_SECOND)
+        return max(self._clock.now_ticks() + ahead, self.watermark(queue))
 
     async def read(self, queue: Queue, request: QueueRead, turns: Turns | None = None) -> ReadAnswer:
         """One page of each partition asked for, none past the watermark (G3, G5).
@@ -245,6 +256,10 @@ class Log:
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
+
+    async def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> SpanRemoval:
+        """See :meth:`queuey.storage.MessageStore.delete_span`."""
+        return await self._messages.delete_span(queue, number, span, most=most)
 
 
 class _Count(NamedTuple):

@@ -38,8 +38,10 @@ from queuey.model import (
     ReadRequest,
     Span,
     SpanCount,
+    SpanRemoval,
 )
 from queuey.storage.leasing import LeaseStore
+from queuey.storage.tasks import TaskStore
 
 __all__ = [
     "IDEMPOTENCY_SECONDS",
@@ -51,6 +53,7 @@ __all__ = [
     "OffsetStore",
     "Peers",
     "Stores",
+    "TaskStore",
     "Unobserved",
 ]
 
@@ -293,6 +296,18 @@ class MessageStore(ABC):
         """
 
     @abstractmethod
+    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+        """Remove the first messages of a span of a partition, in the order of their ids.
+
+        Each call removes a part of the span, so that other calls wait for milliseconds at most. It may be repeated, and
+        an interrupted one has removed the messages up to some id.
+
+        :param most: about how many messages to remove, from 1.
+        :returns: what was removed, and up to which id: go on behind it.
+        :raises CorruptMessage: the span ends within messages that are stored as one damaged piece.
+        """
+
+    @abstractmethod
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         """Depth, bytes and ends of each partition, in the order asked.
 
@@ -436,6 +451,7 @@ class Stores:
         offsets: OffsetStore,
         metadata: MetadataStore,
         leases: LeaseStore,
+        tasks: TaskStore,
     ) -> None:
         self.messages = messages
         self.offsets = offsets
@@ -443,6 +459,8 @@ class Stores:
         self.metadata = metadata
         self.leases = leases
         """The lease store. It lies where the messages lie, and is closed with them."""
+        self.tasks = tasks
+        """The store of tasks. It lies where the messages lie, and is closed with them."""
 
     def problems(self) -> list[str]:
         found = list(self.messages.problems())

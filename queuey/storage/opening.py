@@ -11,7 +11,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.settings import Settings
-from queuey.storage import LeaseStore, MessageStore, MetadataStore, Observer, OffsetStore, Stores
+from queuey.storage import LeaseStore, MessageStore, MetadataStore, Observer, OffsetStore, Stores, TaskStore
 
 USUAL_BUDGET_MS = 1500
 """The time limit of a statement without a write budget."""
@@ -37,9 +37,9 @@ def open_stores(
     backend = settings.metadata.backend or settings.storage.backend
     if backend != "cassandra" and not (settings.metadata.backend or settings.metadata.path):
         return _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
-    messages, offsets, leases = _open_messages(settings, clock, ids, serve=serve, observer=observer)
+    messages, offsets, leases, tasks = _open_messages(settings, clock, ids, serve=serve, observer=observer)
     try:
-        return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve), leases)
+        return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve), leases, tasks)
     except Exception:
         messages.close()
         raise
@@ -60,10 +60,10 @@ def _messages_here(settings: Settings) -> _Here:
 
 def _open_messages(
     settings: Settings, clock: Clock, ids: IdGenerator, *, serve: bool, observer: Observer | None
-) -> tuple[MessageStore, OffsetStore, LeaseStore]:
+) -> tuple[MessageStore, OffsetStore, LeaseStore, TaskStore]:
     if settings.storage.backend != "cassandra":
         stores = _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
-        return stores.messages, stores.offsets, stores.leases
+        return stores.messages, stores.offsets, stores.leases, stores.tasks
     with _driver():
         from queuey.storage.cassandra import open_messages
 

@@ -74,7 +74,7 @@ from queuey.storage import Stores
 from queuey.storage.cassandra import Options, Timing, open_messages, open_metadata
 
 options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
-messages, offsets, leases = open_messages(options, Timing(), clock, IdGenerator(clock))
+messages, offsets, leases, tasks = open_messages(options, Timing(), clock, IdGenerator(clock))
 stores = Stores(messages, offsets, open_metadata(options, Timing(), clock, trusted_seconds=1), leases)
 child = os.fork()
 if not child:

@@ -50,7 +50,7 @@ class Server:
         self.metadata = CassandraMetadata(metadata, clock, trusted_seconds=TRUSTED, settle_seconds=SETTLE)
         monitor = Monitor("cassandra")
         live = Waiters(self.messages, clock, monitor, load_settings(None, {}, {}), by_hand=True)
-        lasting = Stores(self.messages, stores.offsets, self.metadata, stores.leases)
+        lasting = Stores(self.messages, stores.offsets, self.metadata, stores.leases, stores.tasks)
         self.queues = Queues(lasting, clock, monitor, live)
         self.log = Log(self.messages, self.queues, clock, monitor, live)
 

@@ -6,12 +6,18 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
-from queuey.storage.contract import LeaseHistory, LeaseStoreContract, MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract import (
+    LeaseHistory,
+    LeaseStoreContract,
+    MessageStoreContract,
+    MetadataStoreContract,
+    TaskStoreContract,
+)
 from queuey.storage.contract.common import QueueLog, draft, drive_histories
 from queuey.storage.memory import MemoryMessages, MemoryStores
 
 
-class TestMemoryStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract):
+class TestMemoryStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract, TaskStoreContract):
     @pytest.fixture
     def stores(self, clock: ManualClock, ids: IdGenerator) -> MemoryStores:
         return MemoryStores(clock, ids)

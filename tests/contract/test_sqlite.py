@@ -20,7 +20,7 @@ from queuey.errors import (
 )
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import MAX_GENERATION_STEP, IdempotencyKey
-from queuey.storage.contract import LeaseStoreContract, MessageStoreContract, MetadataStoreContract
+from queuey.storage.contract import LeaseStoreContract, MessageStoreContract, MetadataStoreContract, TaskStoreContract
 from queuey.storage.contract.common import SECOND, STRONG, QueueLog, StoreContract, client_id, done, draft
 from queuey.storage.contract.metadata import key, queue
 from queuey.storage.contract.offsets import Group
@@ -35,7 +35,7 @@ from tests.support.sqlite_beside import beside
 Reopen = Callable[[], SqliteStores]
 
 
-class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract):
+class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract, TaskStoreContract):
     histories = 50
 
     @pytest.fixture

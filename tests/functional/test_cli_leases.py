@@ -362,3 +362,19 @@ def test_a_group_begins_at_a_word_a_time_or_an_id(queuey: Run, queue: str) -> No
     assert done(queuey("pop", queue, "-g", "none")).out == b""
     assert queuey("lease", "set", queue, "bad", "--start", "sometime").code == 2
     assert queuey("lease", "set", queue, "all", "--start", "end").code == 2
+
+
+def test_a_queue_is_purged(queuey: Run, client: Client, queue: str) -> None:
+    assert queuey("purge", queue).code != 0  # nobody can be asked
+    assert queuey("purge", queue, "--status").code == 3
+    (row,) = done(queuey("purge", queue, "--yes")).rows
+    assert (row["name"], row["state"], row["removed"], row["left"]) == ("purge", "done", 4, 0)
+    assert client.queue_info(queue).depth == 0
+    (status,) = done(queuey("purge", queue, "--status")).rows
+    assert status == row
+    (cancelled,) = done(queuey("purge", queue, "--cancel")).rows
+    assert cancelled["state"] == "done"
+    assert queuey("purge", queue, "--cancel", "--status").code == 2
+    started = queuey("purge", queue, "--yes", "--no-wait")
+    assert done(started).rows[0]["name"] == "purge"
+    assert "--status" in started.err

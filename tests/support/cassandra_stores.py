@@ -11,6 +11,7 @@ from queuey.storage.cassandra import (
     CassandraMetadata,
     CassandraOffsets,
     CassandraServer,
+    CassandraTasks,
     Timing,
 )
 from queuey.storage.cassandra.clock import ClockGuard
@@ -40,7 +41,7 @@ class CassandraStores(Stores):
         offsets = CassandraOffsets(server)
         metadata = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
         messages = CassandraMessages(server, offsets)
-        super().__init__(messages, offsets, metadata, leases(server, messages))
+        super().__init__(messages, offsets, metadata, leases(server, messages), CassandraTasks(server))
 
 
 def messages_of(

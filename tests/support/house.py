@@ -55,6 +55,7 @@ BESIDE_BACKENDS = {
     "queuey.storage.checksums": "shared by backends",
     "queuey.storage.leasing": "shared by backends",
     "queuey.storage.statements": "shared by backends",
+    "queuey.storage.tasks": "shared by backends",
     "queuey.storage.opening": "chooses the backend",
     "queuey.storage.contract": "the suite that every backend passes",
 }

@@ -29,6 +29,7 @@ from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.schema import check_tables, durability_problems
 from queuey.storage.cassandra.server import CassandraServer, Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.cassandra.tasks import CassandraTasks
 
 __all__ = [
     "CassandraLeases",
@@ -36,6 +37,7 @@ __all__ = [
     "CassandraMetadata",
     "CassandraOffsets",
     "CassandraServer",
+    "CassandraTasks",
     "Options",
     "Timing",
     "open_messages",
@@ -56,7 +58,7 @@ def open_messages(
     *,
     strict_durability: bool = False,
     observer: Observer | None = None,
-) -> tuple[CassandraMessages, CassandraOffsets, CassandraLeases]:
+) -> tuple[CassandraMessages, CassandraOffsets, CassandraLeases, CassandraTasks]:
     """Connect, check the cluster, and start to watch the clock.
 
     :raises ConfigurationError: no node answers, the tables are missing or of another version, or, with
@@ -85,7 +87,7 @@ def open_messages(
     offsets = CassandraOffsets(server)
     messages = CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close)
     leases = CassandraLeases(server, messages)
-    return messages, offsets, leases
+    return messages, offsets, leases, CassandraTasks(server)
 
 
 def open_metadata(

@@ -9,7 +9,8 @@ from typing import Any
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.future import Future
 from queuey.ids import MessageId, tail_from_low
-from queuey.model import Location, PartitionId, Queue, ReadRequest, Span
+from queuey.model import Location, PartitionId, Queue, ReadRequest, Span, SpanRemoval
+from queuey.storage.cassandra.bucket_scan import Walk
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.pages import read_page
 from queuey.storage.cassandra.server import CassandraServer
@@ -57,6 +58,47 @@ class Deleter:
             raise OutcomeUnknown if unknown else failures[0]
         for (partition, _), rows in groups.items():
             self._count_deleted(queue, partition, len(rows))
+
+    async def delete_span(self, queue: Queue, number: int, span: Span, most: int) -> SpanRemoval:
+        """See :meth:`queuey.storage.MessageStore.delete_span`.
+
+        Behind the watermark no message appears any more, so a span that ends there is deleted by range: one tombstone
+        in each bucket. A tombstone is dated later than now, and in front of the watermark it would hide messages that
+        are appended in the meantime: there, messages are deleted one by one.
+        """
+        partition, consistency = queue.partition(number), queue.consistency
+        is_settled = span.upto <= MessageId.last_of(self._server.watermark())
+        request = ReadRequest(partition, span, most, with_bodies=False)
+        page = await read_page(self._session, request, 0, self._session.to_read(consistency))
+        end = page.messages[-1].id if page.more else span.upto
+        if is_settled and page.messages:
+            await self._delete_range(queue, partition, Span(span.after, end))
+            self._count_deleted(queue, partition, len(page.messages))
+        elif page.messages:
+            await self.delete(queue, [Location(number, message.id) for message in page.messages])
+        return SpanRemoval(len(page.messages), end)
+
+    async def _delete_range(self, queue: Queue, partition: PartitionId, span: Span) -> None:
+        level, time = self._session.to_write(queue.consistency), self._server.times.delete()
+        read = self._session.to_read_all(queue.consistency)
+        walk = Walk(self._session, partition, span, read, newest_first=False)
+        buckets: list[Bucket] = []
+        while (found := await walk.next()) is not None:
+            buckets.append(found[0])
+        for bucket in buckets:
+            self._server.counts.forget((partition, bucket))
+        failures = await failures_of(
+            [
+                self._session.tell(
+                    "messages_delete", (time, *partition, bucket.number, span.after.uuid, span.upto.uuid), level
+                )
+                for bucket in buckets
+            ]
+        )
+        for bucket in buckets:
+            self._server.counts.forget((partition, bucket))
+        if failures:
+            raise failures[0]
 
     def _count_deleted(self, queue: Queue, partition: PartitionId, count: int) -> None:
         """Search for the partition's head every :data:`_DELETES_PER_HEAD` deletes.

@@ -21,6 +21,8 @@ from queuey.model import (
     PartitionState,
     Queue,
     ReadRequest,
+    Span,
+    SpanRemoval,
 )
 from queuey.storage import MessageStore, Peers
 from queuey.storage.cassandra.appending import CassandraAppender
@@ -146,6 +148,14 @@ class CassandraMessages(MessageStore):
             return Future.of(None)
         return self._server.underway.start(self._noted(queue, wanted, self._deleter.delete(queue, wanted)))
 
+    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+        if queue.uuid in self._server.dropped:
+            return Future.of(SpanRemoval(0, span.upto))
+        place = Location(number, span.upto)
+        return self._server.underway.start(
+            self._noted(queue, [place], self._deleter.delete_span(queue, number, span, most))
+        )
+
     async def _noted(self, queue: Queue, wanted: Sequence[Location], change: Waiting[T]) -> T:
         """Carry out a change, and let those know that have read ahead."""
         try:
@@ -188,6 +198,7 @@ class CassandraMessages(MessageStore):
                     await session.tell("purge_messages", (time, queue, number, bucket.number), level)
                 if buckets:
                     await session.tell("purge_buckets", (time, queue, number), level)
+        await session.tell("tasks_purge", (time, queue), level)
         await self._offsets.purge(queue)
         await LeaseRows(session).purge(queue)
 

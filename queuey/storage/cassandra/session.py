@@ -63,6 +63,7 @@ _NEVER_TWICE = (
     "idempotency_release",
     "offset_",
     "leases_",
+    "task_",
     "queue_",
     "key_insert",
     "key_delete",

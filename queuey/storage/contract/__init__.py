@@ -35,6 +35,7 @@ _PARTS = (
     "offsets",
     "reading",
     "repeating",
+    "tasks",
     "timing",
 )
 pytest.register_assert_rewrite(*(f"{__name__}.{part}" for part in _PARTS))  # so that a failure shows its values
@@ -53,6 +54,7 @@ from queuey.storage.contract.metadata import MetadataStoreContract
 from queuey.storage.contract.offsets import Committing, OffsetHistory
 from queuey.storage.contract.reading import CountingSpans, Fetching, Reading
 from queuey.storage.contract.repeating import Repeating
+from queuey.storage.contract.tasks import TaskStoreContract
 from queuey.storage.contract.timing import Scheduling
 
 __all__ = [
@@ -63,6 +65,7 @@ __all__ = [
     "MetadataStoreContract",
     "OffsetHistory",
     "PartitionHistory",
+    "TaskStoreContract",
 ]
 
 

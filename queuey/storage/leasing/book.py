@@ -208,7 +208,7 @@ class PartitionBook:
             self._together = min(2 * self._together, MOST_AHEAD)
             self.upto = found[-1].id
             return
-        self.upto = end
+        self.upto = max(end, self.upto)
         beyond = access.read(ReadRequest(self.place, Span(end, MAX_ID), 1, with_bodies=False)).messages
         self.next_unread = beyond[0].ticks if beyond else _NEVER
 

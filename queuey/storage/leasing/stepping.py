@@ -25,7 +25,7 @@ from queuey.model.lease_steps import (
     StaleLease,
     without_place,
 )
-from queuey.model.leases import receive, renew, settle
+from queuey.model.leases import pass_over, receive, renew, settle
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
@@ -176,6 +176,10 @@ class _Step:
                 changes.append((book, change))
             if one.renewals:
                 changes += self._renewed(index, one)
+            for number, upto in one.passes.items():
+                book = self._partition(index, number)
+                changes.append((book, pass_over(book.state, upto)))
+                self._frees = True
         return changes, stale
 
     def _renewed(self, index: int, one: GroupStep) -> list[tuple[PartitionBook, Change]]:

@@ -15,8 +15,9 @@ from queuey.storage.memory.messages import MemoryMessages
 from queuey.storage.memory.metadata import MemoryMetadata
 from queuey.storage.memory.offsets import MemoryOffsets
 from queuey.storage.memory.process import Process
+from queuey.storage.memory.tasks import MemoryTasks
 
-__all__ = ["MemoryLeases", "MemoryMessages", "MemoryMetadata", "MemoryOffsets", "MemoryStores"]
+__all__ = ["MemoryLeases", "MemoryMessages", "MemoryMetadata", "MemoryOffsets", "MemoryStores", "MemoryTasks"]
 
 
 class MemoryStores(Stores):
@@ -29,4 +30,5 @@ class MemoryStores(Stores):
         process, book = Process(clock), LeaseBook()
         offsets = MemoryOffsets(process)
         messages = MemoryMessages(process, ids, offsets, book)
-        super().__init__(messages, offsets, MemoryMetadata(process), MemoryLeases(process, ids, messages, book))
+        leases = MemoryLeases(process, ids, messages, book)
+        super().__init__(messages, offsets, MemoryMetadata(process), leases, MemoryTasks(process))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
+from itertools import islice
 from uuid import UUID
 
 from queuey.errors import KeyReused, QueueNotFound
@@ -23,6 +24,7 @@ from queuey.model import (
     Queue,
     ReadRequest,
     Span,
+    SpanRemoval,
 )
 from queuey.storage import MessageStore
 from queuey.storage.leasing.book import LeaseBook, partition_key
@@ -199,20 +201,28 @@ class MemoryMessages(MessageStore):
                 expires = max(now, id_.ticks) + new.ttl_seconds * TICKS_PER_SECOND
                 message = Message(*id_, expires, new.content_type, new.key, new.body, new.headers)
                 self._store(queue.partition(number), message)
-            self._note_changed(queue, wanted)
+            self._note_changed(queue, {number for number, _ in wanted})
             return Future.of(any(id_.ticks < now for _, id_ in wanted))
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         with self._lock:
             for number, id_ in wanted:
                 self._in(queue.partition(number)).remove([id_])
-            self._note_changed(queue, wanted)
+            self._note_changed(queue, {number for number, _ in wanted})
         return Future.of(None)
 
-    def _note_changed(self, queue: Queue, wanted: Sequence[Location]) -> None:
+    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+        with self._lock:
+            partition = self._in(queue.partition(number))
+            found = [message.id for message in islice(partition.within(span), most)]
+            partition.remove(found)
+            self._note_changed(queue, {number})
+        return Future.of(SpanRemoval(len(found), found[-1] if len(found) == most else span.upto))
+
+    def _note_changed(self, queue: Queue, numbers: set[int]) -> None:
         """Messages that a lease group has read ahead may be others now."""
         if self._leases.watched:
-            self._leases.changed({partition_key(queue.partition(number)) for number, _ in wanted})
+            self._leases.changed({partition_key(queue.partition(number)) for number in numbers})
 
     def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
         with self._lock:

@@ -13,8 +13,17 @@ from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.metadata import SqliteMetadata
 from queuey.storage.sqlite.offsets import SqliteOffsets
 from queuey.storage.sqlite.options import SqliteOptions
+from queuey.storage.sqlite.tasks import SqliteTasks
 
-__all__ = ["SqliteLeases", "SqliteMessages", "SqliteMetadata", "SqliteOffsets", "SqliteOptions", "SqliteStores"]
+__all__ = [
+    "SqliteLeases",
+    "SqliteMessages",
+    "SqliteMetadata",
+    "SqliteOffsets",
+    "SqliteOptions",
+    "SqliteStores",
+    "SqliteTasks",
+]
 
 _USUAL = SqliteOptions()
 
@@ -44,5 +53,9 @@ class SqliteStores(Stores):
         self.file = File(path, clock, ids, options, serve=serve, observer=observer)
         messages = SqliteMessages(self.file)
         super().__init__(
-            messages, SqliteOffsets(self.file), SqliteMetadata(self.file), SqliteLeases(self.file, messages)
+            messages,
+            SqliteOffsets(self.file),
+            SqliteMetadata(self.file),
+            SqliteLeases(self.file, messages),
+            SqliteTasks(self.file),
         )

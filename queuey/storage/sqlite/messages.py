@@ -28,6 +28,7 @@ from queuey.model import (
     ReadRequest,
     Span,
     SpanCount,
+    SpanRemoval,
     bytes_of,
 )
 from queuey.storage import MessageStore
@@ -41,6 +42,7 @@ from queuey.storage.sqlite.packing import remove
 from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.readers import Reader
+from queuey.storage.sqlite.removing import remove_span
 from queuey.storage.sqlite.rows import key_of, message_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.tidying import Tidying
@@ -189,6 +191,17 @@ class SqliteMessages(MessageStore):
             with _whole(transaction, wanted):
                 for number, doomed in ids.items():
                     remove(transaction, key_of(queue.partition(number)), doomed)
+
+        return self._committer.submit(job, grows=False)
+
+    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+        partition_key = key_of(queue.partition(number))
+
+        def job(transaction: Transaction) -> SpanRemoval:
+            if queue.uuid.bytes in self._dropped:
+                return SpanRemoval(0, span.upto)
+            with transaction.whole():
+                return remove_span(transaction, partition_key, span, most)
 
         return self._committer.submit(job, grows=False)
 

@@ -21,7 +21,7 @@ from queuey.storage.sqlite.pages import PageBuilder, pack_of
 from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Ready", "insert", "pack", "remove"]
+__all__ = ["Ready", "insert", "pack", "remove", "uncount"]
 
 
 class Run(NamedTuple):
@@ -144,7 +144,7 @@ def remove(transaction: Transaction, partition_key: bytes, ids: Collection[Messa
     # With "returning" the statement takes half as long again.
     delete = SQL["delete_counted" if transaction.counted.has(partition_key) else "delete_message"]
     for message_id in ids:
-        _uncount(transaction, partition_key, transaction.execute(delete, (partition_key, *message_id)))
+        uncount(transaction, partition_key, transaction.execute(delete, (partition_key, *message_id)))
         if not transaction.connection.changes():
             for seq, *_ in transaction.look(SQL["pack_over"], (partition_key, *message_id)):
                 _unpack(transaction, partition_key, seq, ids)
@@ -176,7 +176,7 @@ def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: 
             _delete_pack(transaction, partition_key, seq)
         for leftovers in ("delete_between", "packs_delete_between"):  # leftovers have expired, so they were not found
             deleted = transaction.execute(SQL[leftovers], (partition_key, *found[0].id, *found[-1].id))
-            _uncount(transaction, partition_key, deleted)
+            uncount(transaction, partition_key, deleted)
         _insert_pack(transaction, partition_key, found)
     return found[-1].id
 
@@ -197,11 +197,14 @@ def _insert_pack(transaction: Transaction, partition_key: bytes, columns: Column
 
 
 def _delete_pack(transaction: Transaction, partition_key: bytes, seq: int) -> None:
-    _uncount(transaction, partition_key, transaction.look(SQL["pack_delete"], (seq,)))
+    uncount(transaction, partition_key, transaction.look(SQL["pack_delete"], (seq,)))
 
 
-def _uncount(transaction: Transaction, partition_key: bytes, deleted: Sequence[Row]) -> None:
-    """:param deleted: the numbers of messages, and the bytes of their bodies."""
+def uncount(transaction: Transaction, partition_key: bytes, deleted: Sequence[Row]) -> None:
+    """Count messages as gone.
+
+    :param deleted: the numbers of messages, and the bytes of their bodies.
+    """
     for messages, size in deleted:
         transaction.counted.add(partition_key, -messages, -size)
 

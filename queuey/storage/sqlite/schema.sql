@@ -119,6 +119,14 @@ create table if not exists lease_moment (   -- a moment of this boot on the cloc
     elapsed real    not null,
     ticks   integer not null
 );
+create table if not exists tasks (
+    queue    blob    not null,
+    name     text    not null,
+    is_open  integer not null,      -- 1 as long as some server has to work on it
+    document text    not null,      -- JSON, see queuey/model/tasks.py
+    primary key (queue, name)
+) without rowid;
+create index if not exists tasks_open on tasks (queue, name) where is_open = 1;
 create table if not exists dropped (queue blob primary key) without rowid;
 create table if not exists moment (
     only    integer primary key check (only = 1),

@@ -126,6 +126,18 @@ returning 1, length(body)
 delete from packs where partition_key = :partition_key and (last_ticks, last_tail) >= (:first_ticks, :first_tail) and (last_ticks, last_tail) <= (:last_ticks, :last_tail)
 returning messages, bytes
 
+-- span_rows: the first messages in no pack of a span, and the bytes of their bodies
+select ticks, tail, length(body) from messages
+where partition_key = ?1 and (ticks, tail) > (?2, ?3) and (ticks, tail) <= (?4, ?5) order by ticks, tail limit ?6
+
+-- span_packs: the first packs with messages in a span, the last of which may lie behind it
+select first_ticks, first_tail, messages, seq, last_ticks, last_tail, bytes from packs
+where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) and (first_ticks, first_tail) <= (?4, ?5)
+    and last_ticks <= ifnull((
+        select last_ticks from packs where partition_key = ?1 and (last_ticks, last_tail) >= (?4, ?5) order by last_ticks, last_tail limit 1
+    ), 9223372036854775807)
+order by last_ticks, last_tail limit ?6
+
 -- delete_message: delete a message by id
 delete from messages where partition_key = ?1 and ticks = ?2 and tail = ?3
 
@@ -216,6 +228,21 @@ delete from lease_forgotten where not exists (select 1 from lease_changes where 
 
 -- purge_lease_attempts: forget attempts that cannot be repeated any more
 delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where expires <= :lease_now limit :rows)
+
+-- purge_dropped_tasks: the same for its tasks
+delete from tasks where (queue, name) in (select queue, name from tasks where queue = :queue limit :rows)
+
+-- task_find: one task
+select document from tasks where queue = ?1 and name = ?2
+
+-- task_keep: store a task in place of the one of its name
+insert or replace into tasks (queue, name, is_open, document) values (?1, ?2, ?3, ?4)
+
+-- task_list: one page of a queue's tasks by name
+select document from tasks where queue = ?1 and name >= ?2 order by name limit ?3
+
+-- task_open: tasks that some server has to work on
+select document from tasks where is_open = 1 limit ?1
 
 -- purge_dropped_attempts: the same for those of a dropped incarnation
 delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where queue = :queue limit :rows)
