@@ -32,6 +32,10 @@ class JsonFields:
     def __contains__(self, name: str) -> bool:
         return self._document.get(name) is not None
 
+    def has_any(self, *names: str) -> bool:
+        """Whether one of these members is there."""
+        return not self._document.keys().isdisjoint(names)
+
     def wrong(self, name: str, text: str) -> None:
         """Note a problem of a member."""
         self.problems.add(self._prefix + name, text)

@@ -21,10 +21,11 @@ class LeaseForm(NamedTuple):
     """How the leases of one group are shown."""
 
     outcome: LeaseOutcome
+    queue: str
     receipts: str = ""
     """What its receipts begin with. Messages that are settled already have none."""
-    queue: str = ""
-    """The queue that each message names, if any."""
+    names_queue: bool = False
+    """Each message as JSON names its queue."""
 
     def members(self, lease: Hole) -> dict[str, Any]:
         """What a message has beside its own members, without the receipt."""
@@ -35,7 +36,7 @@ class LeaseForm(NamedTuple):
         """The same as JSON, without the braces."""
         first = format_timestamp(self.outcome.to_wall(lease.first_delivered))
         text = f'"deliveries":{lease.deliveries},"failures":{lease.failures},"first_delivered":"{first}"'
-        if self.queue:
+        if self.names_queue:
             text = f'"queue":"{self.queue}",{text}'
         if not self.receipts:
             return text
@@ -45,17 +46,16 @@ class LeaseForm(NamedTuple):
 class LeasedMessages:
     """Messages of one partition and their leases."""
 
-    __slots__ = ("_form", "_leases", "_shown", "messages", "partition")
+    __slots__ = ("_shown", "form", "leases", "messages", "partition")
 
     def __init__(self, form: LeaseForm, partition: int, messages: Columns, leases: Sequence[Hole]) -> None:
-        self.partition = partition
-        self.messages = messages
-        self._form, self._leases = form, leases
+        self.form, self.partition = form, partition
+        self.messages, self.leases = messages, leases
         self._shown = 0
 
     def plain(self, messages: Sequence[Message], partition: int) -> bytes | None:
         """All of them as :func:`~queuey.api.forms.plain_page` shows messages."""
-        leases, form = self._leases, self._form
+        leases, form = self.leases, self.form
         if leases.count(leases[0]) == len(leases):
             texts = [form.text(leases[0])] * len(leases)
         else:
@@ -63,7 +63,7 @@ class LeasedMessages:
         if form.receipts:
             texts = [
                 f'",{text},"receipt":"{form.receipts}{end}"{NEXT_MESSAGE}'
-                for text, end in zip(texts, self._receipts(messages), strict=True)
+                for text, end in zip(texts, self.receipt_ends(messages), strict=True)
             ]
         else:
             texts = [f'",{text}{NEXT_MESSAGE}' for text in texts]
@@ -71,16 +71,16 @@ class LeasedMessages:
 
     def entries(self, messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
         """As :func:`~queuey.api.forms.entries`. All of them are shown once, in order."""
-        shown, form = entries(messages, partition), self._form
-        for entry, lease, end in zip(shown, self._leases[self._shown :], self._receipts(messages)):  # noqa: B905 - more leases may follow
+        shown, form = entries(messages, partition), self.form
+        for entry, lease, end in zip(shown, self.leases[self._shown :], self.receipt_ends(messages)):  # noqa: B905 - more leases may follow
             entry.update(form.members(lease))
             if form.receipts:
                 entry["receipt"] = form.receipts + end
         self._shown += len(shown)
         return shown
 
-    def _receipts(self, messages: Sequence[Message]) -> Sequence[str]:
+    def receipt_ends(self, messages: Sequence[Message]) -> Sequence[str]:
         """The ends of the receipts of the messages that are shown next."""
         columns = Columns.of(messages)
-        leases = self._leases[self._shown : self._shown + len(columns)]
+        leases = self.leases[self._shown : self._shown + len(columns)]
         return receipt_ends(self.partition, columns.ticks, columns.tails, [lease.deliveries for lease in leases])

@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
+from functools import partial
+from itertools import repeat
 from typing import Any, NamedTuple
 
 from queuey.api.batches import batch_drafts, large_object
@@ -12,10 +14,11 @@ from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
 from queuey.api.live.reading import MAX_PARTITIONS_OF_ALL, MAX_QUEUES
 from queuey.api.params import Problems, queue_name, quoted
-from queuey.api.receipts import Receipt
+from queuey.api.receipts import Receipt, parse_receipts
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
+from queuey.ids import ZERO_ID
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
@@ -46,10 +49,8 @@ class AskedStep(NamedTuple):
 
     step: LeaseStep
     """A group of each queue, in the order of the request."""
-    order: Sequence[tuple[int, int, int]]
-    """The group of each settle, its partition and its index there, in the order of the request."""
     receipts: Sequence[str]
-    """In the same order."""
+    """In the order of the settles of each partition."""
     waiting: Waiting | None
     """None if it does not wait."""
 
@@ -66,8 +67,9 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
     problems = Problems()
     members = SEVERAL_MEMBERS if queue is None else MEMBERS
     fields = JsonFields(document, members, problems)
-    in_query = [name for name in members if queue is not None or name != "receive"]
-    check_query(call, in_query, problems, "member of the body")
+    if call.query_string:
+        in_query = [name for name in members if queue is not None or name != "receive"]
+        check_query(call, in_query, problems, "member of the body")
     queues, turns = ([queue], ()) if queue is not None else await _queues(service, call, fields)
     proven = sorted(call.identity.acting(Permission.RECEIVE, queues[0].application, queues[0].name))
     receiver = fields.text("receiver", " ".join([*proven[:1], call.peer]).strip(), most=_MAX_TEXT)
@@ -78,7 +80,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
     problems.check()
     settles.check()
     attempt = IdempotencyKey(key, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest()) if key else None
-    appends = await _appends(service, call, fields)
+    appends = await _appends(service, call, fields) if "append" in fields else ()
     groups = [
         GroupStep(
             one,
@@ -92,9 +94,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         for at, one in enumerate(queues)
     ]
     waiting = Waiting(wait, tuple(proven) or (STRANGERS,), call.in_thread) if wait else None
-    return AskedStep(
-        LeaseStep(groups, appends, receive, attempt, turns=turns), settles.order, settles.receipts, waiting
-    )
+    return AskedStep(LeaseStep(groups, appends, receive, attempt, turns=turns), settles.receipts, waiting)
 
 
 async def _queues(service: Service, call: Call, fields: JsonFields) -> tuple[Sequence[Queue], Sequence[int]]:
@@ -168,6 +168,12 @@ async def _named(service: Service, call: Call, permission: Permission, name: str
     return queue
 
 
+_new_settle = partial(tuple.__new__, Settle)
+"""Without the interpreter step that the constructor takes."""
+_ACKNOWLEDGED = Settle(ZERO_ID, 0, Action.ACKNOWLEDGE)[2:]
+"""What all acknowledgements have in common."""
+
+
 class _Settles:
     """The leases that a request settles or extends."""
 
@@ -178,15 +184,33 @@ class _Settles:
         """Of each queue."""
         self.tokens: list[int | None] = [None] * len(queues)
         """Those of the receipts of each queue."""
-        self.order: list[tuple[int, int, int]] = []
         self.receipts: list[str] = []
         self.renewals: list[RenewAll] = []
         self._refused = ""
         """The first receipt that is wrong, and why. An error here would keep its frames, and the body, in a cycle."""
 
     def add_all(self, fields: JsonFields) -> None:
-        for at, text in enumerate(fields.entries("acknowledge", most=MAX_SETTLES)):
-            self._add(f"acknowledge.{at}", text, Action.ACKNOWLEDGE)
+        texts = fields.entries("acknowledge", most=MAX_SETTLES)
+        if texts and not self._acknowledge(texts):
+            for at, text in enumerate(texts):
+                self._add(f"acknowledge.{at}", text, Action.ACKNOWLEDGE)
+        if fields.has_any("release", "reject", "extend"):
+            self._add_others(fields)
+
+    def _acknowledge(self, texts: Sequence[Any]) -> bool:
+        """Add receipts of one group together; False if they are none."""
+        found = parse_receipts(texts) if {*map(type, texts)} == {str} else None
+        place = None if found is None else self._places.get(found.queue)
+        if found is None or place is None or max(found.partitions) > self._queues[place].partitions:
+            return False
+        self.tokens[place] = found.token
+        settles = map(_new_settle, zip(found.ids, found.deliveries, *map(repeat, _ACKNOWLEDGED)))  # noqa: B905 - the same for all
+        for number, settle in zip(found.partitions, settles, strict=True):
+            self.by_partition[place].setdefault(number, []).append(settle)
+        self.receipts += texts
+        return True
+
+    def _add_others(self, fields: JsonFields) -> None:
         for one, prefix in self._objects(fields, "release", ("receipt", "delay", "count")):
             delay = one.seconds("delay", None, 0, MAX_VISIBILITY_SECONDS)
             counts = one.flag("count", default=True)
@@ -237,10 +261,9 @@ class _Settles:
             self._refused = self._refused or f"{field}: the receipts are of several groups"
             return
         self.tokens[place] = receipt.token
-        here = self.by_partition[place].setdefault(receipt.partition, [])
-        self.order.append((place, receipt.partition, len(here)))
+        settle = Settle(receipt.id, receipt.delivery, action, **how)
+        self.by_partition[place].setdefault(receipt.partition, []).append(settle)
         self.receipts.append(text)
-        here.append(Settle(receipt.id, receipt.delivery, action, **how))
 
 
 def _visibility_of(one: JsonFields) -> float:
@@ -268,7 +291,7 @@ def _receive(
         receiver,
     )
     wait = one.seconds("wait", 0.0, 0, MAX_WAIT_SECONDS) or 0.0
-    if queue is None:
+    if queue is None or "partitions" not in one:
         return wanted, wait, ()
     numbers = one.entries("partitions", most=queue.partitions)
     for number in numbers:

@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections import defaultdict
+from collections.abc import Container, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import groupby, islice
-from operator import itemgetter
+from itertools import count
 from types import TracebackType
 from typing import Any, Self
 
+from queuey.api.arrow.answers import check_arrow
+from queuey.api.arrow.leases import arrow_leases
 from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
 from queuey.api.lease_pages import LeasedMessages, LeaseForm
 from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.params import Problems, group_name
-from queuey.api.receipts import receipt_start
-from queuey.http.exchange import Answer, Call, Target, json_answer
-from queuey.model import Columns, Location, Page
+from queuey.api.receipts import Receipt, receipt_start
+from queuey.http.exchange import ARROW, Answer, Call, Target, json_answer
+from queuey.http.pipeline import SMALL
+from queuey.model import Location, Page
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.service import Service
@@ -53,6 +56,8 @@ async def step_several(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queues: bool = False) -> Answer:
+    if call.accepts(ARROW):
+        check_arrow("accept application/json")
     call.body = b""
     with _Room(call, service, asked.step.receive) as room:
         outcome = await service.leases.step(asked.step, room, asked.waiting)
@@ -60,48 +65,54 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
         return await _answer(call, asked, outcome, names_queues=names_queues)
 
 
-_LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = 16 << 10, 1 << 10, 1 << 20
+_LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = SMALL, 1 << 10, 1 << 20
 """Bytes of messages: in any answer, for each message that is asked for, and in the largest answer of small messages."""
 _AS_JSON = 6
 """How many times its bytes a body of control characters takes as JSON."""
 
 
 class _Room:
-    """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`."""
+    """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`.
+
+    The least room is not counted: the limit on requests bounds it.
+    """
 
     def __init__(self, call: Call, service: Service, receive: ReceiveRequest | None) -> None:
         most = 0 if receive is None else receive.most * _MESSAGE_ROOM
         self._first = min(max(most, _LEAST_ROOM), _MOST_ROOM, service.settings.limits.max_answer_bytes)
         self._ticket = call.ticket
-        self._receives = receive is not None
-        self.bytes = 0
+        self._counted = 0
+        self.bytes = 0 if receive is None else self._first
 
     def __enter__(self) -> Self:
         """:raises Throttled: there is no room; nothing is done."""
-        if self._receives:
-            self._ticket.hold(self._first * _AS_JSON)
-            self.bytes = self._first
+        if self.bytes > _LEAST_ROOM:
+            self._counted = self._first - _LEAST_ROOM
+            self._ticket.hold(self._counted * _AS_JSON)
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._ticket.give_back(self.bytes * _AS_JSON)
+        if self._counted:
+            self._ticket.give_back(self._counted * _AS_JSON)
 
     def grow(self, size: int) -> bool:
         if not self._ticket.try_hold(size * _AS_JSON):
             return False
+        self._counted += size
         self.bytes += size
         return True
 
     @contextmanager
     def waiting(self) -> Iterator[None]:
-        self.bytes = 0
+        self.bytes = self._counted = 0
         with self._ticket.waiting():
             yield
 
     def regain(self) -> bool:
-        return self.grow(self._first)
+        self.bytes = min(self._first, _LEAST_ROOM)
+        return self.grow(self._first - self.bytes)
 
 
 def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome) -> None:
@@ -117,7 +128,7 @@ def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome
 async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_queues: bool) -> Answer:
     wanted = asked.step
     beside: dict[str, Any] = {}
-    if asked.order:
+    if asked.receipts:
         beside["settled"] = _settled(asked, outcome)
     if wanted.appends:
         beside["appended"] = [
@@ -126,9 +137,12 @@ async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_
         ]
     if outcome.is_full:
         beside["full"] = True
+    is_pop = wanted.receive is not None and wanted.receive.pop
+    leased = _leased(wanted.groups, outcome, with_receipts=not is_pop, names_queues=names_queues)
+    if call.accepts(ARROW):
+        return Answer(200, arrow_leases(leased, beside), [("content-type", ARROW)])
     if wanted.receive is None:
         return json_answer({"status": "ok", **beside})
-    leased = _leased(wanted.groups, outcome, with_receipts=not wanted.receive.pop, names_queues=names_queues)
     if len(leased) == 1 and leased[0].messages.size <= PLAIN:  # usual; it needs no turns
         whole = leased[0].plain(leased[0].messages, leased[0].partition)
         if whole is not None:
@@ -157,24 +171,35 @@ def _leased(
 ) -> list[LeasedMessages]:
     """What was handed out, in portions of one partition that become JSON in one step."""
     found = []
-    for (group, number), some in groupby(outcome.handed, itemgetter(0, 1)):
+    for group, number, messages, leases in outcome.handed.parts:
         queue = groups[group].queue
         receipts = receipt_start(queue.uuid, outcome.tokens[group]) if with_receipts else ""
-        form = LeaseForm(outcome, receipts, queue.name if names_queues else "")
-        while handed := [*islice(some, _PORTION)]:
-            messages, leases = Columns.of([one.message for one in handed]), [one.hole for one in handed]
+        form = LeaseForm(outcome, queue.name, receipts, names_queues)
+        if len(messages) <= _PORTION:
             found.append(LeasedMessages(form, number, messages, leases))
+            continue
+        for begin in range(0, len(messages), _PORTION):
+            some = slice(begin, begin + _PORTION)
+            found.append(LeasedMessages(form, number, messages[some], leases[some]))
     return found
 
 
 def _settled(asked: AskedStep, outcome: LeaseOutcome) -> dict[str, Any]:
     found = settled_of(asked.step, outcome)
     said: dict[str, Any] = {word: found.get(action, 0) for action, word in _SETTLED.items()}
-    stale = {tuple(one) for one in outcome.stale}
-    said["stale"] = (
-        [text for place, text in zip(asked.order, asked.receipts, strict=True) if place in stale] if stale else []
-    )
+    said["stale"] = [*_stale(asked, {tuple(one) for one in outcome.stale})] if outcome.stale else []
     return said
+
+
+def _stale(asked: AskedStep, places: Container[tuple[int, ...]]) -> Iterator[str]:
+    """The receipts of these settles: each is the next one of its group and partition."""
+    groups = {one.queue.uuid: at for at, one in enumerate(asked.step.groups)}
+    ats = defaultdict[tuple[int, int], Iterator[int]](count)
+    for text in asked.receipts:
+        receipt = Receipt.parse(text)
+        where = groups[receipt.queue], receipt.partition
+        if (*where, next(ats[where])) in places:
+            yield text
 
 
 def _placed(placed: Sequence[Location]) -> list[dict[str, Any]]:

@@ -8,12 +8,11 @@ from typing import NamedTuple
 
 from google_crc32c import value as crc32c
 
-from queuey.api.arrow.answers import ARROW_COLUMNS, ArrowForm
+from queuey.api.arrow.answers import ARROW_COLUMNS, ArrowForm, check_arrow
 from queuey.api.cursors import Cursor, format_cursor, highest_named, parse_cursor
 from queuey.api.forms import COLUMNS, EndMark, NdjsonForm, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.params import Problems, boolean, integer, moment, one_of, partition_list, words
-from queuey.errors import NotAcceptable
 from queuey.future import Future, start
 from queuey.http.exchange import ARROW, JSON, Answer, Call, Chunk, Headers, MadeStream
 from queuey.ids import MAX_ID, ZERO_ID, MessageId, format_timestamp
@@ -238,12 +237,8 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
     params = ReadQuery.parse(call, queue, max_limit=MAX_STREAM_LIMIT, known_columns=known)
     form: ArrowForm | NdjsonForm
     if call.accepts(ARROW):
-        try:
-            form = ArrowForm(params.columns, queue.name)
-        except ImportError as error:
-            raise NotAcceptable(
-                "this server has no Arrow: install queuey[arrow] on it, or accept application/x-ndjson"
-            ) from error
+        check_arrow("accept application/x-ndjson")
+        form = ArrowForm(params.columns, queue.name)
     else:
         form = NdjsonForm(params.columns, queue.name)
     watermark = service.log.watermark(queue)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from queuey.api import applications, lease_groups, leases, messages, offsets, queues, site, survey, tasks, tokens
+from queuey.api.arrow.answers import ArrowForm
 from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
 from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
-from queuey.http.face import Body, Function, Operation, Runs
+from queuey.http.face import LARGE_BYTES, Body, Function, Operation, Runs
 from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
 from queuey.service import Service
@@ -131,12 +132,25 @@ _OFFSETS: dict[str, Choice] = {
 STEP_LEASES = Operation("leases", Permission.RECEIVE, leases.step, Body.BATCH, Runs.BATCH)
 STEP_SEVERAL = STEP_LEASES._replace(permission=Permission.NONE, function=leases.step_several)
 """The caller needs no permission here: each queue that the body names has its own."""
+_IN_ARROW = {
+    step: step._replace(runs=Runs.THREAD, is_light=lambda _, call: ArrowForm.is_loaded and call.length <= LARGE_BYTES)
+    for step in (STEP_LEASES, STEP_SEVERAL)
+}
+"""The same with an answer in Arrow. The first one loads Arrow, which takes longer than a turn of the event loop may."""
+
+
+def _step_of(call: Call) -> Operation:
+    """The operation that settles, appends and receives, in one queue or in several."""
+    step = STEP_LEASES if call.queue else STEP_SEVERAL
+    return _IN_ARROW[step] if call.accepts(ARROW) else step
+
+
 LEASE_GROUP = Operation("leases", Permission.VIEW, lease_groups.show)
 HELD_MESSAGES = Operation("leases", Permission.RECEIVE, lease_groups.show_held)
 """Not for all readers: it names the receivers."""
 _LEASES: dict[str, Choice] = {
     "GET": lambda call: HELD_MESSAGES if _asks_for(call, "leased") else LEASE_GROUP,
-    "POST": STEP_LEASES,
+    "POST": _step_of,
     "PUT": Operation("leases", Permission.CONFIGURE, lease_groups.change),
     "DELETE": Operation("leases", Permission.CONFIGURE, lease_groups.forget),
 }
@@ -156,7 +170,7 @@ ROUTES = Routes(
         Route(
             "application",
             "/v1/{application}",
-            {"GET": _list, "POST": lambda call: STEP_SEVERAL if "receive" in call.query else CREATE_QUEUE},
+            {"GET": _list, "POST": lambda call: _step_of(call) if "receive" in call.query else CREATE_QUEUE},
         ),
         Route(
             "queue",

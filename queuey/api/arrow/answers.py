@@ -7,10 +7,11 @@ costs next to nothing, and a pack goes out as it lies in the store.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 from queuey.api.forms import COLUMNS, EndMark
+from queuey.errors import NotAcceptable
 from queuey.http.exchange import Chunk
 from queuey.ids import EPOCH_TICKS, TAIL_MASK
 from queuey.model import Bodies, Columns, Message, decode_headers
@@ -22,21 +23,45 @@ _DIGITS = 32
 _DEFAULT = ("queue", "partition", "message_id", "timestamp", "content_type", "body")
 
 
+def check_arrow(otherwise: str) -> None:
+    """:param otherwise: what a caller can do without Arrow.
+    :raises NotAcceptable: pyarrow or numpy is not installed.
+    """
+    try:
+        import numpy  # noqa: F401, ICN001
+        import pyarrow  # noqa: F401, ICN001
+    except ImportError as error:
+        raise NotAcceptable(f"this server has no Arrow: install queuey[arrow] on it, or {otherwise}") from error
+
+
 class ArrowForm:
     """Arrow IPC record batches; the last one has no rows and carries the end mark."""
 
     media_type = "application/vnd.apache.arrow.stream"
+    is_loaded: ClassVar[bool] = False
+    """Arrow was used before, and takes no time to load."""
 
-    def __init__(self, columns: Sequence[str] | None, queue: str) -> None:
-        """:raises ImportError: pyarrow or numpy is not installed."""
+    def __init__(self, columns: Sequence[str] | None, queue: str, metadata: Mapping[str, str] | None = None) -> None:
+        """:param metadata: of the whole stream.
+        :raises ImportError: pyarrow or numpy is not installed.
+        """
         import numpy as np
         import pyarrow as pa
 
         self._pa, self._np = pa, np
+        ArrowForm.is_loaded = True
         self._queue = queue
         self._queues: Any = ()
         """The queue's name, repeated for the longest batch so far: built once, since it takes 50 µs."""
-        kinds = {
+        kinds = self._types()
+        self._schema = pa.schema([(name, kinds[name]) for name in columns or _DEFAULT], metadata)
+        self._out = _Chunks()
+        self._writer = pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), self._schema)
+
+    def _types(self) -> dict[str, Any]:
+        """Types of all columns that there are."""
+        pa = self._pa
+        return {
             "queue": pa.string(),
             "partition": pa.int32(),
             "message_id": pa.string(),
@@ -48,9 +73,6 @@ class ArrowForm:
             "expires": pa.timestamp("us", tz="UTC"),
             "headers": pa.map_(pa.string(), pa.binary()),
         }
-        self._schema = pa.schema([(name, kinds[name]) for name in columns or _DEFAULT])
-        self._out = _Chunks()
-        self._writer = pa.ipc.new_stream(pa.PythonFile(self._out, mode="w"), self._schema)
 
     def start(self) -> Chunk:
         return self._out.take()

@@ -8,6 +8,7 @@ from struct import error as StructError  # noqa: N812
 from struct import unpack_from
 from typing import Any, TypeVar
 
+from queuey.api.arrow.answers import check_arrow
 from queuey.api.arrow.bodies import ArrowBodies
 from queuey.api.drafts import (
     DEFAULT_TTL_SECONDS,
@@ -18,7 +19,7 @@ from queuey.api.drafts import (
 )
 from queuey.api.headers import headers_of_row
 from queuey.api.params import Problems, in_range, latest_due, once_key, quoted
-from queuey.errors import InvalidParameter, NotAcceptable
+from queuey.errors import InvalidParameter
 from queuey.http.exchange import ARROW, Call
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, IdempotencyKey, Queue
@@ -162,10 +163,9 @@ def _columns(call: Call, limit: int) -> dict[str, Any]:
         raise InvalidParameter(
             problems={"Content-Type": f"{quoted(call.media_type)} is not {ARROW}, the form of a batch with batch=true"}
         )
-    try:
-        import pyarrow as pa
-    except ImportError as error:
-        raise NotAcceptable("this server has no Arrow: install queuey[arrow] on it, or send a batch as JSON") from error
+    check_arrow("send a batch as JSON")
+    import pyarrow as pa
+
     try:
         _check_messages(pa, call.body)
         _check_schema(pa, pa.ipc.open_stream(call.body).schema)
