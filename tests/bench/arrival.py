@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from socket import IPPROTO_TCP, TCP_NODELAY, create_connection
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import orjson
 
@@ -28,6 +28,8 @@ QUEUE = "arrival"
 RATE = 200
 _PATH = f"/v1/{APPLICATION}/{QUEUE}"
 _PATIENCE_SECONDS = 30
+WAIT_SECONDS = 20
+MOST_RECEIVED = 100
 
 
 class Asking:
@@ -74,24 +76,46 @@ def write(port: int, count: int) -> None:
         answered = time.monotonic_ns()
 
 
-def follow(port: int, count: int) -> tuple[list[float], int]:
+def follow(port: int, count: int, *, wait_seconds: int = 0) -> tuple[list[float], int]:
     """Ask until ``count`` messages have come.
 
     :returns: milliseconds that each took, and how often was asked.
     """
     asking, took, asked = Asking(port), list[float](), 0
-    cursor = ""
+    wait = f"wait={wait_seconds}&" if wait_seconds else ""
+    query = wait
     while len(took) < count:
-        headers, body = asking.ask(request("GET", f"{_PATH}{cursor}"))
+        headers, body = asking.ask(request("GET", f"{_PATH}?{query}"))
         now = time.monotonic_ns()
-        cursor = f"?cursor={headers[b'queuey-cursor'].decode()}"
+        query = f"{wait}cursor={headers[b'queuey-cursor'].decode()}"
         asked += 1
-        for message in orjson.loads(body)["messages"]:
-            turn, sent, _ = message["body"].split(" ")
-            if int(turn) != len(took):
-                raise BenchFailed(f"message {turn} came in place {len(took)}")
-            took.append((now - int(sent)) / 1e6)
+        note_arrivals(orjson.loads(body)["messages"], now, took)
     return took, asked
+
+
+def receive(port: int, count: int) -> list[float]:
+    """Wait for leases until ``count`` messages have come, and acknowledge with the next request.
+
+    :returns: milliseconds that each took.
+    """
+    asking, took, settled = Asking(port), list[float](), list[str]()
+    while len(took) < count:
+        wanted = {"acknowledge": settled, "receive": {"max": MOST_RECEIVED, "wait": WAIT_SECONDS}}
+        _, body = asking.ask(request("POST", f"{_PATH}/leases/bench", orjson.dumps(wanted).decode()))
+        now = time.monotonic_ns()
+        messages = orjson.loads(body)["messages"]
+        settled = [message["receipt"] for message in messages]
+        note_arrivals(messages, now, took)
+    return took
+
+
+def note_arrivals(messages: list[dict[str, Any]], now: int, took: list[float]) -> None:
+    """Add the milliseconds that each of these messages took."""
+    for message in messages:
+        turn, sent, _ = message["body"].split(" ")
+        if int(turn) != len(took):
+            raise BenchFailed(f"message {turn} came in place {len(took)}")
+        took.append((now - int(sent)) / 1e6)
 
 
 def measure(plan: Plan) -> Iterator[Row]:

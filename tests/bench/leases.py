@@ -1,15 +1,20 @@
-"""Lease groups: messages received and acknowledged, compared with appends of as many in a request."""
+"""Lease groups: messages received and acknowledged, compared with appends of as many in a request.
+
+Then what is handed out as Arrow beside reads, and how long a message takes to a receiver that waits.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from statistics import median
 
+from queuey.http.exchange import ARROW
+from tests.bench import arrival
 from tests.bench.drivers import Load, drive, in_turn, request
-from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.plan import BODY, CONNECTIONS, TTL_SECONDS, Plan
+from tests.bench.measure import BenchFailed, alternate, percentile, ratios
+from tests.bench.plan import BODY, CONNECTIONS, PAGE, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, Server, queuey
 from tests.bench.table import Row, number
 
@@ -66,18 +71,28 @@ def append_some(queue: str, messages: int) -> str:
 def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, seconds: float) -> Load:
     """Receive and acknowledge from a queue that has more than enough."""
     queue = next(names)
+    _fill(server, queue, round(_MOST_A_SECOND[messages] * (seconds + 1)))
+    load = drive(server, _script(queue, asks), CONNECTIONS, seconds)
+    _check_rest(server, queue, load)
+    return load
+
+
+def _fill(server: Server, queue: str, messages: int) -> None:
+    """Make a queue with some messages."""
     server.create(queue, PARTITIONS)
     filled = {"messages": [{"body": BODY, "ttl": TTL_SECONDS}] * FILLED}
-    for _ in range(round(_MOST_A_SECOND[messages] * (seconds + 1)) // FILLED):
+    for _ in range(messages // FILLED):
         server.ask("POST", f"/v1/{APPLICATION}/{queue}", json=filled)
     server.settle()
-    load = drive(server, _script(queue, asks), CONNECTIONS, seconds)
+
+
+def _check_rest(server: Server, queue: str, load: Load) -> None:
+    """:raises BenchFailed: the queue ran empty, so the load waited for nothing."""
     path = f"/v1/{APPLICATION}/{queue}/leases/{GROUP}"
     left = server.ask("POST", path, json={"receive": {"max": 1}}).json()["messages"]
     if not left:
         raise BenchFailed(f"the queue ran empty: it had too few messages for {load.rate:.0f} requests a second")
     server.settle()
-    return load
 
 
 def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, first: str, goal: str) -> Row:
@@ -106,8 +121,64 @@ def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, 
     )
 
 
+def _popped(plan: Plan) -> Row:
+    """Pops of a hundred as Arrow, beside reads of as many."""
+    names = (f"popped-{at}" for at in count())
+    with queuey(plan.fresh("popped")) as server:
+        _fill(server, "read", 10 * FILLED)
+        page = server.ask("GET", f"/v1/{APPLICATION}/read?limit={FILLED}").json()["messages"]
+        path = f"/v1/{APPLICATION}/read?limit={PAGE}&since="
+        reads = in_turn([request("GET", path + one["message_id"], Accept=ARROW) for one in page[::PAGE]])
+        body = json.dumps({"receive": {"max": PAGE, "pop": True}})
+
+        def read() -> float:
+            return drive(server, reads, CONNECTIONS, plan.seconds).rate * PAGE
+
+        def popped() -> float:
+            queue = next(names)
+            _fill(server, queue, round(_MOST_A_SECOND[PAGE] * (plan.seconds + 1)))
+            pop = request("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", body, Accept=ARROW)
+            load = drive(server, in_turn([pop]), CONNECTIONS, plan.seconds)
+            _check_rest(server, queue, load)
+            return load.rate * PAGE
+
+        below, ours = alternate(read, popped, plan.rounds)
+    return Row(
+        f"pop by hundreds, Arrow, {CONNECTIONS} receivers",
+        f"{number(median(below))} msg/s read as Arrow, {PAGE} per request",
+        f"{number(median(ours))} msg/s",
+        ratios(ours, below),
+    )
+
+
+def _waiting(plan: Plan) -> Row:
+    """A message's way to a receiver that waits, beside its way to a reader that waits."""
+    messages = round(arrival.RATE * plan.seconds)
+
+    def arrived(follow: Callable[[int, int], list[float]]) -> list[float]:
+        with queuey(plan.fresh("waiting")) as server:
+            server.create(arrival.QUEUE)
+            return arrival.beside_a_writer(server, messages, follow)
+
+    def read(port: int, count: int) -> list[float]:
+        return arrival.follow(port, count, wait_seconds=arrival.WAIT_SECONDS)[0]
+
+    below, ours = alternate(lambda: arrived(read), lambda: arrived(arrival.receive), plan.rounds)
+    p99s = [[percentile(took, 0.99) for took in runs] for runs in (ours, below)]
+    cost = ratios(*p99s)
+    return Row(
+        f"append to a receiver that waits, {arrival.RATE} appends/s: p99",
+        f"{median(p99s[1]):.2f} ms to a reader that waits",
+        f"{median(p99s[0]):.2f} ms, p50 {median([median(took) for took in ours]):.2f} ms",
+        cost,
+        first="cost <= 1.5",
+        goal="cost <= 1.1",
+        figures={"cost": cost.middle},
+    )
+
+
 def measure(plan: Plan) -> Iterator[Row]:
-    """Two requests for each message, then one, then one for ten and for a hundred."""
+    """Two requests for each message, then one, then one for ten and for a hundred; pops; a receiver that waits."""
     yield _row(
         plan,
         "receive and acknowledge, two requests a message",
@@ -126,3 +197,5 @@ def measure(plan: Plan) -> Iterator[Row]:
             first=f"ratio >= {first}",
             goal=f"ratio >= {goal}",
         )
+    yield _popped(plan)
+    yield _waiting(plan)
