@@ -42,6 +42,13 @@ class LeaseForm(NamedTuple):
             return text
         return f'{text},"visible_at":"{format_timestamp(self.outcome.to_wall(lease.visible_at))}"'
 
+    def before_receipt(self, lease: Hole) -> str:
+        """What stands behind a body as JSON, up to the end of the receipt."""
+        return f'",{self.text(lease)},"receipt":"{self.receipts}' if self.receipts else f'",{self.text(lease)}'
+
+
+_AFTER_RECEIPT = f'"{NEXT_MESSAGE}'
+
 
 class LeasedMessages:
     """Messages of one partition and their leases."""
@@ -57,16 +64,15 @@ class LeasedMessages:
         """All of them as :func:`~queuey.api.forms.plain_page` shows messages."""
         leases, form = self.leases, self.form
         if leases.count(leases[0]) == len(leases):
-            texts = [form.text(leases[0])] * len(leases)
+            texts = [form.before_receipt(leases[0])] * len(leases)
         else:
-            texts = [*map(form.text, leases)]
+            texts = [*map(form.before_receipt, leases)]
         if form.receipts:
             texts = [
-                f'",{text},"receipt":"{form.receipts}{end}"{NEXT_MESSAGE}'
-                for text, end in zip(texts, self.receipt_ends(messages), strict=True)
+                before + end + _AFTER_RECEIPT for before, end in zip(texts, self.receipt_ends(messages), strict=True)
             ]
         else:
-            texts = [f'",{text}{NEXT_MESSAGE}' for text in texts]
+            texts = [before + NEXT_MESSAGE for before in texts]
         return plain_page(messages, partition, texts)
 
     def entries(self, messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:

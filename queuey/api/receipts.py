@@ -19,6 +19,7 @@ _START = struct.Struct(">16sQ")
 """The queue's incarnation and the group's token: the first 32 characters, which all receipts of a group share."""
 _END = struct.Struct(">BqqI")
 """Partition, message and delivery: the other 28 characters."""
+_WHOLE = struct.Struct(">24sBqqI")
 _START_TEXT, _END_TEXT = 32, 28
 _HIGHEST_TAIL = -1 << 62
 """Above the tail of every message: it has the variant of RFC 4122."""
@@ -80,18 +81,18 @@ _new_id = partial(tuple.__new__, MessageId)
 
 def parse_receipts(texts: Sequence[str]) -> Receipts | None:
     """Receipts of one group, at least one; None if one is no receipt, or they are of several groups."""
-    start = texts[0][:_START_TEXT]
-    ends = [text[_START_TEXT:] for text in texts if text[:_START_TEXT] == start]
-    if len(ends) < len(texts) or {*map(len, ends)} != {_END_TEXT}:
+    if {*map(len, texts)} != {_START_TEXT + _END_TEXT}:
         return None
     try:
-        queue, token = _parsed_start(start)
-        columns = zip(*_END.iter_unpack(_decoded("".join(ends))), strict=True)
+        columns = zip(*_WHOLE.iter_unpack(_decoded("".join(texts))), strict=True)
     except ValueError:
         return None
-    partitions, ticks, tails, deliveries = columns
+    starts, partitions, ticks, tails, deliveries = columns
     if 0 in partitions or min(ticks) < 0 or max(ticks) > MAX_TICKS or max(tails) >= _HIGHEST_TAIL:
         return None
+    if starts.count(starts[0]) < len(starts):
+        return None
+    queue, token = _parsed_start(starts[0])
     return Receipts(queue, token, partitions, [*map(_new_id, zip(ticks, tails, strict=True))], deliveries)
 
 
@@ -110,8 +111,8 @@ def receipt_ends(
 
 
 @lru_cache(maxsize=1024)
-def _parsed_start(text: str) -> tuple[UUID, int]:
-    queue, token = _START.unpack(_decoded(text))
+def _parsed_start(raw: bytes) -> tuple[UUID, int]:
+    queue, token = _START.unpack(raw)
     return UUID(bytes=queue), token
 
 
