@@ -12,7 +12,7 @@ import pytest
 from openapi_spec_validator import validate
 
 from queuey._version import __version__
-from queuey.api import drafts, groups, lease_groups, lease_requests, params, queues, reading, routes
+from queuey.api import drafts, groups, lease_groups, lease_requests, lease_settings, params, queues, reading, routes
 from queuey.api.face import V1
 from queuey.api.forms import COLUMNS
 from queuey.api.live import reading as reading_live
@@ -166,17 +166,17 @@ def test_limits_of_leases_are_those_of_the_code() -> None:
     assert (receive["max"]["minimum"], receive["max"]["maximum"]) == (1, lease_requests.MAX_RECEIVED)
     assert receive["wait"]["maximum"] == lease_requests.MAX_WAIT_SECONDS
     for longest in (schemas["Visibility"], schemas["Release"]["properties"]["delay"], group["visibility"]):
-        assert longest["maximum"] == lease_requests.MAX_VISIBILITY_SECONDS
+        assert longest["maximum"] == lease_settings.MAX_VISIBILITY_SECONDS
     assert set(group) == {*GroupSettings._fields, "start"}
     assert set(schemas["LeaseSettings"]["required"]) == set(GroupSettings._fields)
     for name, most in (
-        ("per_key", lease_groups.MAX_K),
-        ("max_leased", lease_groups.MAX_LEASED),
-        ("max_held", lease_groups.MAX_HELD),
+        ("per_key", lease_settings.MAX_K),
+        ("max_leased", lease_settings.MAX_LEASED),
+        ("max_held", lease_settings.MAX_HELD),
     ):
         assert (group[name]["minimum"], group[name]["maximum"]) == (1, most)
-    assert group["k"]["anyOf"] == [{"type": "integer", "minimum": 1, "maximum": lease_groups.MAX_K}, {"const": AUTO}]
-    assert schemas["LeaseCounts"]["properties"]["k"]["maximum"] == lease_groups.MAX_K == MOST_K
+    assert group["k"]["anyOf"] == [{"type": "integer", "minimum": 1, "maximum": lease_settings.MAX_K}, {"const": AUTO}]
+    assert schemas["LeaseCounts"]["properties"]["k"]["maximum"] == lease_settings.MAX_K == MOST_K
     for name in ("visibility", "max_failures", "per_key", "exact", "max_leased", "max_held"):
         assert group[name]["default"] == getattr(old, name)
     assert {name: found.get("default", old.backoff.most) for name, found in backoff.items()} == old.backoff._asdict()

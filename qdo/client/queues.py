@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
-from qdo.client.wire import queue_fields, queue_path, token_fields
+from qdo.client.wire import QueueFields, queue_fields, queue_path, token_fields
 from queuey.errors import QueueNotFound
 from queuey.ids import EPOCH_TICKS, format_timestamp, parse_timestamp
 
@@ -27,21 +27,21 @@ class QueueCalls:
         self,
         name: str | None = None,
         *,
-        partitions: int | None = None,
-        kind: str | None = None,
-        consistency: str | None = None,
-        principals: Sequence[str] | None = None,
         only_new: bool = False,
+        **settings: Unpack[QueueFields],
     ) -> Steps[QueueSettings]:
         """Make a queue, or change an existing one to what is given.
 
         The number of partitions never falls.
 
         :param name: None lets the client draw a name.
+        :param settings: ``partitions``; ``kind``, ``user`` or ``public``; ``consistency``; ``principals``, a list; and
+            ``leases``, what lease groups of the queue begin with: settings by name, as for :meth:`set_lease_group`, where None
+            is the default again.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
         :raises QueueExists: with ``only_new``. Nothing changed.
         """
-        fields = queue_fields(partitions, kind, consistency, principals)
+        fields = queue_fields(settings)
         answer = yield from self._endpoint.ask(
             "POST",
             "v1",
@@ -105,17 +105,14 @@ class QueueCalls:
     def update_queue(
         self,
         queue: str,
-        *,
-        partitions: int | None = None,
-        kind: str | None = None,
-        consistency: str | None = None,
-        principals: Sequence[str] | None = None,
+        **settings: Unpack[QueueFields],
     ) -> Steps[QueueSettings]:
         """Change what is given, and keep the rest.
 
+        :param settings: as for :meth:`create_queue`. Lease groups that exist keep theirs.
         :raises PartitionsCannotShrink: fewer partitions than now. Nothing changed.
         """
-        fields = queue_fields(partitions, kind, consistency, principals)
+        fields = queue_fields(settings)
         answer = yield from self._endpoint.ask("PUT", *queue_path(self.application, queue), data=fields)
         return QueueSettings.from_wire(answer.json())
 

@@ -313,6 +313,8 @@ class QueueSettings:
     """Seconds since 1970."""
     count: int | None = None
     """Messages in it, if it was requested."""
+    leases: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    """What its lease groups begin with: settings of a group by their names on the wire, and ``start``. Empty in a list."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> QueueSettings:
@@ -324,6 +326,7 @@ class QueueSettings:
             principals_from_wire(entry.get("principles")),
             entry.get("created"),
             entry.get("count"),
+            {name.removeprefix("lease_"): value for name, value in entry.items() if name.startswith("lease_")},
         )
 
 

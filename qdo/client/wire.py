@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal
+from typing import Any, Literal, TypedDict
 
 from qdo.client.steps import Reply
 from qdo.client.values import (
@@ -47,22 +48,44 @@ def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str
     return *queue_path(application, queue), kind, group
 
 
-def queue_fields(
-    partitions: int | None, kind: str | None, consistency: str | None, principals: Sequence[str] | None
-) -> dict[str, str]:
-    """Form fields of the values that are given.
+class QueueFields(TypedDict, total=False):
+    """Settings of a queue. None is not named."""
+
+    partitions: int | None
+    kind: str | None
+    consistency: str | None
+    principals: Sequence[str] | None
+    leases: Mapping[str, Any] | None
+
+
+def queue_fields(settings: QueueFields) -> dict[str, str]:
+    """Form fields of the settings that are given.
 
     An empty list of principals clears them.
 
     :raises InvalidParameter: a principal is empty, which would clear the principals, too.
     """
+    partitions, principals = settings.get("partitions"), settings.get("principals")
     fields = {
         "partitions": None if partitions is None else str(partitions),
-        "type": kind,
-        "consistency": consistency,
+        "type": settings.get("kind"),
+        "consistency": settings.get("consistency"),
         "principles": None if principals is None else joined("principals", principals),
+        **lease_fields(settings.get("leases")),
     }
     return {name: text for name, text in fields.items() if text is not None}
+
+
+def lease_fields(leases: Mapping[str, Any] | None) -> dict[str, str]:
+    """Form fields of what the lease groups of a queue begin with.
+
+    >>> lease_fields({"visibility": 60, "order": "key", "k": None})
+    {'lease_visibility': '60', 'lease_order': 'key', 'lease_k': ''}
+    """
+    return {
+        f"lease_{name}": "" if value is None else value if isinstance(value, str) else json.dumps(value)
+        for name, value in (leases or {}).items()
+    }
 
 
 def token_fields(

@@ -17,7 +17,7 @@ class JsonFields:
 
     def __init__(self, document: Any, known: Sequence[str], problems: Problems, prefix: str = "") -> None:
         """:param prefix: stands before the name of each member in the problems."""
-        self.problems, self._prefix = problems, prefix
+        self.problems, self.prefix = problems, prefix
         self._document: Mapping[str, Any] = {}
         if not isinstance(document, dict):
             problems.add(prefix.removesuffix(".") or "body", "must be an object")
@@ -38,7 +38,7 @@ class JsonFields:
 
     def wrong(self, name: str, text: str) -> None:
         """Note a problem of a member."""
-        self.problems.add(self._prefix + name, text)
+        self.problems.add(self.prefix + name, text)
 
     def raw(self, name: str) -> Any:
         """A member as it is; None if it is absent."""

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from queuey.api.batches import batch_drafts, large_object
 from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
+from queuey.api.lease_settings import MAX_VISIBILITY_SECONDS, new_group
 from queuey.api.live.reading import MAX_PARTITIONS_OF_ALL, MAX_QUEUES
 from queuey.api.params import Problems, queue_name, quoted
 from queuey.api.receipts import Receipt, parse_receipts
@@ -28,7 +29,7 @@ from queuey.service import Service
 from queuey.service.leases import Waiting
 from queuey.service.turns import LOOK_ROWS, Turns
 
-__all__ = ["MAX_VISIBILITY_SECONDS", "AskedStep", "asked_of"]
+__all__ = ["AskedStep", "asked_of"]
 
 MEMBERS = ("attempt", "receiver", "acknowledge", "release", "extend", "reject", "append", "receive")
 SEVERAL_MEMBERS = ("queues", "order", *MEMBERS)
@@ -37,7 +38,6 @@ MAX_WEIGHT = 1000
 MAX_SETTLES = 1000
 """Receipts in one request."""
 MAX_RECEIVED = 1000
-MAX_VISIBILITY_SECONDS = 43_200
 MAX_WAIT_SECONDS = 60
 MAX_QUEUES_APPENDED = 10
 _MAX_TEXT = 128
@@ -85,7 +85,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         GroupStep(
             one,
             group,
-            service.leases.new_group(),
+            new_group(service, one),
             settles.tokens[at],
             settles.by_partition[at],
             settles.renewals,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
@@ -10,18 +10,31 @@ from urllib.parse import parse_qsl, urlencode
 import orjson
 
 from queuey.api.fields import check_form, check_names, check_nothing, check_query
+from queuey.api.json_fields import JsonFields
+from queuey.api.lease_settings import (
+    SETTINGS_MEMBERS,
+    check_dead_letters,
+    check_settings,
+    named_settings,
+    shown_settings,
+)
 from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
 from queuey.errors import InvalidParameter
 from queuey.future import run
 from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target, json_answer
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
+from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
 from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 
-SETTINGS = ("partitions", "type", "consistency", "principles")
+LEASE_FIELDS = tuple(f"lease_{name}" for name in SETTINGS_MEMBERS)
+"""What the lease groups of a queue begin with."""
+SETTINGS = ("partitions", "type", "consistency", "principles", *LEASE_FIELDS)
 """Form fields of a queue."""
+_LEASE_TEXTS = ("lease_order", "lease_dead_letter_queue", "lease_paused_reason", "lease_start")
+"""Others are JSON, of which a number is a part."""
 MAX_LIST = 1_000_000_000
 _PAGE = 1000
 MAX_FIELDS = 100
@@ -83,16 +96,18 @@ def _parts(call: Call) -> Iterator[tuple[str, str]]:
 def _fields(call: Call, known: Sequence[str], problems: Problems) -> dict[str, str]:
     """The form fields of a call that makes or changes a queue.
 
-    An empty value counts as absent, but an empty ``principles`` clears the list.
+    An empty value counts as absent, but an empty ``principles`` clears the list, and an empty field of lease groups
+    has its own default again.
     """
     pairs = form_pairs(call)
     check_form(call, pairs)
     check_names(pairs, known, problems)
     check_query(call, known, problems)
-    return {name: value for name, value in pairs if value or name == "principles"}
+    return {name: value for name, value in pairs if value or name == "principles" or name in LEASE_FIELDS}
 
 
-def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
+def _settings(service: Service, fields: dict[str, str], problems: Problems, leases: LeaseDefaults) -> QueueSettings:
+    """:param leases: what the lease groups of the queue begin with now."""
     take = problems.take
     named = fields.get("principles")
     return QueueSettings(
@@ -100,7 +115,35 @@ def _settings(fields: dict[str, str], problems: Problems) -> QueueSettings:
         kind=take("type", _kind, fields.get("type"), None),
         consistency=take("consistency", _consistency, fields.get("consistency"), None),
         principals=() if named is not None and not named.strip(" \t") else take("principles", principals, named, None),
+        leases=_lease_settings(service, fields, problems, leases),
     )
+
+
+def _lease_settings(
+    service: Service, fields: dict[str, str], problems: Problems, leases: LeaseDefaults
+) -> Mapping[str, Any] | None:
+    """What the lease groups of a queue begin with, if any of it is named."""
+    named = {name: text for name, text in fields.items() if name in LEASE_FIELDS}
+    given = {name[6:]: text if name in _LEASE_TEXTS else _as_json(text) for name, text in named.items() if text}
+    document = JsonFields(given, SETTINGS_MEMBERS, problems, "lease_")
+    found = {name[6:]: None for name, text in named.items() if not text} | named_settings(document)
+    if found:
+        check_settings(document, leases.changed(found).settings(service.leases.default_settings))
+    return found or None
+
+
+def _as_json(text: str) -> Any:
+    """A value of JSON, or the text if it is none: that is refused by its field's name."""
+    try:
+        return orjson.loads(text)
+    except ValueError:
+        return text
+
+
+def _shown_leases(service: Service, queue: Queue) -> dict[str, Any]:
+    settings = queue.leases.settings(service.leases.default_settings)
+    shown = shown_settings(queue.name, settings) | {"start": queue.leases.start}
+    return {f"lease_{name}": value for name, value in shown.items()}
 
 
 def _only_new(text: str) -> bool:
@@ -122,9 +165,10 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
     problems = Problems()
     fields = _fields(call, ("queue_name", *SETTINGS), problems)
     name = problems.take("queue_name", queue_name, fields.get("queue_name"), None)
-    settings = _settings(fields, problems)
+    settings = _settings(service, fields, problems, NO_DEFAULTS)
     only_new = problems.take("If-None-Match", _only_new, call.header("if-none-match"), default=False)
     problems.check()
+    await _check_leases(service, call, name, settings)
     queue = await service.queues.create(target.application, name, settings, only_new=only_new)
     return json_answer(
         {
@@ -134,6 +178,7 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
             "type": str(queue.kind),
             "consistency": str(queue.consistency),
             "principles": (queue.principals and fields.get("principles")) or ",".join(queue.principals) or None,
+            **({} if settings.leases is None else _shown_leases(service, queue)),
         },
         201,
     )
@@ -146,8 +191,9 @@ def _created(queue: Queue) -> float:
 async def update(service: Service, call: Call, target: Target) -> Answer:
     """Change the settings that are named, and keep the rest."""
     problems = Problems()
-    settings = _settings(_fields(call, SETTINGS, problems), problems)
+    settings = _settings(service, _fields(call, SETTINGS, problems), problems, target.queue.leases)
     problems.check()
+    await _check_leases(service, call, target.queue.name, settings)
     queue = await service.queues.update(target.queue, settings)
     return json_answer(
         {
@@ -158,8 +204,16 @@ async def update(service: Service, call: Call, target: Target) -> Answer:
             "consistency": str(queue.consistency),
             "created": _created(queue),
             "principles": list(queue.principals),
+            **({} if settings.leases is None else _shown_leases(service, queue)),
         }
     )
+
+
+async def _check_leases(service: Service, call: Call, queue: str | None, settings: QueueSettings) -> None:
+    if settings.leases is not None:
+        await check_dead_letters(
+            service, call, queue, NO_DEFAULTS.changed(settings.leases).settings(service.leases.default_settings)
+        )
 
 
 async def delete(service: Service, call: Call, target: Target) -> Answer:
@@ -292,6 +346,7 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
             "consistency": str(queue.consistency),
             "principles": list(queue.principals),
             "partitions": queue.partitions,
+            **_shown_leases(service, queue),
             "depth": sum(state.depth for state in states),
             "scheduled": sum(state.scheduled for state in states),
             "bytes": sum(state.bytes for state in states),

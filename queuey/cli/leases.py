@@ -59,7 +59,7 @@ def show_group(client: Client, queue: str, group: str, leased: bool, limit: int 
     if form_for(output) != "table":
         write_one({**row, "partitions": details}, output)
         return
-    write_one(_flat(row), "table")
+    write_one(flat_settings(row), "table")
     click.echo()
     write_rows(details, PARTITIONS, "table")
 
@@ -119,7 +119,7 @@ def set_group(
     paused_until = 0.0 if resume else None if pause_until is None else float(pause_until)
     changed = client.set_lease_group(queue, group, backoff=backoff or None, paused_until=paused_until, **settings)
     row = {"group": group, **changed}
-    write_one(_flat(row) if form_for(output) in ("table", "csv") else row, output)
+    write_one(flat_settings(row) if form_for(output) in ("table", "csv") else row, output)
 
 
 @lease_command.command("reset")
@@ -163,13 +163,14 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
     say(f"forgot lease group {group} of {queue}")
 
 
-def _flat(row: dict[str, Any]) -> dict[str, Any]:
+def flat_settings(row: dict[str, Any]) -> dict[str, Any]:
     """A row whose members are no objects."""
     flat: dict[str, Any] = {}
     for name, value in row.items():
         flat |= {f"{name}_{part}": one for part, one in value.items()} if isinstance(value, dict) else {name: value}
-    if flat.get("paused_until"):
-        flat["paused_until"] = rfc3339(parse_timestamp(f"{flat['paused_until']:.7f}"))
+    for name in ("paused_until", "lease_paused_until"):
+        if flat.get(name):
+            flat[name] = rfc3339(parse_timestamp(f"{flat[name]:.7f}"))
     return flat
 
 

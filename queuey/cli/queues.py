@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from itertools import islice, takewhile
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from queuey.cli.leases import flat_settings
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, QueueKind
 from queuey.terminal.options import confirm, with_client, yes_option
@@ -30,6 +32,14 @@ def _given(ctx: click.Context, option: click.Parameter, principals: Sequence[str
     return principals
 
 
+def _lease_settings(_ctx: click.Context, _param: click.Parameter, given: Sequence[str]) -> dict[str, str] | None:
+    """Settings of lease groups by name, as they are sent; None if there are none."""
+    for text in given:
+        if not re.fullmatch(r"[a-z_]+=.*", text, re.DOTALL):
+            raise click.BadParameter(f"{text!r} is not SETTING=VALUE, such as visibility=60.")
+    return dict(text.split("=", 1) for text in given) or None
+
+
 def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     """The settings of a queue; what is not given is not named."""
     for option in reversed(
@@ -47,6 +57,15 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
                 multiple=True,
                 callback=_given,
                 help="A principal that may read and delete: app:NAME, bid:ADDRESS. Repeatable.",
+            ),
+            click.option(
+                "--lease",
+                "leases",
+                metavar="SETTING=VALUE",
+                multiple=True,
+                callback=_lease_settings,
+                help="What its lease groups begin with: visibility=60, order=key, backoff='{\"first\":5}'; k= for the default. "
+                "Repeatable.",
             ),
         ]
     ):
@@ -112,12 +131,13 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
         "scheduled": info.scheduled,
         "bytes": info.bytes,
         "watermark": info.watermark,
+        **{f"lease_{name}": value for name, value in info.settings.leases.items()},
     }
     details = [_partition_row(part) for part in info.partitions]
     if form_for(output) != "table":
         write_one({**row, "partition_details": details}, output)
         return
-    write_one({**row, "watermark": rfc3339(parse_timestamp(info.watermark))}, "table")
+    write_one(flat_settings({**row, "watermark": rfc3339(parse_timestamp(info.watermark))}), "table")
     click.echo()
     write_rows(details, ("partition", "depth", "scheduled", "bytes", "oldest_time", "newest_time"), "table")
 

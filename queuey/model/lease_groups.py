@@ -2,16 +2,32 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
 from queuey.ids import ZERO_ID, MessageId
-from queuey.model.lease_requests import Backoff, LeaseRules
+from queuey.model.lease_rules import Backoff, LeaseRules
 
-__all__ = ["AUTO", "NO_ORDER", "ORDER_BY_KEY", "GroupSettings", "LeaseGroup"]
+__all__ = [
+    "AUTO",
+    "BEGINNING",
+    "END",
+    "KEY_MOST_SECONDS",
+    "NO_DEFAULTS",
+    "NO_ORDER",
+    "ORDER_BY_KEY",
+    "GroupSettings",
+    "LeaseDefaults",
+    "LeaseGroup",
+]
 
 NO_ORDER, ORDER_BY_KEY = "none", "key"
 AUTO: Literal["auto"] = "auto"
+BEGINNING, END = "beginning", "end"
+KEY_MOST_SECONDS = 30.0
+"""The longest back-off of a group that orders keys, unless it says otherwise: the key waits behind its retry."""
 _DEFAULTS = LeaseRules()
 
 
@@ -60,8 +76,22 @@ class GroupSettings(NamedTuple):
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> GroupSettings:
-        """The inverse of :meth:`to_json`."""
-        return cls(**{**document, "backoff": Backoff(**document["backoff"])})
+        """The inverse of :meth:`to_json`. What is not there has its default."""
+        return cls(**{**document, "backoff": Backoff(**document.get("backoff", {}))})
+
+    def changed(self, named: Mapping[str, Any]) -> GroupSettings:
+        """These settings with others.
+
+        :param named: those that change, by name; ``backoff`` has those of its members that change.
+
+        >>> GroupSettings().changed({"order": "key", "backoff": {"first": 2.0}}).backoff.most
+        30.0
+        """
+        backoff = dict(named.get("backoff", {}))
+        turns_to_keys = named.get("order") == ORDER_BY_KEY != self.order
+        if turns_to_keys and self.backoff.most == _DEFAULTS.backoff.most:
+            backoff = {"most": KEY_MOST_SECONDS} | backoff
+        return self._replace(**{**named, "backoff": self.backoff._replace(**backoff)})
 
 
 class LeaseGroup(NamedTuple):
@@ -72,3 +102,46 @@ class LeaseGroup(NamedTuple):
     start: MessageId = ZERO_ID
     """The group receives what comes after it."""
     settings: GroupSettings = GroupSettings()
+
+
+class LeaseDefaults(NamedTuple):
+    """What the lease groups of a queue begin with, unless they are made with other settings."""
+
+    text: str = "{}"
+    """The settings that are unlike a group's own, and ``start``: JSON, their names in order."""
+
+    def changed(self, named: Mapping[str, Any]) -> LeaseDefaults:
+        """These with others.
+
+        :param named: as for :meth:`GroupSettings.changed`, and ``start``. None is the group's own again.
+
+        >>> LeaseDefaults().changed({"k": 3, "backoff": {"first": 2}}).changed({"k": None, "backoff": {"most": 9}}).text
+        '{"backoff": {"first": 2, "most": 9}}'
+        """
+        before = json.loads(self.text)
+        found = before | named
+        if named.get("backoff") is not None:
+            found["backoff"] = before.get("backoff", {}) | named["backoff"]
+        return LeaseDefaults(json.dumps({name: found[name] for name in sorted(found) if found[name] is not None}))
+
+    @property
+    def start(self) -> str:
+        """:data:`BEGINNING`, :data:`END`, decimal seconds since 1970, or the id of a message."""
+        return BEGINNING if self.text == "{}" else _defaults(self.text, GroupSettings())[1]
+
+    def settings(self, own: GroupSettings) -> GroupSettings:
+        """The settings of a new group.
+
+        :param own: those of a group that says nothing.
+        """
+        return own if self.text == "{}" else _defaults(self.text, own)[0]
+
+
+@lru_cache(1024)
+def _defaults(text: str, own: GroupSettings) -> tuple[GroupSettings, str]:
+    named = json.loads(text)
+    start = named.pop("start", BEGINNING)
+    return own.changed(named), start
+
+
+NO_DEFAULTS = LeaseDefaults()

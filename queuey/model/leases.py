@@ -22,7 +22,8 @@ for the store to make durable, alone or with appends.
 A group that picks at random among the first K messages gives an order that is nearly that of their ids, and receivers
 on several servers rarely meet (BDQS, 2011). With K = 1 the order is exact:
 
->>> from queuey.model.lease_state import LeaseState
+>>> from queuey.model.lease_rules import Backoff, LeaseRules
+from queuey.model.lease_state import LeaseState
 >>> from queuey.model.messages import Message
 >>> state, now = LeaseState(), 1_000
 >>> ahead = Columns.of([Message(ticks, 0, 10_000, None, None, b"body") for ticks in (1, 2, 3)])
@@ -47,14 +48,13 @@ from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
 from queuey.model.lease_requests import (
     MOVE_AGAIN_SECONDS,
     Action,
-    Backoff,
-    LeaseRules,
     Received,
     ReceiveRequest,
     Settle,
     Settled,
     later,
 )
+from queuey.model.lease_rules import Backoff, LeaseRules
 from queuey.model.lease_state import Change, LeaseState, Renewal
 from queuey.model.receiving import Receive, ReceiveByKey, receive_new
 

@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole, most_beside, together_flags
-from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, LeaseRules, Received, ReceiveRequest, later
+from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, Received, ReceiveRequest, later
+from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState, Passed
 
 __all__ = ["Receive", "ReceiveByKey", "receive_new"]

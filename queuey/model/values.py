@@ -9,6 +9,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
+from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
 
 MAX_PARTITIONS = 200
 """Partitions of one queue; their numbers are 1..200."""
@@ -58,6 +59,7 @@ class Queue:
     consistency: Consistency = Consistency.STRONG
     principals: tuple[str, ...] = ()
     """As given and in the order given; if there are none, the owner reads."""
+    leases: LeaseDefaults = NO_DEFAULTS
 
     def partition(self, number: int) -> PartitionId:
         return PartitionId(self.uuid, number)

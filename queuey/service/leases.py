@@ -11,7 +11,7 @@ from queuey import future
 from queuey.clock import Clock
 from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
 from queuey.future import Future
-from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
@@ -83,10 +83,10 @@ class Leases:
         """Of a new group."""
         return self._store.default_settings
 
-    def new_group(self, start: MessageId | None = None, settings: GroupSettings | None = None) -> LeaseGroup:
+    def new_group(self, settings: GroupSettings, start: MessageId) -> LeaseGroup:
         """A group that is not stored yet."""
         token = random.getrandbits(63)  # it tells lives of a group apart, and guards nothing
-        return LeaseGroup(token, start or ZERO_ID, settings or self._store.default_settings)
+        return LeaseGroup(token, start, settings)
 
     async def step(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None = None) -> LeaseOutcome:
         """Carry out a step, and wait for a message if none can be handed out now.

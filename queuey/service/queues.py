@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
+from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
@@ -30,10 +31,15 @@ class QueueSettings:
     kind: QueueKind | None = None
     consistency: Consistency | None = None
     principals: tuple[str, ...] | None = None
+    leases: Mapping[str, Any] | None = None
+    """What its lease groups begin with: those that are named, see
+    :meth:`~queuey.model.lease_groups.LeaseDefaults.changed`."""
 
     def changed(self, queue: Queue) -> Queue:
         """``queue`` with the named settings replaced."""
         named = {key: value for key in self.__slots__ if (value := getattr(self, key)) is not None}
+        if self.leases is not None:
+            named["leases"] = queue.leases.changed(self.leases)
         return replace(queue, **named)
 
 

@@ -335,6 +335,22 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     assert (gone.code, gone.err.split(":")[0]) == (3, "LeaseGroupNotFound")
 
 
+def test_a_queue_has_what_its_groups_begin_with(queuey: Run, seen: Server) -> None:
+    name = seen.queue()
+    leases = ("--lease", "visibility=5", "--lease", 'backoff={"first":9}', "--lease", "order=key")
+    done(queuey("queue", "edit", name, *leases))
+    done(queuey("receive", name))
+    (row,) = done(queuey("lease", "info", name, "workers")).rows
+    assert (row["visibility"], row["order"]) == (5.0, "key")
+    (info,) = done(queuey("queue", "info", name)).rows
+    assert info["lease_backoff"] == {"first": 9.0, "factor": 2.0, "most": 30.0, "jitter": 0.1}
+    assert "lease_backoff_first" in done(queuey("queue", "info", name, "-o", "table")).text
+    done(queuey("queue", "add", name, "--lease", "visibility="))
+    assert done(queuey("queue", "info", name)).rows[0]["lease_visibility"] == 30.0
+    assert queuey("queue", "edit", name, "--lease", "visibility").code == 2
+    assert "lease_colour" in queuey("queue", "edit", name, "--lease", "colour=1").err
+
+
 def test_a_group_is_reset_and_shows_what_it_held(queuey: Run, queue: str) -> None:
     ids = done(queuey("get", queue)).column("message_id")
     done(queuey("receive", queue, "-g", "g", "--max", "2"))

@@ -389,6 +389,18 @@ def test_groups_are_made_changed_listed_and_forgotten(client: Client, queue: str
         next(client.leases(queue, "b"))
 
 
+def test_a_queue_has_what_its_groups_begin_with(client: Client) -> None:
+    name = client.create_queue(new_name(), leases={"visibility": 5, "backoff": {"first": 9}, "order": "key"}).name
+    client.receive(name, "g")
+    settings = client.lease_group(name, "g").settings
+    assert (settings["visibility"], settings["backoff"]["first"], settings["order"]) == (5.0, 9.0, "key")
+    changed = client.update_queue(name, leases={"visibility": None, "k": 2})
+    assert (changed.leases["visibility"], changed.leases["k"], changed.leases["start"]) == (30.0, 2, "beginning")
+    assert client.queue_info(name).settings.leases == changed.leases
+    with pytest.raises(InvalidParameter, match="lease_k"):
+        client.update_queue(name, leases={"k": 0})
+
+
 def test_settings_that_are_wrong_are_refused(client: Client, queue: str) -> None:
     with pytest.raises(InvalidParameter) as caught:
         client.set_lease_group(queue, "g", visibility=-1, nonsense=1)

@@ -16,6 +16,7 @@ from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import Consistency, Queue, QueueKind
+from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage.cassandra.names import EVERYBODY, NameLists
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
 
@@ -188,16 +189,25 @@ def settings_text(queue: Queue) -> str:
 
     A compare-and-set compares all of it.
     """
-    return json.dumps([queue.partitions, queue.kind, queue.consistency, queue.principals], ensure_ascii=False)
+    settings = [queue.partitions, queue.kind, queue.consistency, queue.principals, queue.leases.text]
+    return json.dumps(settings, ensure_ascii=False)
 
 
 def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stored | None:
     if not rows or rows[0][0] is None:
         return None
     uuid, created, changed, version, removing, settings = rows[0]
-    partitions, kind, consistency, principals = json.loads(settings)
+    partitions, kind, consistency, principals, leases = json.loads(settings)
     queue = Queue(
-        application, name, uuid, created, partitions, QueueKind(kind), Consistency(consistency), tuple(principals)
+        application,
+        name,
+        uuid,
+        created,
+        partitions,
+        QueueKind(kind),
+        Consistency(consistency),
+        tuple(principals),
+        LeaseDefaults(leases),
     )
     return _Stored(queue, changed, version, removing)
 

@@ -14,7 +14,8 @@ from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model.holes import GIVEN_UP, LEASED
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
-from queuey.model.lease_requests import Action, Backoff, ReceiveRequest, Settle
+from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_rules import Backoff
 from queuey.model.lease_steps import RenewAll
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft

@@ -10,6 +10,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from queuey.model import Consistency, PrincipalKey, Queue, QueueKind
+from queuey.model.lease_groups import NO_DEFAULTS
 from queuey.storage import MetadataStore
 from queuey.storage.contract.common import StoreContract, done, drive_histories
 from queuey.storage.contract.history import MetadataHistory
@@ -43,6 +44,9 @@ class Creating(StoreContract):
             kind=QueueKind.PUBLIC,
             consistency=Consistency.VERY_STRONG,
             principals=("bid:b@example.com", "app:a", "bid:ü@example.com", "app:a"),
+            leases=NO_DEFAULTS.changed(
+                {"order": "key", "paused_reason": "ü", "start": "end", "backoff": {"first": 5.0}}
+            ),
         )
 
         assert done(metadata.create_queue(made)) == (made, True)
@@ -111,7 +115,12 @@ class Creating(StoreContract):
     def test_settings_are_replaced_if_they_are_still_the_old_ones(self, metadata: MetadataStore) -> None:
         old = queue(partitions=2)
         new = dataclasses.replace(
-            old, partitions=5, kind=QueueKind.PUBLIC, consistency=Consistency.WEAK, principals=("app:b",)
+            old,
+            partitions=5,
+            kind=QueueKind.PUBLIC,
+            consistency=Consistency.WEAK,
+            principals=("app:b",),
+            leases=NO_DEFAULTS.changed({"visibility": 5.0}),
         )
         done(metadata.create_queue(old))
 

@@ -12,7 +12,8 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO, LeaseGroup
-from queuey.model.lease_requests import LeaseRules, Received, ReceiveRequest
+from queuey.model.lease_requests import Received, ReceiveRequest
+from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.lease_steps import (
     NOTHING_HANDED,

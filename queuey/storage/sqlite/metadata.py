@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from queuey.future import Future
 from queuey.model import Consistency, PrincipalKey, Queue, QueueKind
+from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
 from queuey.storage.sqlite.committer import Row, Transaction
@@ -127,6 +128,8 @@ class _QueueRow(NamedTuple):
     consistency: str
     principals: str
     """The principals as a JSON list."""
+    leases: str
+    """What its lease groups begin with, as JSON."""
 
     @classmethod
     def of(cls, queue: Queue) -> _QueueRow:
@@ -139,6 +142,7 @@ class _QueueRow(NamedTuple):
             str(queue.kind),
             str(queue.consistency),
             json.dumps(queue.principals),
+            queue.leases.text,
         )
 
     def queue(self) -> Queue:
@@ -151,6 +155,7 @@ class _QueueRow(NamedTuple):
             QueueKind(self.kind),
             Consistency(self.consistency),
             tuple(json.loads(self.principals)),
+            LeaseDefaults(self.leases),
         )
 
 

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import Columns, Message
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
-from queuey.model.lease_requests import Action, LeaseRules, ReceiveRequest, Settle
+from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import Change, LeaseState
 from queuey.model.leases import receive, settle
 

@@ -9,8 +9,9 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import CorruptMessage, QueueyError, StorageUnavailable, TaskNotFound, TaskRunning, TooManyTasks
 from queuey.future import Future, run
-from queuey.ids import IdGenerator
+from queuey.ids import ZERO_ID, IdGenerator
 from queuey.model import AppendRequest, Draft, Queue, Span, SpanRemoval
+from queuey.model.lease_groups import GroupSettings
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.model.tasks import StoredTask
@@ -159,7 +160,7 @@ def test_what_was_appended_after_it_was_asked_for_stays(first: Service, queue: Q
 def test_a_cancelled_purge_leaves_what_it_has_not_reached_to_receivers(
     first: Service, second: Service, queue: Queue, clock: Slow
 ) -> None:
-    step = LeaseStep([GroupStep(queue, "g", first.leases.new_group(), receive_from=[1, 2])])
+    step = LeaseStep([GroupStep(queue, "g", first.leases.new_group(GroupSettings(), ZERO_ID), receive_from=[1, 2])])
     receive = step._replace(receive=ReceiveRequest(1000, 600.0, max_bytes=1 << 30))
     assert len(first.stores.leases.step(receive).wait().handed) == 1000
     clock.slow = True
