@@ -8,7 +8,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
@@ -115,9 +115,13 @@ class LeasedMessage(Message):
         """The length of the lease as far as this machine can tell: up to a second too long, and at least one. 0 after a pop."""
         return 0.0 if self._held is None else self._held.seconds
 
-    def detached(self) -> Self:
-        """The same message without its client, so for another thread or process. It cannot settle itself."""
-        return replace(self, _leases=None, _held=None)
+    def detach(self) -> None:
+        """Leave the client, which serves one thread: another thread or process may have the message now.
+
+        It cannot settle itself any more. Its receipt can.
+        """
+        object.__setattr__(self, "_leases", None)
+        object.__setattr__(self, "_held", None)
 
     @call
     def acknowledge(self) -> Steps[None]:
@@ -165,7 +169,7 @@ class LeasedMessage(Message):
 
     def _kept(self) -> tuple[Settler, HeldLease]:
         if self._leases is None or self._held is None:
-            raise InvalidReceipt(f"message {self.id.hex} cannot be settled by itself: it was popped, or is detached")
+            raise InvalidReceipt(f"message {self.id.hex} cannot be settled by itself: it was popped, or detached")
         return self._leases, self._held
 
     def _begin(self) -> None:

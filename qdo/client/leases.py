@@ -85,7 +85,7 @@ class LeaseCalls(Generic[D]):
         if not what.only_extends:
             wanted["attempt"] = what.attempt or uuid.uuid4().hex
         answer = yield from self._step(queue, group, wanted)
-        arrived, told = time.monotonic(), answer.json()
+        arrived, date, told = time.monotonic(), _date_of(answer), answer.json()
         counted = told.get("settled", {})
         stale = tuple(counted.get("stale", ()))
         what.note(stale)
@@ -97,7 +97,7 @@ class LeaseCalls(Generic[D]):
             stale,
             {entry["queue"]: tuple(map(Appended.from_wire, entry["messages"])) for entry in told.get("appended", ())},
             tuple(
-                self._delivery.handed_out(entry, self, _held(entry, name, group, answer, arrived), name, group)
+                self._delivery.handed_out(entry, self, _held(entry, name, group, date, arrived), name, group)
                 for entry, name in ((entry, entry.get("queue", queue)) for entry in told.get("messages", ()))
             ),
             told.get("full", False),
@@ -215,15 +215,21 @@ class LeaseCalls(Generic[D]):
 _JSON = {"Content-Type": "application/json"}
 
 
-def _held(entry: Mapping[str, Any], queue: str, group: str, answer: Reply, arrived: float) -> HeldLease | None:
+def _date_of(answer: Reply) -> float | None:
+    """Seconds since 1970 by the server's clock."""
+    date = answer.headers.get("Date")
+    return parsedate_to_datetime(date).timestamp() if date else None
+
+
+def _held(entry: Mapping[str, Any], queue: str, group: str, date: float | None, arrived: float) -> HeldLease | None:
     """What is to be known of a lease to extend it; None after a pop.
 
+    :param date: of the answer.
     :param arrived: when the answer came, on the monotonic clock.
     """
     if "receipt" not in entry:
         return None
     # How long the lease lasts is known by the server's clock alone. The answer's date is up to a second too early, so a third
     # of what seems to be left is in time for any lease of more than half a second.
-    date = answer.headers.get("Date")
-    left = float(entry["visible_at"]) - parsedate_to_datetime(date).timestamp() if date else 0.0
+    left = 0.0 if date is None else float(entry["visible_at"]) - date
     return HeldLease(queue, group, entry["receipt"], left, arrived + max(left, 0.0) / 3)

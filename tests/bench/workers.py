@@ -1,7 +1,7 @@
 """Workers: what they do to messages, and how long partitions are without one.
 
 ``python -m tests.bench.workers bare|work|arrive URL WHERE ...`` is one process of a row, and prints what it saw as JSON; the group
-meets in a folder, or in a ZooKeeper at HOST:PORT.
+meets in a folder, or in a ZooKeeper at HOST:PORT, or is a lease group if WHERE is ``leases``.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.bench.table import Row, number, times
 from tests.support.services.zookeeper import ZooKeeper
 
 QUEUE = "work"
+LEASES = "leases"
 ARRIVAL = "arrival"
 PARTITIONS = 8
 JOB_SECONDS = 0.005
@@ -108,6 +109,8 @@ def arrive(url: str, where: str, count: int) -> dict[str, list[float]]:
 
 
 def _worker(job: Any, url: str, where: str, group: str, *, queue: str = QUEUE, **more: Any) -> Worker:
+    if where == LEASES:
+        return Worker(job, [queue], None, lambda: client(url), group=group, lease=True, **more)
     by_zookeeper = ":" in where
     coordinator = ZooKeeperCoordinator(where, "bench", group) if by_zookeeper else LocalCoordinator(group, Path(where))
     return Worker(job, [queue], coordinator, lambda: client(url), group=group, **more)
@@ -163,6 +166,28 @@ def _throughput(server: Server, plan: Plan) -> Iterator[Row]:
         figures={"requests": requests},
     )
     yield _committing(server, plan)
+    yield _leasing(server, plan)
+
+
+def _leasing(server: Server, plan: Plan) -> Row:
+    """The same messages, one by one from a lease group."""
+    turn = iter(range(1000))
+    owned, leased = alternate(
+        lambda: _said("work", server.url, str(plan.fresh("groups")), f"o{next(turn)}", "4", "0"),
+        lambda: _said("work", server.url, LEASES, f"l{next(turn)}", "4", "0"),
+        plan.rounds,
+    )
+    if {run["count"] for run in [*owned, *leased]} != {float(plan.rows)}:
+        raise BenchFailed(f"not all of {plan.rows} messages were worked on once")
+    below, ours = ([run["count"] / run["seconds"] for run in runs] for runs in (owned, leased))
+    requests = median(1000 * run["requests"] / run["count"] for run in leased)
+    return Row(
+        "messages of one worker on leases, empty job",
+        f"{number(median(below))} msg/s of one that owns partitions",
+        f"{number(median(ours))} msg/s; {number(requests)} requests for 1,000 messages",
+        ratios(ours, below),
+        goal="ratio >= 0.3",
+    )
 
 
 def _committing(server: Server, plan: Plan) -> Row:

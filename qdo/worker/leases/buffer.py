@@ -8,8 +8,8 @@ from math import inf
 
 from qdo.client.lease_values import Delivery, Settled
 from qdo.worker.leases.due import due, poll_seconds
-from qdo.worker.leases.holdings import Holdings
-from qdo.worker.leases.values import Ended, HeldMessage, LeaseQueue, LeaseRequest
+from qdo.worker.leases.holdings import TURN_SECONDS, Holdings
+from qdo.worker.leases.values import Ended, HeldMessage, LeaseQueue, LeaseRequest, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
 from queuey.ids import MessageId
@@ -44,23 +44,23 @@ class LeaseBuffer:
 
     # Jobs
 
-    def take(self, caller: int) -> Sequence[HeldMessage] | None:
-        """Wait for messages of one queue to work on. None at the end.
+    def take(self, caller: int) -> Turn | None:
+        """Wait for messages to work on. None at the end.
 
         :param caller: names the thread.
         """
         with self._lock:
             while not self.holdings.has_ended:
-                if taken := self.holdings.take(caller, self._elapsed()):
+                if (turn := self.holdings.take(caller, self._elapsed())) is not None:
                     self._tell_senders()
-                    return taken
-                self._work_is_ready.wait()
+                    return turn
+                self._work_is_ready.wait(2 * TURN_SECONDS if self.holdings.waits_behind_others else None)
             return None
 
-    def end(self, caller: int, ended: Ended) -> None:
-        """A call of the job is over."""
+    def end(self, caller: int, ended: Sequence[Ended]) -> None:
+        """A turn is over. Of its calls that have not begun, the messages are given back."""
         with self._lock:
-            if not ended.messages[0].queue.ended:
+            if any(not one.messages[0].queue.ended for one in ended):
                 self._request_is_due.notify()
             self._work_is_ready.notify(self.holdings.end(caller, ended, self._elapsed()))
             self._tell_senders()
@@ -180,7 +180,7 @@ class LeaseBuffer:
     def running(self) -> list[tuple[Sequence[HeldMessage], float]]:
         """The messages of the calls under way, and since when they are."""
         with self._lock:
-            return list(self.holdings.busy.values())
+            return [(turn.current, turn.call_began) for turn in self.holdings.busy.values() if turn.current]
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         """Of each queue that has some: messages that are received and not settled, and the first of them."""

@@ -15,9 +15,12 @@ from queuey.clock import Clock
 
 __all__ = ["LeaseContext"]
 
+_NONE = Claim(Partition("", 0), 0)
+"""Before the first call."""
+
 
 class LeaseContext(Context):
-    """What a job of leased messages can know and do beside them. Each call has its own.
+    """What a job of leased messages can know and do beside them. Each thread has one, and uses it again for each call.
 
     ``attempt`` is the number of failures and one more. ``generation`` is the number of the delivery: it rises each time that
     the message is handed out.
@@ -25,15 +28,20 @@ class LeaseContext(Context):
 
     __slots__ = ("_held", "_until", "results")
 
-    def __init__(self, held: Sequence[HeldMessage], options: WorkerOptions, member: str, clock: Clock) -> None:
-        first = held[0].delivery
-        claim = Claim(Partition(first.queue, first.partition), first.deliveries)
-        super().__init__(claim, member=member, group=first.group, clock=clock, value=options.context_value)
-        self.attempt = first.failures + 1
-        self.message = first
-        self._held: Sequence[HeldMessage] = held
+    def __init__(self, options: WorkerOptions, member: str, clock: Clock) -> None:
+        super().__init__(_NONE, member=member, group=options.group, clock=clock, value=options.context_value)
+        self._held: Sequence[HeldMessage] = ()
         self._until: float | None = None
         self.results: dict[str, list[NewMessage]] = {}
+
+    def begin(self, held: Sequence[HeldMessage]) -> None:
+        """The job is called for these messages."""
+        first = held[0].delivery
+        self.queue, self.partition, self.generation = first.queue, first.partition, first.deliveries
+        self.attempt, self.message = first.failures + 1, first
+        self._held = held
+        if self.results:
+            self.results = {}
 
     @property
     def is_lost(self) -> bool:
@@ -50,7 +58,8 @@ class LeaseContext(Context):
     def plain(self) -> LeaseContext:
         """A copy for another process, which hears of no extension."""
         copy = LeaseContext.__new__(LeaseContext)
-        Context.__init__(copy, self._claim, member=self.member, group=self.group, clock=self.clock, value=None)
+        claim = Claim(Partition(self.queue, self.partition), self.generation)
+        Context.__init__(copy, claim, member=self.member, group=self.group, clock=self.clock, value=None)
         copy.attempt, copy.message, copy.results = self.attempt, self.message, {}
         copy._held, copy._until = (), min(held.until for held in self._held)  # noqa: SLF001 -- its own class
         return copy

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 
 from qdo.client.lease_values import Delivery
-from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseQueue, LeaseRequest
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseQueue, LeaseRequest, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
 
@@ -18,8 +19,10 @@ __all__ = ["Holdings", "is_suspect"]
 
 AHEAD_SECONDS = 0.25
 """A worker holds what it does in this time, beside what its threads can begin at once."""
+TURN_SECONDS, MOST_CALLS = 0.01, 250
+"""Of one turn, at most, if its jobs take as long as those before."""
 MEMORY = 0.1
-"""The weight of the last job in the mean of how long a message takes."""
+"""The weight of the last turn in the mean of how long a message takes."""
 
 
 class Holdings:
@@ -33,8 +36,8 @@ class Holdings:
         """Queues with messages that are ready, in turns."""
         self.ready = 0
         self.bytes = 0
-        self.busy: dict[int, tuple[Sequence[HeldMessage], float]] = {}
-        """Calls of the job under way: their messages, and since when."""
+        self.busy: dict[int, Turn] = {}
+        """What each thread works on."""
         self.apart: deque[list[HeldMessage]] = deque()
         self.is_apart = False
         """What was set apart is being worked on."""
@@ -79,40 +82,66 @@ class Holdings:
 
     # Working
 
-    def take(self, caller: int, now: float) -> list[HeldMessage]:
-        """Messages of one queue to work on, none if there are none."""
-        taken: list[HeldMessage] = []
-        while self.turns and not taken:
+    def take(self, caller: int, now: float) -> Turn | None:
+        """Calls to make one after the other, each with messages of one queue."""
+        calls: list[Sequence[HeldMessage]] = []
+        while self.turns and not calls:
             queue, keys = self.turns.popleft(), set[str]()
-            while len(taken) < self.options.batch and (message := queue.next_ready(keys)) is not None:
-                self.ready -= 1
-                if message.until > now:
-                    taken.append(message)
-                else:  # somebody else may have it, or gets it sooner so
-                    queue.end(Ended([message], JobOutcome.GIVEN_BACK), now)
-            if not taken:
-                queue.running_keys -= keys
-            elif queue.ready:
+            for _ in range(self._calls_of_a_turn(queue)):
+                some = [one for _ in range(self.options.batch) if (one := queue.next_ready(keys)) is not None]
+                if not some:
+                    break
+                self.ready -= len(some)
+                calls.append(some)
+            if calls and queue.ready:
                 self.turns.append(queue)
-        if taken:
-            self.busy[caller] = taken, now
-        return taken
+        calls = calls or self._left_by_others(now)
+        if not calls:
+            return None
+        turn = self.busy[caller] = Turn(calls, now)
+        return turn
 
-    def end(self, caller: int, ended: Ended, now: float) -> int:
-        """A call of the job is over.
+    def _calls_of_a_turn(self, queue: LeaseQueue) -> int:
+        """Short jobs go in turns, so that threads need not meet for each; a long one is a turn by itself."""
+        if self.message_seconds is None or queue.per_key != 1 or self.is_apart:
+            return 1
+        fair = len(queue.ready) // (self.options.threads * self.options.batch)
+        return max(min(int(TURN_SECONDS / max(self.message_seconds, 1e-6)), fair, MOST_CALLS), 1)
 
-        :returns: how many messages could begin only now: they waited for a key.
+    def _left_by_others(self, now: float) -> list[Sequence[HeldMessage]]:
+        """A call that waits behind one that takes longer than expected."""
+        for turn in self.busy.values():
+            if turn.calls and now - turn.began > 2 * TURN_SECONDS:
+                with suppress(IndexError):  # its thread has just begun it
+                    return [turn.calls.pop()]
+        return []
+
+    @property
+    def waits_behind_others(self) -> bool:
+        """Whether a thread without work may soon take some from another one."""
+        return any(turn.calls for turn in self.busy.values())
+
+    def end(self, caller: int, ended: Sequence[Ended], now: float) -> int:
+        """A turn is over.
+
+        :returns: how many messages could begin only now: they waited for a key, or their turn broke off.
         """
-        messages, began = self.busy.pop(caller)
-        seconds, before = (now - began) / len(messages), self.message_seconds
-        self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
-        queue, freed = messages[0].queue, 0
-        if queue.running_keys:
-            queue.running_keys -= {message.delivery.key for message in messages}
-            if queue.ready and queue not in self.turns:
-                self.turns.append(queue)
-                freed = len(queue.ready)
-        queue.end(ended, now)
+        turn, count = self.busy.pop(caller), sum(len(one.messages) for one in ended)
+        if count:
+            seconds, before = (now - turn.began) / count, self.message_seconds
+            self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
+        for one in ended:
+            one.messages[0].queue.end(one, now)
+        freed = 0
+        for one in ended:
+            queue = one.messages[0].queue
+            if queue.running_keys:
+                queue.running_keys -= {message.delivery.key for message in one.messages}
+                if queue.ready and queue not in self.turns:
+                    self.turns.append(queue)
+                    freed += len(queue.ready)
+        for some in turn.calls:
+            some[0].queue.give_back(some, now)
         return freed
 
     def put(self, queue: LeaseQueue, messages: Sequence[HeldMessage]) -> None:
@@ -197,7 +226,7 @@ class Holdings:
 
     def missing(self, queue: LeaseQueue) -> None:
         """The queue does not exist. Its messages, and their leases, are gone; those of running jobs end with these."""
-        running = {message.receipt for messages, _ in self.busy.values() for message in messages}
+        running = {one.receipt for turn in self.busy.values() for some in (turn.current, *turn.calls) for one in some}
         gone = [message for message in queue.held.values() if message.receipt not in running]
         self.counts.lost += len(gone)
         self.bytes -= queue.forget(gone)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from qdo.worker.job import FailedMessages, RejectMessage, StopWorker
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.context import LeaseContext
-from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts, JobCaller
 from queuey.clock import Clock
@@ -43,19 +43,44 @@ class LeaseThreads:
             threading.Thread(target=self._run, args=(number,), name=f"job-{number}", daemon=True).start()
 
     def _run(self, number: int) -> None:
-        while (held := self._buffer.take(number)) is not None:
-            ended = Ended(held, JobOutcome.GIVEN_BACK)
+        context = LeaseContext(self._options, self.member, self._clock)
+        while (turn := self._buffer.take(number)) is not None:
+            ended: list[Ended] = []
             try:
-                ended = self._attempt(held)
-            except StopWorker:
-                self._buffer.stop()  # before this thread, or another one, begins a job
-                self._stop()
+                self._work(turn, context, ended)
             finally:
                 self._buffer.end(number, ended)
 
-    def _attempt(self, held: Sequence[HeldMessage]) -> Ended:
-        """Call the job once."""
-        context = LeaseContext(held, self._options, self.member, self._clock)
+    def _work(self, turn: Turn, context: LeaseContext, ended: list[Ended]) -> None:
+        """Make the calls of a turn, and note how they end."""
+        elapsed, holdings = self._clock.elapsed, self._buffer.holdings
+        now, done = elapsed(), list[HeldMessage]()
+        while not holdings.has_ended and turn.begin_next(now):
+            held = turn.current
+            if min(one.until for one in held) <= now:  # somebody else may have it, or gets it sooner so
+                ended.append(Ended(held, JobOutcome.GIVEN_BACK))
+                continue
+            context.begin(held)
+            try:
+                one = self._attempt(held, context)
+            except StopWorker:
+                ended.append(Ended(held, JobOutcome.GIVEN_BACK))
+                self._buffer.stop()  # before this thread, or another one, begins a job
+                self._stop()
+                break
+            if one is None:
+                done.extend(held)
+            else:
+                ended.append(one)
+            now = elapsed()
+        if done:
+            ended.append(Ended(done, JobOutcome.DONE))
+
+    def _attempt(self, held: Sequence[HeldMessage], context: LeaseContext) -> Ended | None:
+        """Call the job once.
+
+        :returns: None if it returned, and left no results.
+        """
         messages = [one.delivery for one in held]
         try:
             self.caller.call(messages, context)
@@ -76,7 +101,7 @@ class LeaseThreads:
             return Ended(held, JobOutcome.FAILED)
         if context.is_lost:
             log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
-        return Ended(held, JobOutcome.DONE, results=context.results)
+        return Ended(held, JobOutcome.DONE, results=context.results) if context.results else None
 
 
 def _printable(text: str) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
@@ -21,7 +21,7 @@ from math import inf
 from qdo.client.lease_values import Delivery, ExtendAll, Receive, Reject, Release, Settle, Settled, receipt_of
 from qdo.client.values import NewMessage
 
-__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest"]
+__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "Turn"]
 
 MOST_RECEIPTS = 1000
 """That one request settles. So does the server bound it."""
@@ -46,12 +46,38 @@ class HeldMessage:
         self.until = until
         self.arrived = arrived
         self.size = len(delivery.body)
+        delivery.detach()
 
     @property
     def is_given_up(self) -> bool:
         """Whether one more failure is the last that the group allows, as far as that is known."""
         most = self.queue.max_failures
         return bool(most) and self.delivery.failures + 1 >= (most or 0)
+
+
+class Turn:
+    """Calls of the job that one thread makes one after the other.
+
+    Other threads may take calls away that have not begun: ``calls`` is safe for that.
+    """
+
+    __slots__ = ("began", "call_began", "calls", "current")
+
+    def __init__(self, calls: Iterable[Sequence[HeldMessage]], began: float) -> None:
+        self.calls = deque(calls)
+        self.began = self.call_began = began
+        self.current: Sequence[HeldMessage] = ()
+        """The messages of the call under way."""
+
+    def begin_next(self, now: float) -> bool:
+        """Make the next call the current one, if there is one."""
+        try:
+            self.current = self.calls.popleft()
+        except IndexError:
+            self.current = ()
+            return False
+        self.call_began = now
+        return True
 
 
 class JobOutcome(Enum):
@@ -68,7 +94,7 @@ class JobOutcome(Enum):
 
 @dataclass(slots=True)
 class Ended:
-    """The messages of one call of the job, and what became of them."""
+    """Messages of one call of the job, or of several that ended well, and what became of them."""
 
     messages: Sequence[HeldMessage]
     how: JobOutcome
@@ -238,7 +264,7 @@ class LeaseQueue:
             for message in self.held.values():
                 if message.arrived <= request.sent:
                     message.until = max(message.until, until)
-        got = [HeldMessage(delivery.detached(), self, until, now) for delivery in settled.messages]
+        got = [HeldMessage(delivery, self, until, now) for delivery in settled.messages]
         self.held.update((one.receipt, one) for one in got)
         if request.extends or (got and self.extend_at == inf):
             self.extend_at = request.sent + self.lease_seconds / 3

@@ -29,6 +29,7 @@ class Group:
         self.buffer = LeaseBuffer(WorkerOptions(**options), self.clock.elapsed, Counts())
         self.buffer.follow(["q"])
         self.queue = self.buffer.holdings.queues["q"]
+        self.queue.per_key = 1
         self.number = 0
 
     def due(self) -> LeaseRequest | None:
@@ -61,12 +62,14 @@ class Group:
         )
 
     def begin(self, thread: int = 0) -> Sequence[HeldMessage]:
-        taken = self.buffer.take(thread)
-        assert taken is not None
-        return taken
+        """The first call of a turn."""
+        turn = self.buffer.take(thread)
+        assert turn is not None
+        assert turn.begin_next(self.clock.elapsed())
+        return turn.current
 
     def end(self, taken: Sequence[HeldMessage], thread: int = 0, how: JobOutcome = JobOutcome.DONE) -> None:
-        self.buffer.end(thread, Ended(taken, how))
+        self.buffer.end(thread, [Ended(taken, how)])
 
     @property
     def held(self) -> int:
@@ -122,6 +125,48 @@ def test_nothing_is_read_ahead_before_it_is_known_how_long_a_job_takes(group: Gr
     group.end(second, 1)
 
     assert 2 < ahead.most <= 2 + 50  # what two threads do in a quarter of a second
+
+
+def test_short_jobs_go_in_turns_and_nothing_waits_behind_one_that_is_long_after_all() -> None:
+    group = Group(threads=2)
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    for _ in range(2):
+        group.end(group.begin())
+    group.clock.advance(0.001)
+    group.answer(group.asks(), *(group.delivery() for _ in range(40)))
+    turn = group.buffer.take(0)
+    assert turn is not None
+    turn.begin_next(group.clock.elapsed())
+    assert len(turn.calls) == 19
+
+    while group.buffer.holdings.ready:
+        other = group.buffer.take(1)
+        assert other is not None
+        group.buffer.end(1, [Ended(one, JobOutcome.DONE) for one in other.calls])
+        other.calls.clear()
+    group.clock.advance(1)
+    taken = group.buffer.take(1)
+
+    assert taken is not None
+    assert (len(taken.calls), len(turn.calls)) == (1, 18)
+
+
+def test_what_is_left_of_a_turn_is_given_back_at_the_end() -> None:
+    group = Group(threads=1)
+    group.answer(group.asks(), group.delivery())
+    group.end(group.begin())
+    group.answer(group.asks(), *(group.delivery() for _ in range(10)))
+    turn = group.buffer.take(0)
+    assert turn is not None
+    turn.begin_next(group.clock.elapsed())
+    assert len(turn.calls) == 9
+    group.buffer.stop()
+    group.buffer.end(0, [Ended(turn.current, JobOutcome.DONE)])
+
+    wire = group.asks().to_settle("w").to_wire()
+
+    assert (len(wire["acknowledge"]), len(wire["release"])) == (1, 9)
+    assert not any(one["count"] for one in wire["release"])
 
 
 def test_a_long_job_reads_nothing_ahead(group: Group) -> None:
@@ -285,6 +330,7 @@ def test_what_may_have_killed_a_receiver_is_worked_on_with_nothing_else_held(gro
 def test_messages_of_a_key_that_came_together_follow_each_other() -> None:
     """In a group with ``per_key`` over 1."""
     group = Group(threads=3)
+    group.queue.per_key = 10
     group.answer(group.asks(), *(group.delivery(key=key) for key in ("a", "a", "b")))
 
     first, other = group.begin(0), group.begin(1)
