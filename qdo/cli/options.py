@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -154,6 +154,32 @@ def with_workplace(command: Command) -> Command:
     return call
 
 
+def refuse_without_meaning(named: Mapping[str, str]) -> None:
+    """Refuse what is given beside --lease and says where members of a group meet, or what else leases do not have.
+
+    :param named: further options by their names, and why they have no meaning.
+    :raises UsageError: such an option is given.
+    """
+    context = click.get_current_context()
+    named = {**_MEETING, **named}
+    for param in context.command.params:
+        if param.name in named and context.get_parameter_source(param.name) in _given_by(param):
+            raise click.UsageError(f"{param.opts[0]} has no meaning with --lease: {named[param.name]}.")
+
+
+def _given_by(param: click.Parameter) -> Sequence[click.core.ParameterSource]:
+    """What says that an option is meant. A variable that other commands use too says nothing about this one."""
+    source = click.core.ParameterSource
+    return (source.COMMANDLINE,) if param.envvar else (source.COMMANDLINE, source.ENVIRONMENT)
+
+
+_MEETING: Mapping[str, str] = {
+    "offsets": "there are no offsets",
+    **dict.fromkeys(
+        ("state", "zookeeper", "zookeeper_auth", "zookeeper_ca", "zookeeper_cert", "zookeeper_key"),
+        "workers on leases meet nowhere",
+    ),
+}
 _ON_THE_LINE = click.core.ParameterSource.COMMANDLINE
 
 queues_option = click.option(

@@ -9,7 +9,8 @@ from typing import Any
 
 import click
 
-from qdo.cli.options import Workplace, queues_option, with_workplace
+from qdo.cli.lease_status import show_lease_group
+from qdo.cli.options import Workplace, queues_option, refuse_without_meaning, with_workplace
 from qdo.client import Client
 from qdo.groups.coordination import Coordinator
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
@@ -35,14 +36,23 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
     help="For a group by slots: partitions of queues to show, with the most lag first; --json shows all.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
-def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool) -> None:
+@click.option("--lease", is_flag=True, help="Show what the lease group of this name holds, in each queue that has it.")
+def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool, lease: bool) -> None:
     """The members of a group, the partitions of each, and how much is left.
 
     Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
     in one partition up to 10,000 messages are counted, and above that it reads '10000+'. This takes one request for each
     queue and one for each 1,000 messages of lag: with very many queues, name some. For a group by slots, 20,000 queues by
     name are asked whether they got something since their slot was last done, and 1,000 of these are looked at.
+
+    With --lease it shows a group of 'qdo work --lease': messages that workers have or that wait for another try, and dead
+    letters. It asks 1,000 queues by name; 'queuey lease info QUEUE GROUP --leased' lists the messages and their workers.
     """
+    if lease:
+        refuse_without_meaning({"most": "it is for groups by slots"})
+        with workplace.server.client() as client:
+            show_lease_group(client, workplace, queues, as_json=as_json)
+        return
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         view = look(client, coordinator, workplace, queues)
     if as_json:

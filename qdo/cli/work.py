@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, with_workplace
+from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, refuse_without_meaning, with_workplace
 from qdo.groups.assign import STRATEGIES
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.subscription import is_pattern
@@ -26,16 +26,7 @@ NOT_ALL_DONE = 7
 _DEFAULT = click.core.ParameterSource.DEFAULT
 _OF_COMMAND = ("session_seconds", "metrics")
 """Options that a worker does not take."""
-_MEETING = {
-    "session_seconds": "the group's visibility says how long a silent worker keeps its messages",
-    "offsets": "there are no offsets",
-    "state": "these workers meet nowhere",
-    **dict.fromkeys(
-        ("zookeeper", "zookeeper_auth", "zookeeper_ca", "zookeeper_cert", "zookeeper_key"),
-        "these workers meet nowhere",
-    ),
-}
-"""Options of groups that divide partitions, and what leases have in their place."""
+_VISIBILITY = "the group's visibility says how long a silent worker keeps its messages"
 CLIENT_RETRIES = 5
 """Of one request. A worker tries again after that."""
 
@@ -185,6 +176,7 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     """The worker. ``stack`` closes its coordinator."""
     from qdo.worker import Worker, WorkerOptions
     from qdo.worker.job import RetryPolicy, load_hook
+    from qdo.worker.options import NOT_WITH_LEASE
     from qdo.worker.runners import is_async
 
     function = load_hook(job)
@@ -195,7 +187,8 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     client = partial(workplace.server.client, retries=CLIENT_RETRIES)
     shared = {name: value for name, value in given.items() if name not in ("retries", "dead_letters", *_OF_COMMAND)}
     if given["lease"]:
-        _refuse_without_meaning()
+        named = {"retries": NOT_WITH_LEASE["retry"], "session_seconds": _VISIBILITY, **NOT_WITH_LEASE}
+        refuse_without_meaning(named)
         options = WorkerOptions(group=workplace.group, **shared)
         _look_first(workplace, queues)
         return Worker(function, queues, None, client, options)
@@ -211,30 +204,13 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     return Worker(function, queues, coordinator, client, options)
 
 
-def _refuse_without_meaning() -> None:
-    """:raises UsageError: an option was given that workers on leases have no use for."""
-    from qdo.worker.options import NOT_WITH_LEASE
-
-    context = click.get_current_context()
-    named = {"retries": NOT_WITH_LEASE["retry"], **NOT_WITH_LEASE, **_MEETING}
-    for param in context.command.params:
-        if param.name in named and context.get_parameter_source(param.name) in _given_by(param):
-            raise click.UsageError(f"{param.opts[0]} has no meaning with --lease: {named[param.name]}.")
-
-
-def _given_by(param: click.Parameter) -> Sequence[click.core.ParameterSource]:
-    """What says that an option is meant. A variable that other commands use too says nothing about this one."""
-    source = click.core.ParameterSource
-    return (source.COMMANDLINE,) if param.envvar else (source.COMMANDLINE, source.ENVIRONMENT)
-
-
 def first_words(workplace: Workplace, job: str, queues: Sequence[str], *, lease: bool = False) -> str:
     """What begins, and how to see how it goes."""
     server, group = workplace.server, workplace.group
     again = "" if group == "default" else f" --group {group}"
     where = f"on {workplace.where}; see 'qdo status{again}'"
     if lease:
-        where = f"of leases; see 'queuey lease info {queues[0] if not is_pattern(queues[0]) else 'QUEUE'} {group}'"
+        where = f"of leases; see 'qdo status --lease{again}'"
     return (
         f"qdo: {job} works on {', '.join(queues)} of {server.application} at {server.url}\n"
         f"qdo: in group {group} {where}; Ctrl-C ends in order, twice at once"

@@ -79,7 +79,7 @@ class JobTimes:
 
 def work(url: str, where: str, group: str, threads: int, job_seconds: float) -> dict[str, float]:
     """Work on everything that is there."""
-    noted = JobTimes(job_seconds)
+    noted, began = JobTimes(job_seconds), time.process_time()
     worker = _worker(noted.job, url, where, group, threads=threads, exit_at_end=True)
     counts = worker.run()
     return {
@@ -89,6 +89,7 @@ def work(url: str, where: str, group: str, threads: int, job_seconds: float) -> 
         "seconds": noted.last - noted.first,
         "requests": worker.requests,
         "commits": counts.commits,
+        "processor": time.process_time() - began,
     }
 
 
@@ -180,13 +181,12 @@ def _leasing(server: Server, plan: Plan) -> Row:
     if {run["count"] for run in [*owned, *leased]} != {float(plan.rows)}:
         raise BenchFailed(f"not all of {plan.rows} messages were worked on once")
     below, ours = ([run["count"] / run["seconds"] for run in runs] for runs in (owned, leased))
-    requests = median(1000 * run["requests"] / run["count"] for run in leased)
+    said = [
+        f"{number(median(rates))} msg/s, {median(1e6 * run['processor'] / run['count'] for run in runs):.0f} µs of its processor"
+        for rates, runs in ((below, owned), (ours, leased))
+    ]
     return Row(
-        "messages of one worker on leases, empty job",
-        f"{number(median(below))} msg/s of one that owns partitions",
-        f"{number(median(ours))} msg/s; {number(requests)} requests for 1,000 messages",
-        ratios(ours, below),
-        goal="ratio >= 0.3",
+        "messages of one worker on leases, empty job", f"{said[0]} by owned partitions", said[1], ratios(ours, below)
     )
 
 

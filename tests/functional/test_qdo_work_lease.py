@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -46,8 +47,19 @@ def test_workers_that_come_and_go_do_everything_once(processes: WorkProcesses, c
     assert processes.end(staying) == 0
     assert sorted(note.split()[1] for note in processes.notes) == sorted(note.split()[1] for note in notes)
     assert f"works on {queue}" in processes.said(staying)
-    assert f"see 'queuey lease info {queue} {GROUP}'" in processes.said(staying)
+    assert f"see 'qdo status --lease --group {GROUP}'" in processes.said(staying)
     assert not (processes.folder / "state").exists()
+    told = processes.run("status", "--lease", "--queue", queue)
+    assert told.text.startswith(
+        f"lease group {GROUP} of {processes.server.application}: 1 queues; 0 messages held, 0 of"
+    )
+    (first, *_) = json.loads(processes.run("status", "--lease", "--json").text)["partitions"]
+    assert {name: first[name] for name in ("queue", "partition", "held", "dead")} == {
+        "queue": queue,
+        "partition": 1,
+        "held": 0,
+        "dead": 0,
+    }
     ended = processes.work("note", queue, "--lease")
     assert (ended.code, ended.err.endswith("qdo: 0 done, 0 attempts failed, 0 given up\n")) == (0, True)
 

@@ -1,0 +1,76 @@
+"""``qdo status --lease``: what a lease group holds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Any
+
+import click
+
+from qdo.cli.options import Workplace
+from qdo.client import Client, LeasePartition
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
+from qdo.groups.subscription import each_queue
+from queuey.errors import LeaseGroupNotFound
+from queuey.ids import MessageId
+from queuey.terminal.output import NothingFound, say, to_json, write_rows
+from queuey.terminal.times import rfc3339
+
+__all__ = ["show_lease_group"]
+
+MOST_QUEUES = 1000
+"""Each is a request."""
+COLUMNS = ("queue", "partition", "held", "leased", "dead", "done_up_to")
+
+
+def show_lease_group(client: Client, workplace: Workplace, queues: Sequence[str], *, as_json: bool) -> None:
+    """Print what the group holds in each partition of its queues.
+
+    :param queues: names and patterns; none for all queues but those of dead letters.
+    :raises NothingFound: no queue has a lease group of this name.
+    """
+    leave_out = DeadLetterNames(DEFAULT_DEAD_LETTERS).is_one
+    found = dict.fromkeys(one.name for one in islice(each_queue(client, queues or "*", leave_out), MOST_QUEUES + 1))
+    rows = [row for name in islice(found, MOST_QUEUES) for row in _rows(client, name, workplace.group)]
+    if not rows:
+        raise NothingFound(
+            f"no queue has a lease group {workplace.group}: "
+            "'qdo work MODULE:FUNCTION --lease --queue NAME' begins to receive in one"
+        )
+    totals = {name: sum(row[name] for row in rows) for name in ("held", "leased", "dead")}
+    if as_json:
+        about = {"group": workplace.group, "application": workplace.server.application}
+        click.echo(to_json({**about, **totals, "partitions": rows}, indent=2))
+    else:
+        click.echo(
+            f"lease group {workplace.group} of {workplace.server.application}: {len({row['queue'] for row in rows}):,} queues; "
+            f"{totals['held']:,} messages held, {totals['leased']:,} of them leased; {totals['dead']:,} dead letters"
+        )
+        click.echo()
+        write_rows(rows, COLUMNS, "table")
+    if len(found) > MOST_QUEUES:
+        say(f"not all queues were looked at, only the first {MOST_QUEUES:,} by name: --queue looks at others")
+
+
+def _rows(client: Client, queue: str, group: str) -> Iterator[dict[str, Any]]:
+    try:
+        found = client.lease_group(queue, group)
+    except LeaseGroupNotFound:
+        return
+    for one in found.partitions:
+        yield {
+            "queue": queue,
+            "partition": one.number,
+            "held": one.held,
+            "leased": one.leased,
+            "dead": one.dead,
+            "done_up_to": _time_of(one),
+        }
+
+
+def _time_of(partition: LeasePartition) -> str | None:
+    """The moment up to which all messages are settled; None at the beginning."""
+    if partition.done_up_to is None:
+        return None
+    return rfc3339(MessageId.parse(partition.done_up_to).ticks)[:23] + "Z"
