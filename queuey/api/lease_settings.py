@@ -13,7 +13,7 @@ from queuey.http.access import allowed, is_queue_name
 from queuey.http.exchange import Call
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import Queue
-from queuey.model.lease_groups import AUTO, BEGINNING, END, NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
+from queuey.model.lease_groups import AUTO, BEGINNING, END, NO_ORDER, ORDER_BY_KEY, Breaker, GroupSettings, LeaseGroup
 from queuey.model.lease_rules import Backoff
 from queuey.security.permissions import Permission
 from queuey.service import Service
@@ -35,6 +35,8 @@ SETTINGS_MEMBERS = (*GroupSettings._fields, "start")
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_K = 1000
 MAX_LEASED, MAX_HELD = 120_000, 1_000_000
+MAX_DEAD, MAX_BREAKER_SECONDS = 1000, 3600
+NO_BREAKER = "none"
 _MAX_FAILURES = 65_000
 _MAX_SECONDS = 86_400.0 * 366
 _MAX_REASON = 1024
@@ -62,6 +64,7 @@ def named_settings(fields: JsonFields) -> dict[str, Any]:
         "max_held": fields.whole("max_held", 1, 1, MAX_HELD),
         "paused_until": fields.seconds("paused_until", 0.0, 0, 1e11),
         "paused_reason": fields.text("paused_reason", "", most=_MAX_REASON, least=0) or None,
+        "breaker": _breaker(fields),
         "start": named_place(fields, "start"),
     }
     return {name: value for name, value in found.items() if name in fields}
@@ -98,6 +101,20 @@ def _backoff(fields: JsonFields) -> Mapping[str, float]:
         "jitter": one.seconds("jitter", 0.0, 0, 1),
     }
     return {name: value or 0.0 for name, value in found.items() if name in one}
+
+
+def _breaker(fields: JsonFields) -> Mapping[str, float] | None:
+    if fields.raw("breaker") == NO_BREAKER or "breaker" not in fields:
+        return None
+    if not isinstance(fields.raw("breaker"), dict):
+        fields.wrong("breaker", f"must be an object with {' and '.join(Breaker._fields)}, or {NO_BREAKER}")
+        return None
+    one = JsonFields(fields.raw("breaker"), Breaker._fields, fields.problems, f"{fields.prefix}breaker.")
+    own = Breaker()
+    return {
+        "dead": one.whole("dead", own.dead, 1, MAX_DEAD),
+        "seconds": one.seconds("seconds", own.seconds, 1, MAX_BREAKER_SECONDS) or own.seconds,
+    }
 
 
 def named_place(fields: JsonFields, name: str) -> str:

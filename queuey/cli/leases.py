@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,18 @@ def _number_or_auto(_ctx: click.Context, param: click.Parameter, text: str | Non
     return int(click.IntRange(1).convert(text, param, _ctx))  # type: ignore[arg-type]  # it takes a text
 
 
+_BREAKER = re.compile(r"(?P<dead>[0-9]+)/(?P<seconds>.+)")
+
+
+def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> dict[str, float] | str | None:
+    if text in (None, "none"):
+        return text
+    found = _BREAKER.fullmatch(text)
+    if found is None:
+        raise click.BadParameter(f"{text!r} is neither 'none' nor DEAD/TIME, such as 100/1m.")
+    return {"dead": int(found["dead"]), "seconds": Duration().convert(found["seconds"], param, _ctx)}
+
+
 @lease_command.command("set")
 @click.argument("queue")
 @click.argument("group")
@@ -101,7 +114,13 @@ def _number_or_auto(_ctx: click.Context, param: click.Parameter, text: str | Non
     "--pause-until", type=Moment(ids=False), help="Hand out nothing until then: RFC 3339 or seconds since 1970."
 )
 @click.option("--reason", "paused_reason", help="Why it is paused.")
-@click.option("--resume", is_flag=True, help="End a pause.")
+@click.option("--resume", is_flag=True, help="End a pause, also that of a breaker.")
+@click.option(
+    "--breaker",
+    callback=_breaker,
+    metavar="DEAD/TIME",
+    help="Pause after more dead letters in this time: 100/1m; none.",
+)
 @click.option("--start", callback=_begins, help="Of a new group: beginning, end, 10m (ago), a time or a message id.")
 @output_option
 @with_client
@@ -117,6 +136,8 @@ def set_group(
     backoff = {name: settings.pop(f"backoff_{name}") for name in _BACKOFF}
     backoff = {name: value for name, value in backoff.items() if value is not None}
     paused_until = 0.0 if resume else None if pause_until is None else float(pause_until)
+    if resume and settings["paused_reason"] is None:
+        settings["paused_reason"] = ""
     changed = client.set_lease_group(queue, group, backoff=backoff or None, paused_until=paused_until, **settings)
     row = {"group": group, **changed}
     write_one(flat_settings(row) if form_for(output) in ("table", "csv") else row, output)

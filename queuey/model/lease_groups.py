@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any, Literal, NamedTuple
 
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.lease_rules import Backoff, LeaseRules
 
 __all__ = [
@@ -18,6 +18,8 @@ __all__ = [
     "NO_DEFAULTS",
     "NO_ORDER",
     "ORDER_BY_KEY",
+    "UNTIL_RESUMED",
+    "Breaker",
     "GroupSettings",
     "LeaseDefaults",
     "LeaseGroup",
@@ -29,6 +31,17 @@ BEGINNING, END = "beginning", "end"
 KEY_MOST_SECONDS = 30.0
 """The longest back-off of a group that orders keys, unless it says otherwise: the key waits behind its retry."""
 _DEFAULTS = LeaseRules()
+
+
+class Breaker(NamedTuple):
+    """More dead letters than this in this time pause the group."""
+
+    dead: int = 100
+    seconds: float = 60.0
+
+
+UNTIL_RESUMED = 32_503_680_000.0
+"""The end of a pause that ends when somebody says so: the year 3000, in seconds since 1970."""
 
 
 class GroupSettings(NamedTuple):
@@ -51,6 +64,7 @@ class GroupSettings(NamedTuple):
     paused_until: float | None = None
     """Seconds since 1970; until then nothing is handed out."""
     paused_reason: str | None = None
+    breaker: Breaker | None = None
 
     @property
     def rules(self) -> LeaseRules:
@@ -66,18 +80,24 @@ class GroupSettings(NamedTuple):
             self.visibility,
         )
 
+    def is_paused(self, now_ticks: int) -> bool:
+        """Whether nothing is handed out now, by the wall clock."""
+        until = self.paused_until
+        return until is not None and until * TICKS_PER_SECOND > now_ticks - EPOCH_TICKS
+
     def to_json(self) -> dict[str, Any]:
         """The settings as a JSON object, as on the wire.
 
         >>> GroupSettings.from_json(GroupSettings(k=3).to_json()) == GroupSettings(k=3)
         True
         """
-        return self._asdict() | {"backoff": self.backoff._asdict()}
+        breaker = None if self.breaker is None else self.breaker._asdict()
+        return self._asdict() | {"backoff": self.backoff._asdict(), "breaker": breaker}
 
     @classmethod
     def from_json(cls, document: Mapping[str, Any]) -> GroupSettings:
         """The inverse of :meth:`to_json`. What is not there has its default."""
-        return cls(**{**document, "backoff": Backoff(**document.get("backoff", {}))})
+        return cls().changed(document)
 
     def changed(self, named: Mapping[str, Any]) -> GroupSettings:
         """These settings with others.
@@ -91,7 +111,10 @@ class GroupSettings(NamedTuple):
         turns_to_keys = named.get("order") == ORDER_BY_KEY != self.order
         if turns_to_keys and self.backoff.most == _DEFAULTS.backoff.most:
             backoff = {"most": KEY_MOST_SECONDS} | backoff
-        return self._replace(**{**named, "backoff": self.backoff._replace(**backoff)})
+        breaker = self.breaker
+        if "breaker" in named:
+            breaker = None if named["breaker"] is None else Breaker(**named["breaker"])
+        return self._replace(**{**named, "backoff": self.backoff._replace(**backoff), "breaker": breaker})
 
 
 class LeaseGroup(NamedTuple):

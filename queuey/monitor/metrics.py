@@ -39,6 +39,9 @@ LEASE_TRANSACTIONS = SERVER_METRICS.counter(
     "queuey_lease_transactions", "Transactions of lease groups on Cassandra", ("result",)
 )
 DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up", ("app", "result"))
+BREAKERS_TRIPPED = SERVER_METRICS.counter(
+    "queuey_lease_breakers_tripped", "Lease groups paused by their breakers", ("app",)
+)
 MESSAGES_PURGED = SERVER_METRICS.counter("queuey_messages_purged", "Messages removed by purges", ("app",))
 TASKS_ENDED = SERVER_METRICS.counter("queuey_tasks_ended", "Tasks that have ended", ("app", "task", "state"))
 APPENDS_RESTAMPED = SERVER_METRICS.counter(

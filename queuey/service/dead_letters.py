@@ -14,6 +14,7 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, Settle
 from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
 from queuey.monitor.metrics import DEAD_LETTERS, Monitor
+from queuey.service.breakers import Breakers
 from queuey.service.log import Log, partition_for
 from queuey.service.queues import Queues, QueueSettings
 from queuey.storage import Stores
@@ -45,6 +46,7 @@ class DeadLetters:
     def __init__(self, stores: Stores, queues: Queues, log: Log, clock: Clock, monitor: Monitor) -> None:
         self._stores, self._queues, self._log = stores, queues, log
         self._clock, self._monitor = clock, monitor
+        self._breakers = Breakers(stores, clock, monitor)
 
     async def bury(self, one: GroupStep, given_up: GivenUp) -> None:
         """Move a message, or leave it where it is if that is not possible now."""
@@ -73,14 +75,19 @@ class DeadLetters:
         place = Location(given_up.partition, given_up.hole.id)
         (message,) = await self._stores.messages.fetch(one.queue, [place], now_ticks=self._clock.now_ticks())
         appends = []
+        breaker = group.settings.breaker
         if message is not None:
             dead = await self._queue(one.queue, group)
+            if breaker is not None:
+                await self._breakers.prepare(one.queue, one.name, breaker, dead)
             appends.append(AppendRequest(dead, [self._letter(one, given_up, message, dead)]))
         moved = Settle(given_up.hole.id, given_up.hole.deliveries, Action.MOVED)
         step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [moved]})
         outcome = await leases.step(LeaseStep([step], appends))
         for request, appended in zip(appends, outcome.appended, strict=True):
             self._log.arrived(request.queue, appended.placed)
+            if breaker is not None:
+                await self._breakers.note(one.queue, one.name, breaker)
 
     async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:
         """The dead-letter queue, which is made if it does not exist."""

@@ -351,6 +351,17 @@ def test_a_queue_has_what_its_groups_begin_with(queuey: Run, seen: Server) -> No
     assert "lease_colour" in queuey("queue", "edit", name, "--lease", "colour=1").err
 
 
+def test_a_breaker_is_set_and_its_pause_ended(queuey: Run, queue: str) -> None:
+    done(queuey("lease", "set", queue, "workers", "--breaker", "1/10m"))
+    got = receipts(queuey("receive", queue, "--max", "3"))
+    done(queuey("reject", queue, *got))
+    (paused,) = done(queuey("lease", "info", queue, "workers")).rows
+    assert paused["paused_reason"] == "breaker: more than 1 dead letters within 600 seconds"
+    (resumed,) = done(queuey("lease", "set", queue, "workers", "--resume", "--breaker", "none")).rows
+    assert (resumed["paused_until"], resumed["paused_reason"], resumed["breaker"]) == (0.0, None, None)
+    assert queuey("lease", "set", queue, "workers", "--breaker", "1").code == 2
+
+
 def test_a_group_is_reset_and_shows_what_it_held(queuey: Run, queue: str) -> None:
     ids = done(queuey("get", queue)).column("message_id")
     done(queuey("receive", queue, "-g", "g", "--max", "2"))

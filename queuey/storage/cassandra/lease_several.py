@@ -17,7 +17,7 @@ from queuey.model.lease_steps import GroupStep, Handed, LeaseOutcome, LeaseStep
 from queuey.model.leases import settle
 from queuey.storage.cassandra.lease_access import GroupAccess
 from queuey.storage.leasing.book import GroupBook, LeaseBook
-from queuey.storage.leasing.stepping import ANOTHER_GROUP, OTHER_REQUEST, is_paused
+from queuey.storage.leasing.stepping import ANOTHER_GROUP, OTHER_REQUEST
 
 __all__ = ["SeveralGroups"]
 
@@ -113,7 +113,7 @@ def _is_stale(access: GroupAccess, book: LeaseBook, group: GroupBook, one: Group
 
 
 def _since(access: GroupAccess, book: LeaseBook, group: GroupBook, one: GroupStep, now: int) -> int:
-    if is_paused(group.group, access.now_ticks):
+    if group.group.settings.is_paused(access.now_ticks):
         return _NEVER
     places = [book.partition(access, group, one.queue.partition(number)) for number in one.receive_from]
     moments = [place.waits_since(access, now) for place in places]

@@ -11,7 +11,7 @@ from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupN
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
 from queuey.model.holes import Hole
-from queuey.model.lease_groups import AUTO, LeaseGroup
+from queuey.model.lease_groups import AUTO
 from queuey.model.lease_requests import Received, ReceiveRequest
 from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
@@ -32,7 +32,7 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
 from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
 
-__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "is_paused", "run_step"]
+__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "run_step"]
 
 MOST_PASSED_OVER = 1000
 """Messages that a receive of a group that orders keys looks at, at once."""
@@ -149,7 +149,7 @@ class _Step:
         least: int | None = None
         for index, one in enumerate(self._step.groups):
             group = self._groups[index]
-            if is_paused(group.group, self._access.now_ticks):
+            if group.group.settings.is_paused(self._access.now_ticks):
                 ends = EPOCH_TICKS + round((group.group.settings.paused_until or 0.0) * TICKS_PER_SECOND)
                 moments: list[int | None] = [self._now + ends - self._access.now_ticks]
             else:
@@ -255,7 +255,7 @@ class _Step:
 
     def _places_of(self, index: int) -> Iterator[tuple[int, int, int]]:
         one = self._step.groups[index]
-        if is_paused(self._groups[index].group, self._access.now_ticks):
+        if self._groups[index].group.settings.is_paused(self._access.now_ticks):
             return
         if len(self._groups) == 1 == len(one.receive_from):
             number = one.receive_from[0]
@@ -356,12 +356,6 @@ def _nothing(index: int, book: PartitionBook, rules: LeaseRules, now: int) -> _T
     """What a partition hands out that hands out nothing."""
     received = receive(book.state, ReceiveRequest(0), rules, now, Columns.of([]))
     return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), Columns.of([]))
-
-
-def is_paused(group: LeaseGroup, now_ticks: int) -> bool:
-    """Whether a group hands nothing out now, by the wall clock."""
-    until = group.settings.paused_until
-    return until is not None and until * TICKS_PER_SECOND > now_ticks - EPOCH_TICKS
 
 
 def _is_full(state: LeaseState, rules: LeaseRules) -> bool:
