@@ -13,7 +13,8 @@ import pytest
 from qdo import Client, Context, Message, RejectMessage, StopWorker, Worker
 from qdo.client import Delivery
 from qdo.worker.dead_letters import letters
-from queuey.errors import ConfigurationError
+from qdo.worker.leases.sending import LeaseSenders
+from queuey.errors import ConfigurationError, Forbidden
 from tests.support.client import Server, new_name
 from tests.support.servers import RunningServer, eventually
 
@@ -380,6 +381,32 @@ def test_the_last_try_of_a_message_is_alone_in_its_worker(client: Client, make: 
     worker.work._jobs.caller._runner._job = job  # type: ignore[attr-defined]
     assert worker.run().done == 41
     assert at_once == [1]
+
+
+def test_a_group_whose_leases_are_too_short_to_work_under_gives_longer_ones(client: Client, make: Make) -> None:
+    queue = filled(client, "x", visibility=0)
+
+    assert make(lambda message, context: None, queue, exit_at_end=True).run().done == 1
+
+
+def test_a_worker_that_may_receive_need_not_be_one_that_may_look(
+    client: Client, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with a token whose only verb is ``receive``."""
+    queue = filled(client, *map(str, range(20)), backoff={"first": 0})
+    failing = iter(["once"])
+
+    def refuse(*_: object) -> None:
+        raise Forbidden
+
+    def job(message: Delivery, context: Context) -> None:
+        if message.text == "7" and next(failing, None):
+            raise ValueError("once")
+
+    monkeypatch.setattr(LeaseSenders, "_ask", refuse)
+    counts = make(job, queue, exit_at_end=True).run()
+
+    assert (counts.done, counts.failed, counts.lost) == (20, 1, 0)
 
 
 @pytest.mark.parametrize(

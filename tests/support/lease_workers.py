@@ -14,6 +14,7 @@ from typing import Any, NamedTuple, Self
 
 from queuey.clock import SystemClock
 from tests.support.commands import command
+from tests.support.loaded import Program
 from tests.support.node import APPLICATION
 from tests.support.servers import FIRST_KEY
 
@@ -71,7 +72,7 @@ class LeaseWorkers:
     def start(self, *options: str) -> subprocess.Popen[bytes]:
         arguments = ("work", "jobs:work", "--lease", "--queue", "jobs", "--group", "workers", *options)
         with (self._folder / "said.txt").open("ab") as said:
-            process = subprocess.Popen(
+            process = Program(
                 command(*arguments, module="qdo.cli"),
                 stdin=subprocess.DEVNULL,
                 stdout=said,

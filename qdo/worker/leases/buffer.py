@@ -157,7 +157,7 @@ class LeaseBuffer:
             self.holdings.forget(queue, gone)
             self.holdings.count_lost(gone)
             queue.ended.extendleft(one for one in reversed(request.ended) if one.lease_until > now)
-            queue.trouble, queue.resume_at = (pause, why), now + pause
+            queue.trouble, queue.refused_until = (pause, why), now + pause
             self._go_on()
 
     def missing(self, request: LeaseRequest) -> None:

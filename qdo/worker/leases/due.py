@@ -52,7 +52,7 @@ def due(holdings: Holdings, queue: LeaseQueue, now: float) -> LeaseRequest | flo
         if queue.divided:
             queue.settling = LeaseRequest(queue, queue.divided.popleft(), now)
             return queue.settling
-        settle_at = max(min(_settle_at(holdings, queue, now), queue.extend_at), queue.resume_at)
+        settle_at = max(min(_settle_at(holdings, queue, now), queue.extend_at), queue.refused_until)
         if settle_at <= now and (queue.ended or queue.held):
             queue.settling = LeaseRequest(queue, queue.next_ended(), now, extends=_is_to_extend(queue, now))
             return queue.settling
@@ -74,6 +74,7 @@ def _new_receive(holdings: Holdings, queue: LeaseQueue, most: int, now: float) -
         queue.next_ended(),
         now,
         most,
+        visibility=queue.visibility,
         wait=WAIT_SECONDS if waits else 0.0,
         extends=not waits and _is_to_extend(queue, now),
     )
@@ -89,8 +90,8 @@ def _room(holdings: Holdings, queue: LeaseQueue, now: float) -> tuple[int, float
     """How many messages to ask for, and if none, when to look again."""
     if holdings.is_draining or not queue.is_open or not holdings.wants_messages:
         return 0, inf
-    if queue.resume_at > now:
-        return 0, queue.resume_at
+    if (resume_at := max(queue.resume_at, queue.refused_until)) > now:
+        return 0, resume_at
     if queue.was_short and queue.held and not queue.ended and now < queue.answered + COMPANY_SECONDS:
         return 0, queue.answered + COMPANY_SECONDS
     options = holdings.options

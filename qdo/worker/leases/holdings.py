@@ -130,11 +130,11 @@ class Holdings:
         if count:
             seconds, before = (now - turn.began) / count, self.message_seconds
             self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
-        for one in ended:
-            one.messages[0].queue.end(one, now)
         freed = 0
         for one in ended:
             queue = one.messages[0].queue
+            queue.end(one, now)
+            self.counts.failed += one.how is JobOutcome.FAILED
             if queue.running_keys:
                 queue.running_keys -= {message.delivery.key for message in one.messages}
                 if queue.ready and queue not in self.turns:

@@ -13,7 +13,7 @@ from qdo.client.lease_values import LeaseGroup
 from qdo.client.refusals import may_pass
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.due import MOST_WAITING
-from qdo.worker.leases.values import Ended, JobOutcome, LeaseQueue, LeaseRequest
+from qdo.worker.leases.values import LEAST_SECONDS, Ended, JobOutcome, LeaseQueue, LeaseRequest
 from queuey.clock import Clock
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, QueueyError, StaleReceipt
 
@@ -59,7 +59,10 @@ class LeaseSenders:
     def _run(self) -> None:
         with self._make_client() as client:
             while (request := self._buffer.next_request()) is not None:
-                self._send(client, request)
+                try:
+                    self._send(client, request)
+                except Exception:
+                    log.exception("a request about queue %s was not dealt with", request.queue.name)
 
     def _send(self, client: Client, request: LeaseRequest) -> None:
         """Send a request, and survive whatever goes wrong."""
@@ -122,7 +125,7 @@ class LeaseSenders:
     def _found(self, client: Client, queue: LeaseQueue) -> LeaseGroup | None:
         """The group as it is now; None if it is not there yet, or may not be looked at."""
         try:
-            found = client.lease_group(queue.name, self._group)
+            found = self._ask(client, queue)
         except LeaseGroupNotFound:
             queue.dead_before, queue.per_key = queue.dead_before or 0, 1
             return None
@@ -130,10 +133,14 @@ class LeaseSenders:
             return None
         queue.max_failures = int(found.settings["max_failures"])
         queue.per_key = int(found.settings["per_key"])
+        queue.visibility = max(float(found.settings["visibility"]), LEAST_SECONDS)
         queue.dead = sum(part.dead for part in found.partitions)
         if queue.dead_before is None:
             queue.dead_before = queue.dead
         return found
+
+    def _ask(self, client: Client, queue: LeaseQueue) -> LeaseGroup:
+        return client.lease_group(queue.name, self._group)
 
     def _look(self, client: Client, queue: LeaseQueue) -> None:
         """Whether an empty queue is done. Others may have messages, or some wait for another try."""

@@ -11,7 +11,7 @@ from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.context import LeaseContext
 from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn
 from qdo.worker.options import WorkerOptions
-from qdo.worker.work import Counts, JobCaller
+from qdo.worker.work import JobCaller
 from queuey.clock import Clock
 
 __all__ = ["LeaseThreads"]
@@ -30,7 +30,6 @@ class LeaseThreads:
     ) -> None:
         """:param stop: called when a job asks for the end of the worker."""
         self.caller = caller
-        self.counts: Counts = buffer.counts
         self._options = options
         self._buffer = buffer
         self._clock = clock
@@ -48,7 +47,11 @@ class LeaseThreads:
             ended: list[Ended] = []
             try:
                 self._work(turn, context, ended)
+            except Exception:
+                log.exception("a worker's thread failed")
             finally:
+                if turn.current:
+                    ended.append(Ended(turn.current, JobOutcome.GIVEN_BACK))
                 self._buffer.end(number, ended)
 
     def _work(self, turn: Turn, context: LeaseContext, ended: list[Ended]) -> None:
@@ -59,12 +62,12 @@ class LeaseThreads:
             held = turn.current
             if min(one.until for one in held) <= now:  # somebody else may have it, or gets it sooner so
                 ended.append(Ended(held, JobOutcome.GIVEN_BACK))
+                turn.current = ()
                 continue
             context.begin(held)
             try:
                 one = self._attempt(held, context)
             except StopWorker:
-                ended.append(Ended(held, JobOutcome.GIVEN_BACK))
                 self._buffer.stop()  # before this thread, or another one, begins a job
                 self._stop()
                 break
@@ -72,6 +75,7 @@ class LeaseThreads:
                 done.extend(held)
             else:
                 ended.append(one)
+            turn.current = ()
             now = elapsed()
         if done:
             ended.append(Ended(done, JobOutcome.DONE))
@@ -91,7 +95,6 @@ class LeaseThreads:
             log.warning("message %s in %s is rejected: %s", messages[0].id.hex, context.queue, failed.reason)
             return Ended(held, JobOutcome.REJECTED, _printable(failed.reason))
         except Exception as error:
-            self.counts.failed += 1
             failed = FailedMessages(context.queue, messages, context.attempt, error)
             log.warning(
                 "attempt %d at %s in %s failed: %s",

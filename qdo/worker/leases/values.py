@@ -29,6 +29,8 @@ MOST_RESULTS, MOST_RESULT_BYTES, MOST_RESULT_QUEUES = 100, 1 << 20, 10
 """That one request appends, unless one job alone has more."""
 KNOWN_SECONDS = 240.0
 """For which a repeat is the same request to the server for sure."""
+LEAST_SECONDS = 1.0
+"""Of a lease: with a shorter one of the group, extensions would be most of what a worker does."""
 UNKNOWN_SECONDS = 10.0
 """Of leases whose length no answer has told yet. A heartbeat that comes too early harms nobody."""
 
@@ -129,6 +131,8 @@ class LeaseRequest:
     """Elapsed time when it was sent first: leases last from then on at least."""
     most: int = 0
     """Messages to receive; 0 receives none."""
+    visibility: float | None = None
+    """Of the leases; None for the group's."""
     wait: float = 0.0
     extends: bool = False
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -172,7 +176,7 @@ class LeaseRequest:
             extend=ExtendAll(receiver, self.queue.lease_seconds) if self.extends else (),
             reject=reject,
             append=append,
-            receive=Receive(self.most, wait=self.wait) if self.receives else None,
+            receive=Receive(self.most, self.visibility, wait=self.wait) if self.receives else None,
             receiver=receiver,
             attempt=self.attempt,
         )
@@ -201,13 +205,15 @@ class LeaseQueue:
         self.answered = now
         self.was_short = False
         """The last answer had fewer messages than there was room for."""
-        self.resume_at = now
-        """Nothing is asked for before this time."""
+        self.resume_at = self.refused_until = now
+        """Nothing is received before the one time, and nothing at all is sent before the other."""
         self.is_open = True
         """The worker goes on to receive from it."""
         self.lease_seconds = UNKNOWN_SECONDS
         self._knows_length = False
         self.extend_at = inf
+        self.visibility: float | None = None
+        """The group's, but not too short, to ask for leases of a known length. None if it is not known."""
         self.max_failures: int | None = None
         """Of the group; None if it is not known."""
         self.per_key: int | None = None
@@ -258,7 +264,7 @@ class LeaseQueue:
 
     def took(self, request: LeaseRequest, settled: Settled[Delivery], now: float) -> list[HeldMessage]:
         """Take over the messages of an answer."""
-        self._learn_length(settled.messages)
+        self._learn_length(settled.messages, request.visibility)
         until = request.sent + self.lease_seconds
         if request.extends:
             for message in self.held.values():
@@ -270,14 +276,21 @@ class LeaseQueue:
             self.extend_at = request.sent + self.lease_seconds / 3
         return got
 
-    def _learn_length(self, deliveries: Sequence[Delivery]) -> None:
-        """How long leases of the group are. Only a first delivery tells exactly when it began."""
+    def _learn_length(self, deliveries: Sequence[Delivery], asked: float | None) -> None:
+        """How long these leases are. If none was asked for, only a first delivery tells exactly when it began."""
+        if not deliveries:
+            return
+        if asked is not None:
+            self.lease_seconds = asked
+            return
         for one in deliveries:
             if one.deliveries == 1 and one.visible_at is not None:
                 self.lease_seconds = float(one.visible_at) - float(one.first_delivered)
                 self._knows_length = True
+                if self.lease_seconds < LEAST_SECONDS:
+                    self.visibility = LEAST_SECONDS
                 return
-        if deliveries and not self._knows_length:
+        if not self._knows_length:
             self.lease_seconds = deliveries[0].lease_seconds
 
     def next_ended(self) -> list[Ended]:

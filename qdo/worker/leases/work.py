@@ -40,7 +40,7 @@ class LeaseWork(AnyWork):
         self, job: Job, queues: Sequence[str], make_client: Callable[[], Client], options: WorkerOptions
     ) -> None:
         self.options = options
-        self.name = f"{options.name or socket.gethostname().partition('.')[0]}-{uuid.uuid4().hex[:8]}"
+        self.name = f"{(options.name or socket.gethostname().partition('.')[0])[:100]}-{uuid.uuid4().hex[:8]}"
         """The receiver, to the server: the leases of one process are extended together."""
         self._patterns = list(queues)
         self._make_client = make_client
@@ -53,7 +53,7 @@ class LeaseWork(AnyWork):
         self._waker = Waker()
         self._stopped = self._stopped_at_once = False
         self._over = threading.Event()
-        self._reported: set[int] = set()
+        self._reported: set[str] = set()
         self._is_listed = False
 
     # Life
@@ -110,8 +110,8 @@ class LeaseWork(AnyWork):
         now, hung = self._clock.elapsed(), self.options.hung_seconds
         for messages, began in self._buffer.running():
             first = messages[0]
-            if now - began > hung and id(first) not in self._reported:
-                self._reported.add(id(first))
+            if now - began > hung and first.receipt not in self._reported:
+                self._reported.add(first.receipt)
                 log.error("a job in %s takes longer than %g s", first.queue.name, hung)
 
     # Figures
