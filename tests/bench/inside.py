@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
+import gc
 import io
 import pstats
 import re
@@ -18,6 +19,7 @@ from queuey.future import run
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
+from queuey.server.run import GC_THRESHOLDS
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench import leases
@@ -137,6 +139,8 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
+        gc.freeze()  # as the shipped server does
+        gc.set_threshold(*GC_THRESHOLDS)
         found = uvloop.run(measured(service, scene.client, plan.seconds))
         yield found.summary
         yield found.profile
