@@ -19,6 +19,7 @@ from queuey.api.receipts import Receipt, parse_receipts
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
+from queuey.http.pipeline import SMALL
 from queuey.ids import ZERO_ID
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
@@ -29,7 +30,7 @@ from queuey.service import Service
 from queuey.service.leases import Waiting
 from queuey.service.turns import LOOK_ROWS, Turns
 
-__all__ = ["AskedStep", "asked_of"]
+__all__ = ["LEAST_ROOM", "AskedStep", "asked_of"]
 
 MEMBERS = ("attempt", "receiver", "acknowledge", "release", "extend", "reject", "append", "receive")
 SEVERAL_MEMBERS = ("queues", "order", *MEMBERS)
@@ -40,6 +41,8 @@ MAX_SETTLES = 1000
 MAX_RECEIVED = 1000
 MAX_WAIT_SECONDS = 60
 MAX_QUEUES_APPENDED = 10
+LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = SMALL, 1 << 10, 1 << 20
+"""Bytes of messages: in any answer, for each message that is asked for, and in the largest answer of small messages."""
 _MAX_TEXT = 128
 _MAX_REASON = 1024
 
@@ -76,7 +79,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
     key = fields.text("attempt", "", most=_MAX_TEXT)
     settles = _Settles(queues, problems)
     settles.add_all(fields)
-    receive, wait, partitions = _receive(fields, queue, receiver)
+    receive, wait, partitions = _receive(fields, queue, receiver, service.settings.limits.max_answer_bytes)
     problems.check()
     settles.check()
     attempt = IdempotencyKey(key, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest()) if key else None
@@ -274,21 +277,24 @@ def _visibility_of(one: JsonFields) -> float:
 
 
 def _receive(
-    fields: JsonFields, queue: Queue | None, receiver: str
+    fields: JsonFields, queue: Queue | None, receiver: str, max_bytes: int
 ) -> tuple[ReceiveRequest | None, float, Sequence[int]]:
     """
     :param queue: None if they are several, which are received from everywhere.
+    :param max_bytes: of any answer.
     :returns: with seconds to wait, and the partitions that are named.
     """
     if "receive" not in fields:
         return None, 0.0, ()
     known = ("max", "visibility", "wait", "pop", *(("partitions",) if queue is not None else ()))
     one = JsonFields(fields.raw("receive"), known, fields.problems, "receive.")
+    most = one.whole("max", 1, 1, MAX_RECEIVED)
     wanted = ReceiveRequest(
-        one.whole("max", 1, 1, MAX_RECEIVED),
+        most,
         one.seconds("visibility", None, 0, MAX_VISIBILITY_SECONDS),
         one.flag("pop", default=False),
         receiver,
+        max_bytes=min(max(most * _MESSAGE_ROOM, LEAST_ROOM), _MOST_ROOM, max_bytes),
     )
     wait = one.seconds("wait", 0.0, 0, MAX_WAIT_SECONDS) or 0.0
     if queue is None or "partitions" not in one:

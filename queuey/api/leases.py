@@ -16,11 +16,11 @@ from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
 from queuey.api.lease_pages import LeasedMessages, LeaseForm
-from queuey.api.lease_requests import AskedStep, asked_of
+from queuey.api.lease_requests import LEAST_ROOM, AskedStep, asked_of
 from queuey.api.params import Problems, group_name
 from queuey.api.receipts import Receipt, receipt_start
+from queuey.http.admission import Ticket
 from queuey.http.exchange import ARROW, Answer, Call, Target, json_answer
-from queuey.http.pipeline import SMALL
 from queuey.model import Location, Page
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
@@ -59,14 +59,12 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
     if call.accepts(ARROW):
         check_arrow("accept application/json")
     call.body = b""
-    with _Room(call, service, asked.step.receive) as room:
+    with _Room(call.ticket, asked.step.receive) as room:
         outcome = await service.leases.step(asked.step, room, asked.waiting)
         _count(service, call, asked.step, outcome)
         return await _answer(call, asked, outcome, names_queues=names_queues)
 
 
-_LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = SMALL, 1 << 10, 1 << 20
-"""Bytes of messages: in any answer, for each message that is asked for, and in the largest answer of small messages."""
 _AS_JSON = 6
 """How many times its bytes a body of control characters takes as JSON."""
 
@@ -77,17 +75,15 @@ class _Room:
     The least room is not counted: the limit on requests bounds it.
     """
 
-    def __init__(self, call: Call, service: Service, receive: ReceiveRequest | None) -> None:
-        most = 0 if receive is None else receive.most * _MESSAGE_ROOM
-        self._first = min(max(most, _LEAST_ROOM), _MOST_ROOM, service.settings.limits.max_answer_bytes)
-        self._ticket = call.ticket
+    def __init__(self, ticket: Ticket, receive: ReceiveRequest | None) -> None:
+        self._ticket = ticket
         self._counted = 0
-        self.bytes = 0 if receive is None else self._first
+        self.bytes = self._first = 0 if receive is None else receive.max_bytes
 
     def __enter__(self) -> Self:
         """:raises Throttled: there is no room; nothing is done."""
-        if self.bytes > _LEAST_ROOM:
-            self._counted = self._first - _LEAST_ROOM
+        if self.bytes > LEAST_ROOM:
+            self._counted = self.bytes - LEAST_ROOM
             self._ticket.hold(self._counted * _AS_JSON)
         return self
 
@@ -111,7 +107,7 @@ class _Room:
             yield
 
     def regain(self) -> bool:
-        self.bytes = min(self._first, _LEAST_ROOM)
+        self.bytes = min(self._first, LEAST_ROOM)
         return self.grow(self._first - self.bytes)
 
 

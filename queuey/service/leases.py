@@ -280,7 +280,7 @@ def _with_handed(outcome: LeaseOutcome, found: LeaseOutcome) -> LeaseOutcome:
 def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
     """How many leases were settled, by the word for it on the wire."""
     found: dict[str, int] = {}
-    stale = {tuple(one) for one in outcome.stale}
+    stale = {tuple(one) for one in outcome.stale} if outcome.stale else ()
     for index, group in enumerate(step.groups):
         for partition, settles in group.settles.items():
             actions = [one.action for one in settles]
