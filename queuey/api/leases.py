@@ -28,7 +28,7 @@ from queuey.service import Service
 from queuey.service.leases import settled_of
 from queuey.service.log import PartitionPage, ReadAnswer
 
-__all__ = ["step", "step_several"]
+__all__ = ["CountedRoom", "step", "step_several"]
 
 _PORTION = 250
 """Messages that become JSON in one step, in some two milliseconds."""
@@ -59,7 +59,7 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
     if call.accepts(ARROW):
         check_arrow("accept application/json")
     call.body = b""
-    with _Room(call.ticket, asked.step.receive) as room:
+    with CountedRoom(call.ticket, asked.step.receive) as room:
         outcome = await service.leases.step(asked.step, room, asked.waiting)
         _count(service, call, asked.step, outcome)
         return await _answer(call, asked, outcome, names_queues=names_queues)
@@ -69,7 +69,7 @@ _AS_JSON = 6
 """How many times its bytes a body of control characters takes as JSON."""
 
 
-class _Room:
+class CountedRoom:
     """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`.
 
     The least room is not counted: the limit on requests bounds it.

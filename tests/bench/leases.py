@@ -9,10 +9,11 @@ import json
 from collections.abc import Callable, Iterator
 from itertools import count
 from statistics import median
+from typing import NamedTuple
 
 from queuey.http.exchange import ARROW
 from tests.bench import arrival
-from tests.bench.drivers import Load, drive, in_turn, request
+from tests.bench.drivers import drive, in_turn, request
 from tests.bench.measure import BenchFailed, alternate, percentile, ratios
 from tests.bench.plan import BODY, CONNECTIONS, PAGE, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, Server, queuey
@@ -68,13 +69,28 @@ def append_some(queue: str, messages: int) -> str:
     return request("POST", path, body, Content_Type="application/json")
 
 
-def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, seconds: float) -> Load:
+class _Run(NamedTuple):
+    """What one load took."""
+
+    messages_a_second: float
+    cpu_us: float
+    """Of the server's processor time, for each message."""
+
+
+def _run(server: Server, script: str, messages: float, seconds: float) -> _Run:
+    """:param messages: of a request."""
+    before = server.cpu_seconds()
+    load = drive(server, script, CONNECTIONS, seconds)
+    return _Run(load.rate * messages, (server.cpu_seconds() - before) / (load.requests * messages) * 1e6)
+
+
+def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, plan: Plan, requests: int) -> _Run:
     """Receive and acknowledge from a queue that has more than enough."""
     queue = next(names)
-    _fill(server, queue, round(_MOST_A_SECOND[messages] * (seconds + 1)))
-    load = drive(server, _script(queue, asks), CONNECTIONS, seconds)
-    _check_rest(server, queue, load)
-    return load
+    _fill(server, queue, round(_MOST_A_SECOND[messages] * (plan.seconds + 1)))
+    found = _run(server, _script(queue, asks), messages / requests, plan.seconds)
+    _check_rest(server, queue)
+    return found
 
 
 def _fill(server: Server, queue: str, messages: int) -> None:
@@ -86,12 +102,12 @@ def _fill(server: Server, queue: str, messages: int) -> None:
     server.settle()
 
 
-def _check_rest(server: Server, queue: str, load: Load) -> None:
-    """:raises BenchFailed: the queue ran empty, so the load waited for nothing."""
+def _check_rest(server: Server, queue: str) -> None:
+    """:raises BenchFailed: the queue ran empty, so that requests got nothing."""
     path = f"/v1/{APPLICATION}/{queue}/leases/{GROUP}"
     left = server.ask("POST", path, json={"receive": {"max": 1}}).json()["messages"]
     if not left:
-        raise BenchFailed(f"the queue ran empty: it had too few messages for {load.rate:.0f} requests a second")
+        raise BenchFailed("the queue ran empty: it had too few messages for this machine")
     server.settle()
 
 
@@ -102,20 +118,22 @@ def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, 
         server.create("appended", PARTITIONS)
         text = append_some("appended", messages)
 
-        def appended() -> float:
-            load = drive(server, in_turn([text]), CONNECTIONS, plan.seconds)
+        def appended() -> _Run:
+            found = _run(server, in_turn([text]), messages, plan.seconds)
             server.settle()
-            return load.rate * messages
+            return found
 
-        def received() -> float:
-            return _receiving(server, names, messages, asks, plan.seconds).rate * messages / requests
+        def received() -> _Run:
+            return _receiving(server, names, messages, asks, plan, requests)
 
         below, ours = alternate(appended, received, plan.rounds)
+    rates = [[run.messages_a_second for run in runs] for runs in (ours, below)]
+    times = [[run.cpu_us for run in runs] for runs in (ours, below)]
     return Row(
         what,
-        f"{number(median(below))} msg/s appended, {messages} per request",
-        f"{number(median(ours))} msg/s",
-        ratios(ours, below),
+        f"{number(median(rates[1]))} msg/s appended, {messages} per request",
+        f"{number(median(rates[0]))} msg/s; processor {ratios(*times).middle:.2f} times",
+        ratios(*rates),
         first=first,
         goal=goal,
     )
@@ -139,7 +157,7 @@ def _popped(plan: Plan) -> Row:
             _fill(server, queue, round(_MOST_A_SECOND[PAGE] * (plan.seconds + 1)))
             pop = request("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", body, Accept=ARROW)
             load = drive(server, in_turn([pop]), CONNECTIONS, plan.seconds)
-            _check_rest(server, queue, load)
+            _check_rest(server, queue)
             return load.rate * PAGE
 
         below, ours = alternate(read, popped, plan.rounds)
