@@ -116,7 +116,8 @@ LAYERS = {
     # The client side: client < groups < worker < compat, pipeline < cli.
     "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.")),
     "qdo.measure": Layer(),
-    "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3")),
+    "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3"), not_standard=("asyncio",)),
+    "qdo.aio": Layer(ours=(*LEAVES, "qdo.client."), others=("aiohttp", "requests", "yarl")),
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
     "qdo.worker": Layer(
         ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor.declared"), others=("prometheus_client",)

@@ -29,7 +29,7 @@ from qdo.client.lease_values import (
     Settle,
     Settled,
 )
-from qdo.client.leases import LeaseCalls
+from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls
 from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
@@ -54,7 +54,6 @@ from qdo.client.values import (
     SpanCounts,
     StreamEnd,
 )
-from queuey.errors import InvalidParameter
 
 __all__ = [
     "Appended",
@@ -131,6 +130,7 @@ class Client(
         self._endpoint = Endpoint(url, key, token, timeout_seconds=timeout_seconds, retries=retries)
         self._transport = Transport(sleep)
         self._extender = self._new_extender()
+        self._popped = Popped[Delivery]()
 
     def __enter__(self) -> Self:
         return self
@@ -155,13 +155,11 @@ class Client(
         :param queue, receiver, options: as for :meth:`receive`, but no ``pop``.
         :raises StaleReceipt: the block ended well, but the lease had ended before.
         """
-        if options.get("pop"):
-            raise InvalidParameter(problems={"pop": "a message that is popped has no lease: use receive"})
-        found = self.receive(queue, group, receiver=receiver, **options)
-        if not found:
+        found = self._do(self._received_for_block(queue, group, receiver, options))
+        if found is None:
             yield None
             return
-        with found[0] as delivery:
+        with found as delivery:
             yield delivery
 
     def _new_extender(self) -> Extender:

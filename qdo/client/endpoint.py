@@ -27,7 +27,7 @@ T = TypeVar("T")
 MAX_PAUSE_SECONDS = 30.0
 """Of one pause, whatever Retry-After asks for."""
 
-_URL = re.compile(r"https?://[^/?#\s]+(/[^?#\s]*)?")
+_URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
 """In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
@@ -43,6 +43,8 @@ class Endpoint:
         :raises ConfigurationError: ``url`` is no address of a server.
         :raises InvalidApplicationKey, InvalidToken: a header cannot carry it.
         """
+        if "@" in url:
+            raise ConfigurationError("the address of a server has no user name in it: give a key or a token")
         if not _URL.fullmatch(url):
             raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
         if key is not None and not (key.isascii() and key.isprintable()):

@@ -5,23 +5,55 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
+from functools import partial
 from typing import Any, Generic, Unpack
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
-from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Settle, Settled
+from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended, moment_to_wire
 from qdo.client.wire import group_path, queue_path
+from queuey.errors import InvalidParameter, KeyReused
 from queuey.ids import MessageId
 
-__all__ = ["LeaseCalls"]
+__all__ = ["LeaseCalls", "Popped"]
 
 _REPEATS = Repeats(within_seconds=240)
 """A server knows an attempt for five minutes. A later repeat would receive, or pop, other messages."""
+
+
+class Popped(Generic[D]):
+    """Messages that cancelled pops have got. The next pop of the same group gets them."""
+
+    def __init__(self) -> None:
+        self._kept: dict[tuple[str, str], list[D]] = {}
+
+    def keep(self, messages: Sequence[D]) -> None:
+        for one in messages:
+            self._kept.setdefault((one.queue, one.group), []).append(one)
+
+    def take(self, queue: Queues, group: str, what: Settle) -> tuple[D, ...]:
+        """Messages for a request that does nothing but pop."""
+        wanted = what.receive
+        if wanted is None or not wanted.pop or what != Settle(receive=wanted, receiver=what.receiver):
+            return ()
+        taken: list[D] = []
+        for name in [queue] if isinstance(queue, str) else queue:
+            left: list[D] = []
+            for one in self._kept.pop((name, group), ()):
+                fits = not wanted.partitions or one.partition in wanted.partitions
+                (taken if fits and len(taken) < wanted.max_messages else left).append(one)
+            if left:
+                self._kept[name, group] = left
+        return tuple(taken)
+
+    def left(self) -> list[D]:
+        """Messages that no pop took."""
+        return [one for kept in self._kept.values() for one in kept]
 
 
 class LeaseCalls(Generic[D]):
@@ -31,6 +63,7 @@ class LeaseCalls(Generic[D]):
     _endpoint: Endpoint
     _delivery: type[D]
     _extender: Any
+    _popped: Popped[D]
 
     def _do(self, steps: Steps[Any]) -> Any:
         raise NotImplementedError
@@ -66,6 +99,18 @@ class LeaseCalls(Generic[D]):
         done = yield from self._settle(queue, group, wanted)
         return [*done.messages]
 
+    def _received_for_block(
+        self, queue: Queues, group: str, receiver: str | None, options: ReceiveOptions
+    ) -> Steps[D | None]:
+        """One message under a lease.
+
+        :raises InvalidParameter: a pop is asked for.
+        """
+        if options.get("pop"):
+            raise InvalidParameter(problems={"pop": "a message that is popped has no lease: use receive"})
+        done = yield from self._settle(queue, group, Settle(receive=Receive(**options), receiver=receiver))
+        return next(iter(done.messages), None)
+
     @call
     def settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
         """End or extend leases, append, and receive, in one request.
@@ -84,7 +129,36 @@ class LeaseCalls(Generic[D]):
         wanted = what.to_wire()
         if not what.only_extends:
             wanted["attempt"] = what.attempt or uuid.uuid4().hex
-        answer = yield from self._step(queue, group, wanted)
+        if popped := self._popped.take(queue, group, what):
+            return Settled(messages=popped)
+        # Whoever names an attempt repeats it, and gets the same messages.
+        withdrawn = what.receive is not None and what.attempt is None
+        withdraw = partial(self._withdrawn, queue, group, what, wanted) if withdrawn else None
+        answer = yield from self._step(queue, group, wanted, withdraw)
+        return self._settled(queue, group, what, answer)
+
+    def _withdrawn(self, queue: Queues, group: str, what: Settle, wanted: dict[str, Any]) -> Steps[None]:
+        """Give back the messages of a receive that nobody waits for any more.
+
+        The messages of a pop cannot be given back: the next pop gets them.
+        """
+        try:
+            # If the server does not know the attempt yet, it never carries it out from now on.
+            yield from self._step(queue, group, {"attempt": wanted["attempt"]})
+            return
+        except KeyReused:
+            """It was carried out, at least what it settles. If it waits for messages, the wait is over now."""
+        try:
+            answer = yield from self._step(queue, group, wanted)
+        except KeyReused:
+            return
+        messages = self._settled(queue, group, what, answer).messages
+        if what.receive is not None and what.receive.pop:
+            self._popped.keep(messages)
+        elif messages:
+            yield from self._settle(queue, group, Settle(release=[Release(one, count=False) for one in messages]))
+
+    def _settled(self, queue: Queues, group: str, what: Settle, answer: Reply) -> Settled[D]:
         arrived, date, told = time.monotonic(), _date_of(answer), answer.json()
         counted = told.get("settled", {})
         stale = tuple(counted.get("stale", ()))
@@ -193,16 +267,24 @@ class LeaseCalls(Generic[D]):
     def _lease_path(self, queue: str, group: str) -> tuple[str, ...]:
         return group_path(self.application, queue, "leases", group)
 
-    def _step(self, queue: Queues, group: str, wanted: dict[str, Any]) -> Steps[Reply]:
+    def _step(
+        self, queue: Queues, group: str, wanted: dict[str, Any], withdraw: Callable[[], Steps[None]] | None = None
+    ) -> Steps[Reply]:
         params: dict[str, Any] = {}
         if isinstance(queue, str):
             path = self._lease_path(queue, group)
         else:
             path, params = ("v1", self.application), {"receive": group}
             wanted["queues"] = dict(queue) if isinstance(queue, Mapping) else [*queue]
-        data, held_seconds = json.dumps(wanted).encode(), wanted.get("receive", {}).get("wait", 0)
         return self._endpoint.ask(
-            "POST", *path, params=params, data=data, headers=_JSON, repeats=_REPEATS, held_seconds=held_seconds
+            "POST",
+            *path,
+            params=params,
+            data=json.dumps(wanted).encode(),
+            headers=_JSON,
+            repeats=_REPEATS,
+            held_seconds=wanted.get("receive", {}).get("wait", 0),
+            withdraw=withdraw,
         )
 
     def _extended(self, leases: Sequence[HeldLease]) -> Steps[Collection[str]]:

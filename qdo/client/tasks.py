@@ -1,4 +1,4 @@
-"""Calls about tasks of queues: part of :class:`~qdo.client.Client`."""
+"""Calls about tasks of queues: part of each client."""
 
 from __future__ import annotations
 

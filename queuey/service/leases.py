@@ -12,7 +12,7 @@ from queuey.clock import Clock
 from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Queue
+from queuey.model import IdempotencyKey, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action
@@ -98,6 +98,8 @@ class Leases:
         :raises Throttled: there is no room for the message that comes first, and nothing is done.
         """
         if step.receive is None:
+            if step.attempt is not None and not _has_done(step):
+                await self._withdraw(step, step.attempt)
             return await self._step(step)
         first = _within(step, room)
         if waiting is None:
@@ -113,6 +115,7 @@ class Leases:
             outcome = await self._step(first)
             if outcome.handed:
                 return outcome
+            receiver.attempt = step.attempt and step.attempt.key
             try:
                 return await self._wait(step, outcome, room, receiver, until)
             except QueueyError:
@@ -138,7 +141,11 @@ class Leases:
             await self._rooms.join(receiver, one.queue, one.name, one.receive_from)
         while True:
             receiver.looks()
-            found = await self._step(_within(again, room))
+            try:
+                found = await self._step(_within(again, room))
+            except QueueyError:
+                self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks
+                raise
             if found.larger:
                 return await self._larger(again, outcome, found, room)
             if found.handed:
@@ -150,6 +157,15 @@ class Leases:
                 await receiver.wait(until)
             if not room.regain():
                 return outcome
+
+    async def _withdraw(self, step: LeaseStep, attempt: IdempotencyKey) -> None:
+        """Let a receiver that waits under this attempt wait no more, here or at another server.
+
+        :raises KeyReused: it has got messages.
+        """
+        await self._step(step._replace(attempt=_waited(attempt)))
+        for one in step.groups:
+            self._rooms.wake(one.queue.uuid, one.name, attempt.key)
 
     async def _step(self, step: LeaseStep) -> LeaseOutcome:
         outcome = await self._store.step(step)
@@ -248,8 +264,13 @@ def _only_receive(step: LeaseStep) -> LeaseStep:
         groups=[one._replace(token=None, settles={}, renewals=()) for one in step.groups],
         appends=(),
         looks_again=True,
-        attempt=None if attempt is None else attempt._replace(key=f"{attempt.key} waited"),
+        attempt=None if attempt is None else _waited(attempt),
     )
+
+
+def _waited(attempt: IdempotencyKey) -> IdempotencyKey:
+    """The name of what an attempt hands out after a wait."""
+    return attempt._replace(key=f"{attempt.key} waited")
 
 
 def _within(step: LeaseStep, room: AnswerRoom) -> LeaseStep:

@@ -16,6 +16,7 @@ import click
 from tests.bench import (
     appends,
     arrival,
+    asyncio_clients,
     cached,
     groups,
     identity,
@@ -67,6 +68,7 @@ TOPICS: Topics = {
     "overload": overload.measure,
     "leases": leases.measure,
     "workers": workers.measure,
+    "asyncio": asyncio_clients.measure,
     "groups": groups.measure,
     "report": delivery_report.measure,
     "clustered": traps.clustered,

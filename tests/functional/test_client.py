@@ -27,14 +27,26 @@ from queuey.errors import (
 )
 from queuey.ids import MessageId
 from tests.support.client import Server, new_name
+from tests.support.over_asyncio import make_client
+from tests.support.servers import RunningServer
 from tests.support.services.proxy import RESET_WHEN_CLOSED
-from tests.support.stores import while_writing
+from tests.support.stores import STORES
 from tests.support.trusting import TrustingServer
 
 
+@pytest.fixture(params=[*STORES, "asyncio"])
+def running(request: pytest.FixtureRequest) -> RunningServer:
+    """Each store with the blocking client, and the embedded one with the client for asyncio."""
+    store = "shipped" if request.param == "asyncio" else request.param
+    found = request.getfixturevalue(f"{store}_server")
+    assert isinstance(found, RunningServer)
+    return found
+
+
 @pytest.fixture
-def client(server: Server) -> Iterator[Client]:
-    with Client(server.url, server.application, server.key) as client:
+def client(server: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
+    kind = "asyncio" if request.node.callspec.params["running"] == "asyncio" else "blocking"
+    with make_client(kind, server.url, server.application, server.key) as client:
         yield client
 
 
@@ -220,7 +232,7 @@ def test_a_cursor_outlives_its_client_but_not_its_queue(client: Client, queue: s
         client.read(queue, cursor=cursor)
 
 
-@while_writing
+@pytest.mark.parametrize("running", ["shipped", "delayed", "asyncio"], indirect=True)
 def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Client, queue: str) -> None:
     client.append(queue, "there")
     pages = client.follow(queue)

@@ -32,6 +32,7 @@ from queuey.errors import (
 from queuey.ids import MessageId
 from tests.support.client import Server, new_name
 from tests.support.losing import Losing, losing_answers
+from tests.support.over_asyncio import CLIENTS, make_client
 from tests.support.servers import RunningServer
 from tests.support.services.proxy import Proxy
 
@@ -42,9 +43,9 @@ def seen(shipped_server: RunningServer) -> Iterator[Server]:
         yield server
 
 
-@pytest.fixture
-def client(seen: Server) -> Iterator[Client]:
-    with Client(seen.url, seen.application, seen.key) as client:
+@pytest.fixture(params=CLIENTS)
+def client(seen: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
+    with make_client(request.param, seen.url, seen.application, seen.key) as client:
         yield client
 
 
@@ -59,10 +60,10 @@ def losing(seen: Server) -> Iterator[Losing]:
         yield losing
 
 
-@pytest.fixture
-def behind(seen: Server, losing: Losing) -> Iterator[Client]:
+@pytest.fixture(params=CLIENTS)
+def behind(seen: Server, losing: Losing, request: pytest.FixtureRequest) -> Iterator[Client]:
     """A client whose answers can be lost."""
-    with Client(losing.url, seen.application, seen.key, sleep=lambda _: None) as client:
+    with make_client(request.param, losing.url, seen.application, seen.key, sleep=lambda _: None) as client:
         yield client
 
 

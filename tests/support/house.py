@@ -27,6 +27,7 @@ ONE_STATE_MACHINE = "one state machine: each method is one step, and all of them
 
 EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "parameters": {
+        "qdo.aio.AsyncClient.__init__": INTERFACE,
         "qdo.client.Client.__init__": INTERFACE,
         "qdo.client.reading.ReadCalls.read": INTERFACE,
         "qdo.client.reading.ReadCalls.stream_ndjson": INTERFACE,

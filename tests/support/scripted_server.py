@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+
+from tests.support.services.certificates import Identity
 
 DROP = "drop the connection without an answer"
 
@@ -53,7 +56,9 @@ def refusal(status: int, code: str, **members: Any) -> Say:
 
 
 @contextmanager
-def scripted_server() -> Iterator[Script]:
+def scripted_server(identity: Identity | None = None) -> Iterator[Script]:
+    """:param identity: it speaks TLS."""
+
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
 
@@ -79,7 +84,11 @@ def scripted_server() -> Iterator[Script]:
             """Tests look at the script."""
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    script = Script(f"http://127.0.0.1:{server.server_port}")
+    script = Script(f"http{'s' if identity else ''}://127.0.0.1:{server.server_port}")
+    if identity is not None:
+        context = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+        context.load_cert_chain(identity.both)
+        server.socket = context.wrap_socket(server.socket, server_side=True)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:

@@ -48,13 +48,15 @@ class Room:
 class WaitingReceiver:
     """One receiver, in the room of each group that it receives from. A context manager that leaves them."""
 
-    __slots__ = ("_rooms", "is_rung", "joined", "watch")
+    __slots__ = ("_rooms", "attempt", "is_rung", "joined", "watch")
 
     def __init__(self, rooms: Rooms, watch: Watch) -> None:
         self._rooms = rooms
         self.watch = watch
         """Of no partition: it counts the receiver, and is what it waits by."""
         self.joined: list[Room] = []
+        self.attempt: str | None = None
+        """The name of its request."""
         self.is_rung = False
         """It was woken, and has not looked since."""
 
@@ -155,6 +157,15 @@ class Rooms:
         room = self._rooms.get((queue, group))
         if room is not None:
             self._wake_next(room)
+
+    def wake(self, queue: UUID, group: str, attempt: str) -> None:
+        """Wake the receivers of a request."""
+        room = self._rooms.get((queue, group))
+        if room is not None:
+            with self._lock:
+                receivers = [one for one in room.receivers if one.attempt == attempt]
+            for receiver in receivers:
+                self._waiters.ring(receiver.watch)
 
     def _listen(self, room: Room) -> None:
         self._waiters.wait(room.watch, room.due).add_done_callback(lambda _: self._heard(room))

@@ -145,6 +145,9 @@ class _Run:
         self._count = 0
         self._room = 0 if step.receive is None else step.receive.max_bytes
         self._ends = False
+        settles = any(one.settles or one.renewals for one in step.groups)
+        self._only_names = step.receive is None and not step.appends and not settles
+        """Every group has to learn the name of the attempt, and nothing else."""
 
     @property
     def has_begun(self) -> bool:
@@ -155,7 +158,7 @@ class _Run:
         step, one = self._step, self._step.groups[index]
         receive = self._receive() if one.receive_from else None
         appends = step.appends if index == 0 else ()
-        if receive is None and not (one.settles or one.renewals or appends):
+        if receive is None and not (one.settles or one.renewals or appends or self._only_names):
             return None
         group = one if receive is not None else one._replace(receive_from=())
         return step._replace(groups=[group], appends=appends, receive=receive, turns=())

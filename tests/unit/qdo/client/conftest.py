@@ -8,6 +8,7 @@ import pytest
 
 from qdo.client import Client
 from tests.support.client_answers import KEY
+from tests.support.over_asyncio import CLIENTS, make_client
 from tests.support.scripted_server import Script, scripted_server
 
 
@@ -22,7 +23,10 @@ def pauses() -> list[float]:
     return []
 
 
-@pytest.fixture
-def client(script: Script, pauses: list[float]) -> Iterator[Client]:
-    with Client(script.url, "app", KEY, retries=3, timeout_seconds=5, sleep=pauses.append) as client:
+@pytest.fixture(params=CLIENTS)
+def client(script: Script, pauses: list[float], request: pytest.FixtureRequest) -> Iterator[Client]:
+    """A client of each kind: both have to do the same."""
+    with make_client(
+        request.param, script.url, "app", KEY, retries=3, timeout_seconds=5, sleep=pauses.append
+    ) as client:
         yield client

@@ -109,6 +109,12 @@ def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None
         Client(url)
 
 
+def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
+    with pytest.raises(ConfigurationError, match="give a key or a token") as caught:
+        Client("http://me:secret@host")
+    assert "secret" not in str(caught.value)
+
+
 @pytest.mark.parametrize("key", ["new\nline", "ümläut"])
 def test_a_key_that_cannot_be_sent_is_refused(key: str) -> None:
     with pytest.raises(InvalidApplicationKey):

@@ -1,0 +1,47 @@
+"""Answers of unknown length, in an ``async for``."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable
+from typing import Any, Self, TypeVar
+
+from qdo.client.steps import Listing, Reply
+from qdo.client.streams import ArrowRows, MessageRows, StreamRows
+from qdo.client.values import Message
+
+__all__ = ["AsyncArrowStream", "AsyncMessageStream"]
+
+T = TypeVar("T")
+
+
+class _AsyncIterated(StreamRows[T]):
+    """Rows in an ``async for``. As a context manager it closes the connection."""
+
+    def __init__(self, answer: Reply, each: Callable[[Listing[T]], AsyncGenerator[T, None]]) -> None:
+        super().__init__(answer)
+        self._items = each(self._rows())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> T:
+        """:raises BrokenStream: the answer ended without its mark, or its rows are not as many as the mark says."""
+        return await anext(self._items)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        self._answer.close()
+        await self._items.aclose()
+
+
+class AsyncMessageStream(_AsyncIterated[Message], MessageRows):
+    """Messages from newline-delimited JSON."""
+
+
+class AsyncArrowStream(_AsyncIterated[Any], ArrowRows):
+    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""

@@ -1,0 +1,72 @@
+"""What the environment says about proxies and authorities holds for both clients."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qdo.client import QueueSettings
+from queuey.errors import ConfigurationError, ServerUnreachable
+from tests.support.client_answers import KEY, MADE
+from tests.support.over_asyncio import CLIENTS, make_client
+from tests.support.scripted_server import Script, scripted_server
+from tests.support.services.certificates import Authority
+
+AWAY = "http://queuey.example:5000"
+of_both = pytest.mark.parametrize("kind", CLIENTS)
+
+
+@pytest.fixture(autouse=True)
+def no_proxies(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+@of_both
+def test_a_proxy_is_used(script: Script, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("http_proxy", script.url)
+    script.say(MADE)
+
+    with make_client(kind, AWAY, "app", KEY) as client:
+        client.create_queue("q")
+
+    (asked,) = script.asked
+    assert (asked.path, asked.headers["Authorization"]) == (f"{AWAY}/v1/app", f"Application {KEY}")
+
+
+@of_both
+def test_a_server_without_a_proxy_is_reached_without_it(
+    script: Script, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    script.say(MADE)
+
+    with make_client(kind, script.url, "app", KEY) as client:
+        assert client.create_queue("q") == QueueSettings("q", 1, "user", "strong")
+
+
+def test_a_proxy_that_asyncio_cannot_use_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("http_proxy", "socks5://127.0.0.1:1")
+
+    with make_client("asyncio", AWAY) as client, pytest.raises(ConfigurationError, match="socks5"):
+        client.read("q")
+
+
+@of_both
+def test_an_authority_is_trusted_if_it_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    authority = Authority(tmp_path)
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    with scripted_server(authority.identity("server", "127.0.0.1")) as script:
+        with (
+            make_client(kind, script.url, "app", KEY) as client,
+            pytest.raises(ServerUnreachable, match="certificate"),
+        ):
+            client.create_queue("q")
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.file))
+        script.say(MADE)
+        with make_client(kind, script.url, "app", KEY) as client:
+            assert client.create_queue("q").name == "q"
+        assert len(script.asked) == 1

@@ -1,0 +1,69 @@
+"""The client for asyncio has what the blocking client has."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+import qdo.aio
+from qdo.aio import AsyncArrowStream, AsyncClient, AsyncDelivery, AsyncMessageStream
+from qdo.client import ArrowStream, Client, Delivery, MessageStream
+from qdo.client.steps import call, listing
+
+PAIRS = [
+    (Client, AsyncClient),
+    (Delivery, AsyncDelivery),
+    (MessageStream, AsyncMessageStream),
+    (ArrowStream, AsyncArrowStream),
+]
+IN_ASYNCIO = {"close": "aclose"}
+
+
+def public(kind: type) -> set[str]:
+    return {name for name in dir(kind) if not name.startswith("_")}
+
+
+def parameters(function: Callable[..., Any]) -> list[tuple[str, object, object]]:
+    """Names, kinds and defaults."""
+    return [(one.name, one.kind, one.default) for one in inspect.signature(function).parameters.values()]
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), PAIRS)
+def test_each_public_name_stands_in_both(blocking: type, asynchronous: type) -> None:
+    assert {IN_ASYNCIO.get(name, name) for name in public(blocking)} == public(asynchronous)
+
+
+@pytest.mark.parametrize(("blocking", "asynchronous"), PAIRS)
+def test_each_method_has_the_same_parameters_in_both(blocking: type, asynchronous: type) -> None:
+    for name in public(blocking):
+        mine, theirs = getattr(blocking, name), getattr(asynchronous, IN_ASYNCIO.get(name, name))
+        if callable(mine):
+            assert parameters(mine) == parameters(theirs), name
+
+
+def test_the_clients_are_made_alike() -> None:
+    def but_sleep(function: Callable[..., Any]) -> list[tuple[str, object, object]]:
+        return [one for one in parameters(function) if one[0] != "sleep"]
+
+    assert but_sleep(Client) == but_sleep(AsyncClient)
+    assert parameters(Client)[-1][0] == parameters(AsyncClient)[-1][0] == "sleep"
+
+
+def test_what_differs_is_written_twice_and_nothing_else() -> None:
+    """A call that stands in one client alone would not be compared with the other."""
+    own = {name for name in vars(AsyncClient) if not name.startswith("_")}
+
+    assert own == {"aclose", "receive_one"}
+    assert all(isinstance(getattr(AsyncClient, name), call | listing) for name in public(AsyncClient) - own)
+
+
+def test_a_method_tells_what_it_does() -> None:
+    assert inspect.getdoc(AsyncClient.append) == inspect.getdoc(Client("http://x").append)
+    assert str(inspect.getdoc(Client.append)).startswith("Store one message.")
+
+
+def test_the_package_offers_what_it_says() -> None:
+    assert all(hasattr(qdo.aio, name) for name in qdo.aio.__all__)
