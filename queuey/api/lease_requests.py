@@ -88,7 +88,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         GroupStep(
             one,
             group,
-            new_group(service, one),
+            new_group(service, one) if settles.tokens[at] is None else None,
             settles.tokens[at],
             settles.by_partition[at],
             settles.renewals,
