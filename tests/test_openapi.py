@@ -26,7 +26,7 @@ from queuey.errors import (
 )
 from queuey.http.access import is_queue_name
 from queuey.http.exchange import Call
-from queuey.model import MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
+from queuey.model import DEFAULT_TTL_SECONDS, MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
 from queuey.model.lease_groups import AUTO, NO_ORDER, ORDER_BY_KEY, GroupSettings
 from queuey.model.lease_spread import MOST_K
 from queuey.security.permissions import VERBS, Permission
@@ -124,7 +124,7 @@ def test_limits_are_those_of_the_code() -> None:
     append = parameters("/v1/{application}/{queue}", "post")
 
     for ttl in (entry["ttl"], append["X-TTL"]["schema"]):
-        assert (ttl["minimum"], ttl["maximum"], ttl["default"]) == (1, MAX_TTL_SECONDS, drafts.DEFAULT_TTL_SECONDS)
+        assert (ttl["minimum"], ttl["maximum"], ttl["default"]) == (1, MAX_TTL_SECONDS, DEFAULT_TTL_SECONDS)
     for partition in (entry["partition"], append["X-Partition"]["schema"], queue["partitions"]):
         assert (partition["minimum"], partition["maximum"]) == (1, MAX_PARTITIONS)
     assert entry["key"]["maxLength"] == append["X-Key"]["schema"]["maxLength"] == drafts.MAX_KEY

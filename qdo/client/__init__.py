@@ -35,7 +35,7 @@ from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
 from qdo.client.steps import Blocks, Listing, Reply, Steps
 from qdo.client.streams import ArrowStream, MessageStream
-from qdo.client.tasks import QueueTask, TaskCalls
+from qdo.client.tasks import QueueTask, RedrivePreview, TaskCalls
 from qdo.client.transport import Transport
 from qdo.client.values import (
     Appended,
@@ -80,6 +80,7 @@ __all__ = [
     "QueueTask",
     "Queues",
     "Receive",
+    "RedrivePreview",
     "Reject",
     "Release",
     "Settle",

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import FORBIDDEN, Items, Listing, Pause, Reply, Steps, call, listing
-from qdo.client.wire import queue_path
+from qdo.client.values import Moment, moment_to_wire
+from qdo.client.wire import group_path, queue_path
 
-__all__ = ["QueueTask", "TaskCalls"]
+__all__ = ["LetterOptions", "QueueTask", "RedrivePreview", "TaskCalls"]
 
 _LOOK_SECONDS = (0.05, 2.0)
 """Pauses between two looks at a task, at first and at most."""
@@ -53,6 +55,31 @@ class QueueTask:
         return cls(**known, done=done, failed=entry.get("failed", 0), asked=asked)
 
 
+class LetterOptions(TypedDict, total=False):
+    """Which dead letters are meant."""
+
+    reason: str
+    """A part of the reason for which they were given up."""
+    key: str
+    message_headers: Mapping[str, str]
+    """Headers that the messages have, and their values."""
+    since: Moment
+    """They became dead letters then or later."""
+    until: Moment
+    """They became dead letters before."""
+
+
+class RedrivePreview(NamedTuple):
+    """What a redrive would do."""
+
+    matching: int
+    """Dead letters that it would move."""
+    looked: int
+    """Dead letters that the server has looked at."""
+    more: bool
+    """There are more than these."""
+
+
 class TaskCalls:
     """Starts, watches and cancels tasks of queues."""
 
@@ -87,6 +114,43 @@ class TaskCalls:
         """
         return _task((yield from self._endpoint.ask("DELETE", *self._task_path(queue, name))))
 
+    @call
+    def redrive(
+        self,
+        queue: str,
+        group: str,
+        *,
+        to: str | None = None,
+        group_only: bool = False,
+        rate: float | None = None,
+        **wanted: Unpack[LetterOptions],
+    ) -> Steps[QueueTask]:
+        """Begin to move the dead letters that a lease group has now back to its queue, each once.
+
+        A lost answer is not repeated: :meth:`task` shows what became of it. Its name is ``redrive:GROUP``.
+
+        :param to: another queue that they go to.
+        :param group_only: no other lease group of the queue gets them.
+        :param rate: letters a second; None for as many as the server can move.
+        :param wanted: which letters; by default all that come from this queue and this group.
+        :raises TaskRunning: a redrive of the group runs already. Nothing was started.
+        :raises LeaseGroupNotFound, QueueNotFound, Conflict: nothing was started.
+        """
+        asked: dict[str, Any] = {"queue": to, "group_only": group_only, "rate": rate, "filter": _filter(wanted)}
+        path, data = self._redrive_path(queue, group), _json(asked)
+        return _task((yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=FORBIDDEN)))
+
+    @call
+    def preview_redrive(self, queue: str, group: str, **wanted: Unpack[LetterOptions]) -> Steps[RedrivePreview]:
+        """How many dead letters a redrive would move. Nothing is done."""
+        data = _json({"preview": True, "filter": _filter(wanted)})
+        answer = yield from self._endpoint.ask("POST", *self._redrive_path(queue, group), data=data, headers=_JSON)
+        told = answer.json()
+        return RedrivePreview(told["matching"], told["looked"], told["more"])
+
+    def _redrive_path(self, queue: str, group: str) -> tuple[str, ...]:
+        return (*group_path(self.application, queue, "leases", group), "redrive")
+
     @listing
     def tasks(self, queue: str, *, page_size: int = 1000) -> Listing[QueueTask]:
         """The tasks of a queue by name, the newest of each name.
@@ -120,3 +184,20 @@ class TaskCalls:
 
 def _task(answer: Reply) -> QueueTask:
     return QueueTask.from_wire(answer.json()["task"])
+
+
+_JSON = {"Content-Type": "application/json"}
+
+
+def _json(members: Mapping[str, Any]) -> bytes:
+    """The members that are given."""
+    return json.dumps({name: value for name, value in members.items() if value is not None}).encode()
+
+
+def _filter(wanted: LetterOptions) -> dict[str, Any] | None:
+    members: dict[str, Any] = {name: value for name, value in wanted.items() if value is not None}
+    if "message_headers" in members:
+        members["headers"] = members.pop("message_headers")
+    for name in {"since", "until"} & members.keys():
+        members[name] = moment_to_wire(members[name])
+    return members or None

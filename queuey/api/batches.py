@@ -16,7 +16,6 @@ import orjson
 
 from queuey.api.drafts import (
     CHECK_TTL,
-    DEFAULT_TTL_SECONDS,
     MAX_BATCH_PROBLEMS,
     check_content_type,
     check_key,
@@ -28,7 +27,7 @@ from queuey.errors import InvalidParameter
 from queuey.future import others_turn, run
 from queuey.http.exchange import JSON, Call
 from queuey.http.face import LARGE_BYTES
-from queuey.model import MAX_TTL_SECONDS, Alike, Draft, Drafts, IdempotencyKey, Queue
+from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Alike, Draft, Drafts, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 

@@ -9,12 +9,10 @@ from queuey.api.headers import has_headers, headers_of_call
 from queuey.api.params import Problems, due, integer, once_key
 from queuey.errors import MessageTooLarge
 from queuey.http.exchange import Call
-from queuey.model import MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
+from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-DEFAULT_TTL_SECONDS = 259_200
-"""Three days, in seconds."""
 MAX_KEY = 256
 MAX_CONTENT_TYPE = 256
 _FORM = "application/x-www-form-urlencoded"

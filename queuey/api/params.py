@@ -23,6 +23,8 @@ MAX_PRINCIPALS = 100
 MAX_DELAY_SECONDS = 366 * 24 * 3600
 """How far ahead a message may lie, by its delivery time or by an id that the client chose."""
 MAX_ONCE = 128
+MAX_FILTER_TEXT = 1024
+"""Characters of a text that is searched for."""
 
 _INTEGER = re.compile(r"[+-]?[0-9]{1,20}")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,100}")

@@ -2,7 +2,19 @@
 
 from __future__ import annotations
 
-from queuey.api import applications, lease_groups, leases, messages, offsets, queues, site, survey, tasks, tokens
+from queuey.api import (
+    applications,
+    lease_groups,
+    leases,
+    messages,
+    offsets,
+    queues,
+    redrive,
+    site,
+    survey,
+    tasks,
+    tokens,
+)
 from queuey.api.arrow.answers import ArrowForm
 from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
@@ -199,6 +211,15 @@ ROUTES = Routes(
             "lease_reset",
             "/v1/{application}/{queue}/leases/{group}/reset",
             {"POST": Operation("lease_reset", Permission.CONFIGURE, lease_groups.reset)},
+        ),
+        Route(
+            "redrive",
+            "/v1/{application}/{queue}/leases/{group}/redrive",
+            {
+                "GET": Operation("redrive", Permission.CONFIGURE, redrive.show),
+                "POST": Operation("redrive", Permission.CONFIGURE, redrive.redrive),
+                "DELETE": Operation("redrive", Permission.CONFIGURE, redrive.cancel),
+            },
         ),
         # "messages" and "tasks" stand where message ids stand too.
         Route(

@@ -13,8 +13,10 @@ from queuey.model.tasks import StoredTask
 from queuey.service import Service
 from queuey.service.tasks import PURGE
 
-__all__ = ["MAX_TASKS_LISTED", "cancel", "list_tasks", "purge", "show"]
+__all__ = ["MAX_TASKS_LISTED", "cancel", "list_tasks", "purge", "show", "task_answer"]
 
+_SHOWN = ("from", "queue", "group_only", "rate", "filter")
+"""What a redrive was asked for, as answers show it."""
 MAX_TASKS_LISTED = 1000
 """Tasks in one page."""
 
@@ -66,4 +68,5 @@ def _shown(task: StoredTask) -> dict[str, Any]:
     }
     if task.kind == PURGE:
         return shown | {"removed": task.done}
-    return shown | {"moved": task.done, "failed": task.failed, **task.asked}
+    shown |= {"moved": task.done, "failed": task.failed}
+    return shown | {name: task.asked[name] for name in _SHOWN if name in task.asked}

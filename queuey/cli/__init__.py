@@ -27,6 +27,7 @@ _COMMANDS = {
     "release": "settle",
     "reject": "settle",
     "lease": "leases",
+    "redrive": "tasks",
     "purge": "tasks",
     "queue": "queues",
     "key": "keys",

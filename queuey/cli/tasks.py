@@ -1,8 +1,8 @@
-"""``queuey purge``: work on a queue that the server goes on with, also after a restart."""
+"""``queuey purge`` and ``redrive``: work on a queue that the server goes on with, also after a restart."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,7 +10,7 @@ import click
 from queuey.ids import parse_timestamp
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import output_option, say, write_one
-from queuey.terminal.times import rfc3339
+from queuey.terminal.times import Moment, rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client, QueueTask
@@ -49,6 +49,68 @@ def purge_command(
         return
     confirm(f"Remove all messages of queue {queue} of {client.application}?", yes=yes)
     _run(client, queue, client.purge(queue), output, wait=not no_wait)
+
+
+def _pair(text: str) -> tuple[str, str]:
+    name, colon, value = text.partition(":")
+    if not colon or not name:
+        raise click.BadParameter(f"{text!r} is not NAME:VALUE.", param_hint="'--header'")
+    return name, value.strip()
+
+
+@click.command("redrive")
+@click.argument("queue")
+@click.argument("group")
+@click.option("--to", metavar="QUEUE", help="Another queue that they go to.")
+@click.option("--group-only", is_flag=True, help="No other lease group of QUEUE gets them.")
+@click.option("--rate", type=click.FloatRange(0.01, 100_000), help="Dead letters a second.")
+@click.option("--reason", help="Only those with this text in their reason.")
+@click.option("--key", help="Only those of this key.")
+@click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Only those with this. Repeatable.")
+@click.option("--since", type=Moment(ids=False, ago=True), help="Only those given up then or later: 1h (ago), a time.")
+@click.option("--until", type=Moment(ids=False, ago=True), help="Only those given up before.")
+@click.option("--dry-run", is_flag=True, help="Count them, and move nothing.")
+@_task_options
+@yes_option
+@output_option
+@with_client
+def redrive_command(
+    client: Client,
+    queue: str,
+    group: str,
+    to: str | None,
+    group_only: bool,
+    rate: float | None,
+    headers: Sequence[str],
+    dry_run: bool,
+    no_wait: bool,
+    status: bool,
+    cancel: bool,
+    yes: bool,
+    output: str | None,
+    **wanted: Any,
+) -> None:
+    """Move the dead letters of lease group GROUP of QUEUE back to QUEUE, each once.
+
+    They are new messages there, as they were, with their time to live counted anew. The server goes on with it if this
+    command ends.
+
+    Example: queuey redrive jobs workers --reason timeout --rate 10 --dry-run
+    """
+    _only_one(no_wait=no_wait, status=status, cancel=cancel, dry_run=dry_run)
+    name = f"redrive:{group}"
+    if status or cancel:
+        write_one(task_row(client.cancel_task(queue, name) if cancel else client.task(queue, name)), output)
+        return
+    if headers:
+        wanted["message_headers"] = dict(map(_pair, headers))
+    if dry_run:
+        found = client.preview_redrive(queue, group, **wanted)
+        write_one(found._asdict(), output)
+        return
+    confirm(f"Move dead letters of group {group} back to queue {to or queue}?", yes=yes)
+    task = client.redrive(queue, group, to=to, group_only=group_only, rate=rate, **wanted)
+    _run(client, queue, task, output, wait=not no_wait)
 
 
 def _only_one(**flags: bool) -> None:

@@ -24,6 +24,7 @@ from queuey.model.headers import (
 from queuey.model.messages import Appended, AppendRequest, Draft, Location, Message, Overwrite
 from queuey.model.offsets import MAX_GENERATION, MAX_GENERATION_STEP, Offset, OffsetChange, OffsetMove
 from queuey.model.values import (
+    DEFAULT_TTL_SECONDS,
     EMPTY_PARTITION,
     MAX_PARTITIONS,
     MAX_TTL_SECONDS,
@@ -41,6 +42,7 @@ from queuey.model.values import (
 )
 
 __all__ = [
+    "DEFAULT_TTL_SECONDS",
     "EMPTY_PARTITION",
     "MAX_GENERATION",
     "MAX_GENERATION_STEP",

@@ -59,6 +59,8 @@ class Story(NamedTuple):
     """Bytes of the message's body if the letter has no room for the message; else None."""
     sha256: str | None = None
     """Of that body, hexadecimal. It stands together with ``size``."""
+    ttl: int | None = None
+    """Seconds that the message was to live; None if whoever wrote the letter does not know."""
 
     @property
     def is_alone(self) -> bool:
@@ -71,7 +73,7 @@ class Story(NamedTuple):
 
 
 _REQUIRED = [name for name in Story._fields if name not in Story._field_defaults]
-_NUMBERS = {"partition", "failures", "deliveries", "size"}
+_NUMBERS = {"partition", "failures", "deliveries", "size", "ttl"}
 """Numbers of 0 or more; the other members are texts."""
 
 

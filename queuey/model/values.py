@@ -13,6 +13,8 @@ from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
 
 MAX_PARTITIONS = 200
 """Partitions of one queue; their numbers are 1..200."""
+DEFAULT_TTL_SECONDS = 259_200
+"""Three days, the TTL of a message that names none."""
 MAX_TTL_SECONDS = 1 << 25
 """388 days, the longest TTL of the v1 contract."""
 

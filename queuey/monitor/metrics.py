@@ -42,6 +42,9 @@ DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up"
 BREAKERS_TRIPPED = SERVER_METRICS.counter(
     "queuey_lease_breakers_tripped", "Lease groups paused by their breakers", ("app",)
 )
+DEAD_LETTERS_MOVED = SERVER_METRICS.counter(
+    "queuey_dead_letters_redriven", "Dead letters that a redrive looked at to move them", ("app", "result")
+)
 MESSAGES_PURGED = SERVER_METRICS.counter("queuey_messages_purged", "Messages removed by purges", ("app",))
 TASKS_ENDED = SERVER_METRICS.counter("queuey_tasks_ended", "Tasks that have ended", ("app", "task", "state"))
 APPENDS_RESTAMPED = SERVER_METRICS.counter(

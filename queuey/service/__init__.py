@@ -44,7 +44,7 @@ class Service:
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
-        self.tasks = Tasks(stores.tasks, self.queues, self.log, self.leases, self.clock, self.monitor)
+        self.tasks = Tasks(stores, self.queues, self.log, self.leases, self.clock, self.monitor)
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}

@@ -7,8 +7,8 @@ import zlib
 
 from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
-from queuey.ids import format_timestamp
-from queuey.model import AppendRequest, Draft, Location, Message, Queue
+from queuey.ids import TICKS_PER_SECOND, format_timestamp
+from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, Location, Message, Queue
 from queuey.model.dead_letters import ALONE_TYPE, DEAD_LETTER_SECONDS, Story, story_to_header, with_story
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, Settle
@@ -109,6 +109,7 @@ class DeadLetters:
             hole.deliveries,
             format_timestamp(hole.first_delivered) if hole.first_delivered else None,
             format_timestamp(self._clock.now_ticks()),
+            ttl=min((message.expires_ticks - message.ticks) // TICKS_PER_SECOND, MAX_TTL_SECONDS),
         )
         partition = partition_for(dead, message.key)
         try:

@@ -235,8 +235,17 @@ class Leases:
         return done
 
     def groups(self, queue: Queue, *, start: str, limit: int) -> Future[Sequence[str]]:
-        """Groups by name, starting with ``start``."""
-        return self._store.list_groups(queue.uuid, start=start, limit=limit)
+        """Groups by name, starting with ``start``, but for those of tasks: their names have a colon."""
+        return future.start(self._groups(queue, start, limit))
+
+    async def _groups(self, queue: Queue, start: str, limit: int) -> Sequence[str]:
+        found: list[str] = []
+        while names := await self._store.list_groups(queue.uuid, start=start, limit=limit):
+            found += [name for name in names if ":" not in name]
+            if len(found) >= limit or len(names) < limit:
+                break
+            start = names[-1] + "\0"
+        return found[:limit]
 
     async def forget(self, queue: Queue, name: str) -> None:
         """Forget a group and its leases."""

@@ -405,3 +405,23 @@ def test_a_queue_is_purged(queuey: Run, client: Client, queue: str) -> None:
     started = queuey("purge", queue, "--yes", "--no-wait")
     assert done(started).rows[0]["name"] == "purge"
     assert "--status" in started.err
+
+
+def test_dead_letters_are_redriven(queuey: Run, client: Client, queue: str) -> None:
+    for one in client.receive(queue, "workers", 4):
+        one.reject("no good" if one.text == "a" else "bad")
+    assert eventually(lambda: client.queue_info(f"{queue}-dead").depth == 4)
+    (preview,) = done(queuey("redrive", queue, "workers", "--reason", "bad", "--since", "1h", "--dry-run")).rows
+    assert preview == {"matching": 3, "looked": 4, "more": False}
+    assert queuey("redrive", queue, "workers").code != 0  # nobody can be asked
+
+    (row,) = done(queuey("redrive", queue, "workers", "--reason", "no", "--group-only", "--rate", "100", "--yes")).rows
+
+    assert (row["name"], row["state"], row["moved"], row["failed"]) == ("redrive:workers", "done", 1, 0)
+    assert row["filter"] == {"reason": "no"}
+    assert done(queuey("redrive", queue, "workers", "--status")).rows == [row]
+    assert done(queuey("redrive", queue, "workers", "--cancel")).rows == [row]
+    assert [one.text for one in client.receive(queue, "workers", 9)] == ["a"]
+    assert queuey("redrive", queue, "absent", "--yes").code == 3
+    assert queuey("redrive", queue, "workers", "--header", "a", "--yes").code == 2
+    assert done(queuey("redrive", queue, "workers", "--header", "x:y", "--yes")).rows[0]["moved"] == 0

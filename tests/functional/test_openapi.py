@@ -72,8 +72,10 @@ def test_answers_are_as_described(server: Server, operator: str, label: str) -> 
     name = server.queue(partitions=3)
     added = server.add(name)
     identity = f"{added['partition']}:{added['key']}"
-    if label.startswith("GET") or label.endswith("/reset"):
+    if label.startswith("GET") or label.endswith(("/reset", "/redrive")):
         assert server.call("POST", name, "leases", "mail", json={"receive": {}}).status_code == 200
+    if label.endswith("/redrive"):
+        assert server.call("POST", name, "leases", "mail", "redrive", json={}).status_code == 202
     if "/tasks" in label:
         assert server.call("DELETE", name, "messages").status_code == 202
     ask()

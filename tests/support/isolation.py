@@ -128,6 +128,15 @@ ROUTES = [
     Route(
         "reset lease group", "POST", ("Q", "leases", "work", "reset"), "owner", "configure", (("json", {"to": "end"}),)
     ),
+    Route(
+        "preview redrive",
+        "POST",
+        ("Q", "leases", "work", "redrive"),
+        "owner",
+        "configure",
+        (("json", {"preview": True}),),
+    ),
+    Route("redrive malformed", "POST", ("Q", "leases", "work", "redrive"), "owner", "configure", (("json", []),)),
     Route("forget lease group", "DELETE", ("Q", "leases", "work"), "owner", "configure"),
     Route("list tasks", "GET", ("Q", "tasks"), "owner", "configure"),
     Route("purge", "DELETE", ("Q", "messages"), "owner", "configure"),
@@ -138,7 +147,8 @@ ROUTES = [
 NO_QUEUE = {"operator", "application", "proven", "owner of tokens"}
 """What routes need that are about no single queue."""
 BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see offsets malformed", "commit nothing"} | {
-    "receive nothing"
+    "receive nothing",
+    "redrive malformed",
 }
 """Refused with 400, yet only to who may know that the queue is there."""
 TASKS = {"purge"}

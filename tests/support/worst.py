@@ -206,6 +206,8 @@ def _lease_requests(app: str, receipts: Sequence[str]) -> Iterator[Request]:
     yield Request("leases", "DELETE", "absent", f"{groups}/absent")
     yield Request("lease_reset", "POST", "JSON", f"{group}/reset", JSON, _filled(b"{", b'"a":1,', b'"a":1}', 64 << 10))
     yield Request("lease_reset", "POST", "preview", f"{group}/reset", JSON, b'{"to":"end","preview":true}')
+    yield Request("redrive", "POST", "JSON", f"{group}/redrive", JSON, _filled(b"{", b'"a":1,', b'"a":1}', 64 << 10))
+    yield from (Request("redrive", method, "none", f"{group}/redrive") for method in ("GET", "DELETE"))
     yield Request("lease_groups", "GET", "list", groups)
 
 
@@ -254,8 +256,7 @@ def requests_of(ids: Sequence[str], escaped: Sequence[str], receipts: Sequence[s
         Request("messages", "PUT", "one body for all", f"{large}/{every}", "text/plain", b"x" * (8 * MIB // 100)),
         Request("messages", "DELETE", "absent", f"{queue}/" + ",".join(f"{n}:{ids[0]}" for n in range(2, 101))),
         Request("purge", "DELETE", "absent", f"{app}/absent/messages"),
-        Request("task", "GET", "none", f"{queue}/tasks/purge"),
-        Request("task", "DELETE", "none", f"{queue}/tasks/purge"),
+        *(Request("task", method, "none", f"{queue}/tasks/purge") for method in ("GET", "DELETE")),
         Request("tasks", "GET", "list", f"{queue}/tasks"),
         Request("groups", "GET", "list", f"{queue}/offsets"),
         Request("offsets", "GET", "one", offsets),

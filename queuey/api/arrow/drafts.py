@@ -11,7 +11,6 @@ from typing import Any, TypeVar
 from queuey.api.arrow.answers import check_arrow
 from queuey.api.arrow.bodies import ArrowBodies
 from queuey.api.drafts import (
-    DEFAULT_TTL_SECONDS,
     MAX_BATCH_PROBLEMS,
     check_content_type,
     check_key,
@@ -22,7 +21,7 @@ from queuey.api.params import Problems, in_range, latest_due, once_key, quoted
 from queuey.errors import InvalidParameter
 from queuey.http.exchange import ARROW, Call
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import MAX_TTL_SECONDS, Alike, Drafts, IdempotencyKey, Queue
+from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Alike, Drafts, IdempotencyKey, Queue
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 

@@ -33,9 +33,10 @@ from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.service.tasks.kinds import Stepped, TaskKind
 from queuey.service.tasks.purge import PURGE, PurgeKind
-from queuey.storage import TaskStore
+from queuey.service.tasks.redrive import REDRIVE, LetterFilter, Previewed, RedriveKind, redrive_name
+from queuey.storage import Stores
 
-__all__ = ["MOST_TASKS", "PURGE", "Tasks"]
+__all__ = ["MOST_TASKS", "PURGE", "LetterFilter", "Previewed", "Tasks", "redrive_name"]
 
 log = logging.getLogger(__name__)
 
@@ -66,11 +67,12 @@ class Tasks:
     """The tasks of all queues."""
 
     def __init__(
-        self, store: TaskStore, queues: Queues, log: Log, leases: Leases, clock: Clock, monitor: Monitor
+        self, stores: Stores, queues: Queues, log: Log, leases: Leases, clock: Clock, monitor: Monitor
     ) -> None:
-        self._store, self._queues, self._log = store, queues, log
+        self._store, self._queues, self._log = stores.tasks, queues, log
         self._clock, self._monitor = clock, monitor
-        self._kinds: Mapping[str, TaskKind] = {PURGE: PurgeKind(log, leases, clock, monitor)}
+        self.redrives = RedriveKind(stores, queues, log, clock, monitor)
+        self._kinds: Mapping[str, TaskKind] = {PURGE: PurgeKind(log, leases, clock, monitor), REDRIVE: self.redrives}
         self._server = secrets.token_hex(8)
         """Names this process among all that ever ran tasks."""
         self._due: dict[uuid.UUID, float] = {}
@@ -87,6 +89,18 @@ class Tasks:
         states = await self._queues.inspect(queue)
         asked = {"upto": self._log.newest_ticks(queue)}
         return await self.begin(queue, PURGE, asked, total=sum([state.depth for state in states]))
+
+    async def redrive(self, queue: Queue, group: str, asked: Mapping[str, Any]) -> StoredTask:
+        """Begin to move the dead letters that a group has now; see :meth:`begin` for what is raised.
+
+        :param asked: ``from``, the dead-letter queue; ``match``, the fields of a :class:`LetterFilter` behind the first
+            two; ``rate``, letters a second, 0 for any number; ``queue``, where they go in place of the group's queue;
+            ``group_only``, whether no other group gets them. Other members are for those that watch.
+        """
+        dead = await self._queues.find(queue.application, asked["from"])
+        states = [] if dead is None else await self._queues.inspect(dead)
+        asked = {**asked, "upto": self._log.newest_ticks(dead or queue)}
+        return await self.begin(queue, redrive_name(group), asked, total=sum([state.depth for state in states]))
 
     async def begin(self, queue: Queue, name: str, asked: Mapping[str, Any], *, total: int) -> StoredTask:
         """Start a task.

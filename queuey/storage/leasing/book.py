@@ -29,6 +29,7 @@ from queuey.model import (
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState, changes_of, merged, state_of
+from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
 
 __all__ = [
@@ -122,6 +123,7 @@ class PartitionBook:
     __slots__ = (
         "_base",
         "_earliest",
+        "_group",
         "_least_base",
         "_number",
         "_owner",
@@ -140,12 +142,13 @@ class PartitionBook:
     )
 
     def __init__(
-        self, owner: LeaseBook, access: LeaseAccess, place: PartitionId, group: LeaseGroup, fold_bytes: int
+        self, owner: LeaseBook, access: LeaseAccess, place: PartitionId, of: GroupBook, fold_bytes: int
     ) -> None:
         """:param owner: hears of what is to be saved, and of what is read.
         :param fold_bytes: changes of fewer bytes are never folded.
         """
-        self.place = place
+        group = of.group
+        self.place, self._group = place, of.name
         self._owner = owner
         self._token = group.token
         with making_sense():
@@ -199,6 +202,8 @@ class PartitionBook:
         limit = max(most - len(self.ahead) + self.at, self._together)
         page = access.read(ReadRequest(self.place, Span(self.upto, end), limit, max_bytes=AHEAD_BYTES))
         found = Columns.of(page.messages)
+        last = found[-1].id if found else end
+        found = for_group(found, self._group)
         left = self.ahead[self.at :]
         self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
         self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
@@ -206,7 +211,7 @@ class PartitionBook:
         self._owner.keep_ahead(self)
         if page.more:
             self._together = min(2 * self._together, MOST_AHEAD)
-            self.upto = found[-1].id
+            self.upto = last
             return
         self.upto = max(end, self.upto)
         beyond = access.read(ReadRequest(self.place, Span(end, MAX_ID), 1, with_bodies=False)).messages
@@ -232,7 +237,7 @@ class PartitionBook:
         if span is not None:
             page = access.read(ReadRequest(self.place, span, 1000, max_bytes=4 << 20))
             found = Columns.of(page.messages)
-            self.state.look_up(found, found[-1].id if page.more else span.upto)
+            self.state.look_up(for_group(found, self._group), found[-1].id if page.more else span.upto)
             if not page.more:
                 self.change(self.state.without_message())
 
@@ -299,9 +304,10 @@ def _within(columns: Columns, max_bytes: int) -> int:
 class GroupBook:
     """One group in memory."""
 
-    __slots__ = ("group", "partitions", "rules")
+    __slots__ = ("group", "name", "partitions", "rules")
 
-    def __init__(self, group: LeaseGroup) -> None:
+    def __init__(self, name: str, group: LeaseGroup) -> None:
+        self.name = name
         self.take(group)
         self.partitions: dict[int, PartitionBook] = {}
 
@@ -355,7 +361,7 @@ class LeaseBook:
             if new is None:
                 return None
             access.make_group(queue, name, new)
-        known = self._groups[key] = GroupBook(found or new)  # type: ignore[arg-type]  # one of them is there
+        known = self._groups[key] = GroupBook(name, found or new)  # type: ignore[arg-type]  # one of them is there
         return known
 
     def partition(self, access: LeaseAccess, group: GroupBook, place: PartitionId) -> PartitionBook:
@@ -363,7 +369,7 @@ class LeaseBook:
         known = group.partitions.get(place.number)
         if known is None:
             fold_bytes = FOLD_BYTES if self._fold_bytes is None else self._fold_bytes
-            known = PartitionBook(self, access, place, group.group, fold_bytes)
+            known = PartitionBook(self, access, place, group, fold_bytes)
             group.partitions[place.number] = known
             self.watched.setdefault(partition_key(place), []).append(known)
             self._count(known)

@@ -29,6 +29,7 @@ STORIES = st.builds(
     traceback=TEXTS,
     size=st.none(),
     sha256=st.none(),
+    ttl=st.none() | NUMBERS,
 )
 
 

@@ -1,0 +1,173 @@
+"""Dead letters go back over HTTP: all or some, to the queue, another one, or to their group alone."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import requests
+
+from tests.support.client import Json, Server, refused
+from tests.support.servers import eventually
+
+GROUP = "workers"
+
+
+def receive(server: Server, queue: str, group: str = GROUP, **wanted: Any) -> list[Json]:
+    body = {"receive": {"max": 100, "visibility": 600, **wanted}}
+    answer = server.call("POST", queue, "leases", group, json=body)
+    assert answer.status_code == 200, answer.text
+    messages: list[Json] = answer.json()["messages"]
+    return messages
+
+
+def bodies(messages: list[Json]) -> list[str]:
+    """In the order of the alphabet: with several servers, messages are handed out nearly in theirs."""
+    return sorted(one["body"] for one in messages)
+
+
+def given_up(server: Server, queue: str, **reasons: str) -> str:
+    """Messages that are rejected for these reasons, and the name of their dead-letter queue."""
+    for body in reasons:
+        server.add(queue, body, x_key=f"key of {body}", content_type="text/plain", queuey_header_trace=body)
+    found: list[Json] = []
+
+    def all_of_them() -> bool:
+        found.extend(receive(server, queue))
+        return len(found) == len(reasons)
+
+    eventually(all_of_them, seconds=60)
+    rejected = [{"receipt": one["receipt"], "reason": reasons[one["body"]]} for one in found]
+    assert server.call("POST", queue, "leases", GROUP, json={"reject": rejected}).status_code == 200
+    dead = f"{queue}-dead"
+    eventually(lambda: len(server.bodies(dead)) == len(reasons), seconds=60)
+    return dead
+
+
+def redrive(server: Server, queue: str, /, **asked: Any) -> requests.Response:
+    return server.call("POST", queue, "leases", GROUP, "redrive", json=asked)
+
+
+def moved(server: Server, queue: str, /, **asked: Any) -> Json:
+    """The task, once it is done."""
+    started = redrive(server, queue, **asked)
+    assert started.status_code == 202, started.text
+    place = (queue, "leases", GROUP, "redrive")
+
+    def ended() -> Any:
+        task = server.call("GET", *place).json()["task"]
+        assert task["id"] == started.json()["task"]["id"]
+        return task if task["state"] not in ("running", "cancelling") else None
+
+    task = eventually(ended, seconds=60)
+    assert isinstance(task, dict)
+    assert task["state"] == "done", task
+    return task
+
+
+def test_dead_letters_go_back_as_they_were(server: Server) -> None:
+    queue = server.queue()
+    dead = given_up(server, queue, a="too hot", b="too cold")
+
+    assert redrive(server, queue, preview=True).json() == {
+        "status": "ok",
+        "preview": True,
+        "matching": 2,
+        "looked": 2,
+        "more": False,
+    }
+    task = moved(server, queue, rate=1000)
+
+    assert (task["name"], task["moved"], task["failed"], task["left"]) == (f"redrive:{GROUP}", 2, 0, 0)
+    assert (task["from"], task["rate"], task["group_only"], task["filter"]) == (dead, 1000, False, {})
+    assert server.bodies(dead) == []
+    again = eventually(lambda: receive(server, queue), seconds=60)
+    assert bodies(again) == ["a", "b"]
+    for one in again:
+        assert (one["key"], one["content_type"]) == (f"key of {one['body']}", "text/plain")
+        assert {name.lower(): value for name, value in one["headers"].items()} == {"trace": one["body"]}
+        assert (one["deliveries"], one["failures"]) == (1, 0)
+    others = eventually(lambda: receive(server, queue, "others"), seconds=60)
+    assert bodies(others) == ["a", "a", "b", "b"]
+    groups = server.call("GET", dead, "leases").json()["groups"]
+    assert groups == []
+
+
+def test_some_go_to_another_queue_and_some_to_their_group_alone(server: Server) -> None:
+    queue, other = server.queue(), server.queue()
+    dead = given_up(server, queue, a="too hot", b="too cold", c="too cold")
+
+    assert moved(server, queue, queue=other, filter={"reason": "hot"})["moved"] == 1
+    assert eventually(lambda: server.bodies(other), seconds=60) == ["a"]
+    only = moved(server, queue, group_only=True, filter={"headers": {"Trace": "b"}, "since": "0"})
+    assert (only["moved"], only["left"]) == (1, 0)
+    assert eventually(lambda: receive(server, queue), seconds=60)[0]["body"] == "b"
+    assert server.bodies(dead) == ["c"]
+    others = eventually(lambda: receive(server, queue, "others"), seconds=60)
+    assert bodies(others) == ["a", "b", "c"]
+    assert redrive(server, queue, preview=True, filter={"key": "key of c"}).json()["matching"] == 1
+    assert redrive(server, queue, preview=True, filter={"until": "1"}).json()["matching"] == 0
+
+
+def test_a_redrive_is_cancelled(server: Server) -> None:
+    queue = server.queue()
+    dead = given_up(server, queue, a="x", b="x", c="x")
+    place = (queue, "leases", GROUP, "redrive")
+    refused(server.call("GET", *place), 404)
+    refused(server.call("DELETE", *place), 404)
+    assert redrive(server, queue, rate=0.01).status_code == 202
+    eventually(lambda: server.call("GET", *place).json()["task"]["moved"] == 1, seconds=60)
+    running = redrive(server, queue)
+    refused(running, 409)
+    assert running.json()["code"] == "TaskRunning"
+
+    assert server.call("DELETE", *place).json()["task"]["state"] in ("cancelling", "cancelled")
+
+    task = eventually(
+        lambda: (found := server.call("GET", *place).json()["task"])["state"] == "cancelled" and found, seconds=60
+    )
+    assert task == server.call("GET", queue, "tasks", f"redrive:{GROUP}").json()["task"]
+    assert (task["moved"], len(server.bodies(dead))) == (1, 2)
+    assert moved(server, queue)["moved"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "field"),
+    [
+        ({"colour": 1}, "colour"),
+        ({"rate": 0}, "rate"),
+        ({"rate": 100_001}, "rate"),
+        ({"rate": "1"}, "rate"),
+        ({"queue": "a/b"}, "queue"),
+        ({"queue": "other", "group_only": True}, "group_only"),
+        ({"preview": "yes"}, "preview"),
+        ({"filter": []}, "filter"),
+        ({"filter": {"colour": 1}}, "filter.colour"),
+        ({"filter": {"reason": ""}}, "filter.reason"),
+        ({"filter": {"key": 5}}, "filter.key"),
+        ({"filter": {"headers": {}}}, "filter.headers"),
+        ({"filter": {"headers": {"a": 5}}}, "filter.headers.a"),
+        ({"filter": {"since": 5}}, "filter.since"),
+        ({"filter": {"until": "soon"}}, "filter.until"),
+        ({"filter": None}, "filter"),
+    ],
+    ids=str,
+)
+def test_what_a_redrive_does_not_understand_it_refuses(server: Server, body: Json, field: str) -> None:
+    queue = server.queue()
+    receive(server, queue)
+
+    refused(redrive(server, queue, **body), 400, field)
+    refused(server.call("GET", queue, "leases", GROUP, "redrive"), 404)
+
+
+def test_where_letters_cannot_go(server: Server) -> None:
+    queue = server.queue()
+    refused(redrive(server, queue), 404)
+    receive(server, queue)
+    refused(redrive(server, queue, queue="absent"), 404)
+    assert redrive(server, queue, preview=True).json()["looked"] == 0
+    assert moved(server, queue)["moved"] == 0
+    server.create(f"{queue}-dead")
+    refused(redrive(server, queue, queue=f"{queue}-dead"), 409)
+    refused(server.call("POST", queue, "leases", "redrive:x", json={"receive": {}}), 400)
