@@ -13,6 +13,7 @@ from queuey.monitor.declared import Counter, Declarations, Labels, MetricSet
 SERVER_METRICS = Declarations()
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 _STORAGE_SECONDS = (0.00005, 0.0001, 0.00025, *_SECONDS)
+_LONG_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 15.0, 60.0, 300.0, 3600.0, 86400.0)
 _MESSAGES = (1.0, 2.0, 5.0, 10.0, 20.0, 50.0, 100.0, 200.0, 500.0, 1000.0, 5000.0)
 
 MESSAGES_APPENDED = SERVER_METRICS.counter("queuey_messages_appended", "Messages acknowledged", ("app",))
@@ -61,6 +62,12 @@ STORAGE_DURATION = SERVER_METRICS.histogram(
 )
 COMMIT_BATCH = SERVER_METRICS.histogram(
     "queuey_commit_batch_messages", "Messages that shared a commit", buckets=_MESSAGES
+)
+LEASE_DWELL = SERVER_METRICS.histogram(
+    "queuey_lease_dwell_seconds",
+    "From when a message is due to its first lease, of the oldest message of each answer",
+    ("app",),
+    buckets=_LONG_SECONDS,
 )
 LEASE_K = SERVER_METRICS.histogram(
     "queuey_lease_k", "K of receives of weak groups whose K is automatic", buckets=_MESSAGES

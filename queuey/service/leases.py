@@ -18,6 +18,7 @@ from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action
 from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import (
+    LEASE_DWELL,
     LEASES_EXPIRED,
     LEASES_SETTLED,
     LEASES_STALE,
@@ -197,6 +198,10 @@ class Leases:
             self._monitor.count(MESSAGES_RECEIVED, len(outcome.handed), application)
             if outcome.expired:
                 self._monitor.count(LEASES_EXPIRED, outcome.expired, application)
+            due = _first_due(outcome)
+            if due is not None:
+                dwell = (self._clock.now_ticks() - due) / TICKS_PER_SECOND
+                self._monitor.observe(LEASE_DWELL, max(dwell, 0.0), application)
         if outcome.stale:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
         for word, number in settled_of(step, outcome).items():
@@ -261,6 +266,19 @@ class Leases:
     ) -> Future[tuple[int, Sequence[Hole]]]:
         """See :meth:`queuey.storage.LeaseStore.holes`."""
         return self._store.holes(queue.uuid, name, partition, after=after, limit=limit)
+
+
+def _first_due(outcome: LeaseOutcome) -> int | None:
+    """When the oldest message that is handed out for the first time was due, in ticks; None if there is none.
+
+    In each part, messages that were handed out before come first.
+    """
+    firsts = [
+        part.messages.ticks[next(at for at, lease in enumerate(part.leases) if lease.deliveries == 1)]
+        for part in outcome.handed.parts
+        if part.leases[-1].deliveries == 1
+    ]
+    return min(firsts, default=None)
 
 
 def _only_receive(step: LeaseStep) -> LeaseStep:

@@ -1,0 +1,50 @@
+"""What /metrics says of lease groups."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.support.client import Json, Server
+
+
+def step(server: Server, queue: str, **body: Any) -> Json:
+    answer = server.call("POST", queue, "leases", "g", json=body)
+    assert answer.status_code == 200, answer.text
+    found: Json = answer.json()
+    return found
+
+
+def figures(server: Server) -> dict[str, float]:
+    """Of this application and of leases, by name and further labels."""
+    found, mine = {}, f'app="{server.application}"'
+    for line in server.request("GET", "/metrics").text.splitlines():
+        name, _, value = line.rpartition(" ")
+        if mine in name and ("lease" in name or "received" in name) and "bucket" not in name:
+            found[name.replace(f",{mine}", "").replace(f"{{{mine}}}", "").replace(f"{mine},", "")] = float(value)
+    return found
+
+
+def test_what_is_received_and_settled_is_counted(fresh: Server) -> None:
+    queue = fresh.queue()
+    for text in "abc":
+        fresh.add(queue, text)
+    first, second, third = step(fresh, queue, receive={"max": 5})["messages"]
+    again = [{"receipt": first["receipt"], "delay": 0}]
+    step(fresh, queue, release=again, acknowledge=[second["receipt"]], extend={"receiver": "x", "visibility": 60})
+    step(fresh, queue, reject=[{"receipt": third["receipt"]}], acknowledge=[first["receipt"]])
+    step(fresh, queue, receive={"visibility": 0})
+    step(fresh, queue, receive={"pop": True})
+
+    found = figures(fresh)
+
+    assert 0 <= found.pop("queuey_lease_dwell_seconds_sum") < 3600
+    assert found == {
+        "queuey_messages_received_total": 5,
+        'queuey_messages_delivered_total{way="lease"}': 5,
+        'queuey_leases_settled_total{action="acknowledge"}': 1,
+        'queuey_leases_settled_total{action="release"}': 1,
+        'queuey_leases_settled_total{action="reject"}': 1,
+        "queuey_lease_receipts_stale_total": 1,
+        "queuey_leases_expired_total": 1,
+        "queuey_lease_dwell_seconds_count": 1,
+    }
