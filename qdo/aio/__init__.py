@@ -16,7 +16,6 @@ from typing import Self, TypeVar, Unpack, cast
 from qdo.aio.background import Background
 from qdo.aio.extending import AsyncExtender
 from qdo.aio.streams import AsyncArrowStream, AsyncMessageStream
-from qdo.aio.transport import AsyncTransport
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Endpoint
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
@@ -27,6 +26,13 @@ from qdo.client.reading import ReadCalls
 from qdo.client.steps import Awaits, Listing, Reply, Request, Steps
 from qdo.client.tasks import TaskCalls
 from qdo.client.values import address
+
+try:
+    from qdo.aio.transport import AsyncTransport
+except ModuleNotFoundError as error:
+    if error.name not in ("aiohttp", "yarl"):
+        raise
+    raise ModuleNotFoundError("qdo.aio needs aiohttp: pip install 'queuey[aio]'", name=error.name) from error
 
 __all__ = ["AsyncArrowStream", "AsyncClient", "AsyncDelivery", "AsyncMessageStream"]
 

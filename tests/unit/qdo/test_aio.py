@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -63,6 +65,15 @@ def test_what_differs_is_written_twice_and_nothing_else() -> None:
 def test_a_method_tells_what_it_does() -> None:
     assert inspect.getdoc(AsyncClient.append) == inspect.getdoc(Client("http://x").append)
     assert str(inspect.getdoc(Client.append)).startswith("Store one message.")
+
+
+def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("qdo.aio", "qdo.aio.transport"):
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "aiohttp", None)
+
+    with pytest.raises(ModuleNotFoundError, match=r"pip install 'queuey\[aio\]'"):
+        importlib.import_module("qdo.aio")
 
 
 def test_the_package_offers_what_it_says() -> None:
