@@ -48,7 +48,7 @@ def list_groups(client: Client, queue: str, output: str | None) -> None:
 def show_group(client: Client, queue: str, group: str, leased: bool, limit: int | None, output: str | None) -> None:
     """Settings of GROUP, and what it holds in each partition of QUEUE.
 
-    Example: queuey lease info jobs workers --leased
+    Example: queuey lease info jobs default --leased
     """
     if leased:
         rows = (_lease_row(one) for one in islice(client.leases(queue, group), limit))
@@ -129,7 +129,7 @@ def set_group(
 ) -> None:
     """Make GROUP, or change what is given and keep the rest.
 
-    Example: queuey lease set jobs workers --visibility 5m --max-failures 5
+    Example: queuey lease set jobs default --visibility 5m --max-failures 5
     """
     if resume and pause_until is not None:
         raise click.UsageError("--resume and --pause-until exclude each other.")
@@ -158,7 +158,7 @@ def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, 
 
     Shows what the group held before.
 
-    Example: queuey lease reset jobs workers --to end --dry-run
+    Example: queuey lease reset jobs default --to end --dry-run
     """
     if not dry_run:
         confirm(f"Reset lease group {group} of queue {queue} to {to}? Its leases end.", yes=yes)
@@ -177,7 +177,7 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
 
     A later group of this name begins anew.
 
-    Example: queuey lease rm jobs workers --yes
+    Example: queuey lease rm jobs default --yes
     """
     confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
     client.forget_lease_group(queue, group)

@@ -18,7 +18,7 @@ from queuey.terminal.times import Duration
 if TYPE_CHECKING:
     from qdo.client import Client, Delivery, Queues
 
-DEFAULT_GROUP = "workers"
+DEFAULT_GROUP = "default"
 _LEASE = ("receipt", "deliveries", "failures", "first_delivered", "visible_at")
 
 Command = Callable[..., None]

@@ -95,7 +95,7 @@ def redrive_command(
     They are new messages there, as they were, with their time to live counted anew. The server goes on with it if this
     command ends.
 
-    Example: queuey redrive jobs workers --reason timeout --rate 10 --dry-run
+    Example: queuey redrive jobs default --reason timeout --rate 10 --dry-run
     """
     _only_one(no_wait=no_wait, status=status, cancel=cancel, dry_run=dry_run)
     name = f"redrive:{group}"

@@ -57,7 +57,7 @@ def receipts(ended: Ended) -> list[str]:
     return [str(receipt) for receipt in done(ended).column("receipt")]
 
 
-def states(client: Client, queue: str, group: str = "workers") -> dict[str, tuple[str, int, int]]:
+def states(client: Client, queue: str, group: str = "default") -> dict[str, tuple[str, int, int]]:
     """What a group holds, by body: state, deliveries and failures."""
     bodies = {message.id: message.text for message in client.iterate(queue)}
     return {bodies[one.id]: (one.state, one.deliveries, one.failures) for one in client.leases(queue, group)}
@@ -65,7 +65,7 @@ def states(client: Client, queue: str, group: str = "workers") -> dict[str, tupl
 
 def given_back(client: Client, queue: str) -> list[tuple[str, int, int]]:
     """What is received once more: body, deliveries and failures."""
-    found = client.receive(queue, "workers", 10)
+    found = client.receive(queue, "default", 10)
     return [(one.text, one.deliveries, one.failures) for one in found if one.deliveries > 1]
 
 
@@ -166,7 +166,7 @@ def test_a_program_settles_each_message_by_its_exit_status(
 
     assert (ended.code, ended.out) == (1, b"")
     assert "sh ended with 1 at message" in ended.err
-    assert log.read_text().splitlines() == ["a 1 workers", "b 1 workers", "c 1 workers"]
+    assert log.read_text().splitlines() == ["a 1 default", "b 1 default", "c 1 default"]
     assert states(client, queue) == {"b": ("waits", 1, 1)}
     assert queuey("receive", queue, "--max", "10", "--exec", "true").code == 0
     assert "d" not in states(client, queue)
@@ -188,7 +188,7 @@ def test_a_program_gets_the_message_in_its_environment(queuey: Run, seen: Server
         "MESSAGE_QUEUE": name,
         "MESSAGE_CONTENT_TYPE": "text/plain",
         "MESSAGE_KEY": "k",
-        "MESSAGE_GROUP": "workers",
+        "MESSAGE_GROUP": "default",
         "MESSAGE_DELIVERIES": "1",
         "MESSAGE_FAILURES": "0",
         "MESSAGE_HEADERS": '{"kind": "order"}',
@@ -202,7 +202,7 @@ def test_a_lease_is_extended_while_its_program_runs(queuey: Run, client: Client,
 
     assert time.monotonic() - began > 2.5
     assert states(client, queue) == {}
-    (following,) = client.receive(queue, "workers")
+    (following,) = client.receive(queue, "default")
     assert following.text == "b"
 
 
@@ -246,7 +246,7 @@ def test_receipts_settle_their_leases(queuey: Run, client: Client, queue: str) -
 
 
 def test_a_release_counts_unless_told_otherwise(queuey: Run, client: Client, queue: str) -> None:
-    client.set_lease_group(queue, "workers", backoff={"first": 600})
+    client.set_lease_group(queue, "default", backoff={"first": 600})
     a, b = receipts(queuey("receive", queue, "--max", "2"))
 
     done(queuey("release", queue, a))
@@ -288,7 +288,7 @@ def test_a_receipt_may_begin_with_a_hyphen(queuey: Run, seen: Server, client: Cl
     for _ in range(2000):
         name = seen.queue()
         seen.add(name)
-        (delivery,) = client.receive(name, "workers")
+        (delivery,) = client.receive(name, "default")
         receipt = delivery.receipt or ""
         if receipt.startswith("-"):
             break
@@ -323,7 +323,7 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     assert made["backoff"] == {"first": 10, "factor": 2, "most": 30, "jitter": 0.1}
     assert (paused["paused_reason"], paused["visibility"]) == ("night", 300)
     assert nothing.out == b""
-    assert listed.column("group") == ["g", "workers"]
+    assert listed.column("group") == ["default", "g"]
     assert info["group"] == "g"
     assert isinstance(info["partitions"], list)
     assert sum(one["leased"] for one in info["partitions"]) == 1
@@ -340,7 +340,7 @@ def test_a_queue_has_what_its_groups_begin_with(queuey: Run, seen: Server) -> No
     leases = ("--lease", "visibility=5", "--lease", 'backoff={"first":9}', "--lease", "order=key")
     done(queuey("queue", "edit", name, *leases))
     done(queuey("receive", name))
-    (row,) = done(queuey("lease", "info", name, "workers")).rows
+    (row,) = done(queuey("lease", "info", name, "default")).rows
     assert (row["visibility"], row["order"]) == (5.0, "key")
     (info,) = done(queuey("queue", "info", name)).rows
     assert info["lease_backoff"] == {"first": 9.0, "factor": 2.0, "most": 30.0, "jitter": 0.1}
@@ -352,14 +352,14 @@ def test_a_queue_has_what_its_groups_begin_with(queuey: Run, seen: Server) -> No
 
 
 def test_a_breaker_is_set_and_its_pause_ended(queuey: Run, queue: str) -> None:
-    done(queuey("lease", "set", queue, "workers", "--breaker", "1/10m"))
+    done(queuey("lease", "set", queue, "default", "--breaker", "1/10m"))
     got = receipts(queuey("receive", queue, "--max", "3"))
     done(queuey("reject", queue, *got))
-    (paused,) = done(queuey("lease", "info", queue, "workers")).rows
+    (paused,) = done(queuey("lease", "info", queue, "default")).rows
     assert paused["paused_reason"] == "breaker: more than 1 dead letters within 600 seconds"
-    (resumed,) = done(queuey("lease", "set", queue, "workers", "--resume", "--breaker", "none")).rows
+    (resumed,) = done(queuey("lease", "set", queue, "default", "--resume", "--breaker", "none")).rows
     assert (resumed["paused_until"], resumed["paused_reason"], resumed["breaker"]) == (0.0, None, None)
-    assert queuey("lease", "set", queue, "workers", "--breaker", "1").code == 2
+    assert queuey("lease", "set", queue, "default", "--breaker", "1").code == 2
 
 
 def test_a_group_is_reset_and_shows_what_it_held(queuey: Run, queue: str) -> None:
@@ -408,20 +408,20 @@ def test_a_queue_is_purged(queuey: Run, client: Client, queue: str) -> None:
 
 
 def test_dead_letters_are_redriven(queuey: Run, client: Client, queue: str) -> None:
-    for one in client.receive(queue, "workers", 4):
+    for one in client.receive(queue, "default", 4):
         one.reject("no good" if one.text == "a" else "bad")
     assert eventually(lambda: client.queue_info(f"{queue}-dead").depth == 4)
-    (preview,) = done(queuey("redrive", queue, "workers", "--reason", "bad", "--since", "1h", "--dry-run")).rows
+    (preview,) = done(queuey("redrive", queue, "default", "--reason", "bad", "--since", "1h", "--dry-run")).rows
     assert preview == {"matching": 3, "looked": 4, "more": False}
-    assert queuey("redrive", queue, "workers").code != 0  # nobody can be asked
+    assert queuey("redrive", queue, "default").code != 0  # nobody can be asked
 
-    (row,) = done(queuey("redrive", queue, "workers", "--reason", "no", "--group-only", "--rate", "100", "--yes")).rows
+    (row,) = done(queuey("redrive", queue, "default", "--reason", "no", "--group-only", "--rate", "100", "--yes")).rows
 
-    assert (row["name"], row["state"], row["moved"], row["failed"]) == ("redrive:workers", "done", 1, 0)
+    assert (row["name"], row["state"], row["moved"], row["failed"]) == ("redrive:default", "done", 1, 0)
     assert row["filter"] == {"reason": "no"}
-    assert done(queuey("redrive", queue, "workers", "--status")).rows == [row]
-    assert done(queuey("redrive", queue, "workers", "--cancel")).rows == [row]
-    assert [one.text for one in client.receive(queue, "workers", 9)] == ["a"]
+    assert done(queuey("redrive", queue, "default", "--status")).rows == [row]
+    assert done(queuey("redrive", queue, "default", "--cancel")).rows == [row]
+    assert [one.text for one in client.receive(queue, "default", 9)] == ["a"]
     assert queuey("redrive", queue, "absent", "--yes").code == 3
-    assert queuey("redrive", queue, "workers", "--header", "a", "--yes").code == 2
-    assert done(queuey("redrive", queue, "workers", "--header", "x:y", "--yes")).rows[0]["moved"] == 0
+    assert queuey("redrive", queue, "default", "--header", "a", "--yes").code == 2
+    assert done(queuey("redrive", queue, "default", "--header", "x:y", "--yes")).rows[0]["moved"] == 0
