@@ -17,7 +17,7 @@ from queuey.ids import MessageId
 from queuey.terminal.output import NothingFound, say, to_json, write_rows
 from queuey.terminal.times import rfc3339
 
-__all__ = ["show_lease_group"]
+__all__ = ["lease_headline", "lease_rows", "show_lease_group"]
 
 MOST_QUEUES = 1000
 """Each is a request."""
@@ -30,27 +30,42 @@ def show_lease_group(client: Client, workplace: Workplace, queues: Sequence[str]
     :param queues: names and patterns; none for all queues but those of dead letters.
     :raises NothingFound: no queue has a lease group of this name.
     """
-    leave_out = DeadLetterNames(DEFAULT_DEAD_LETTERS).is_one
-    found = dict.fromkeys(one.name for one in islice(each_queue(client, queues or "*", leave_out), MOST_QUEUES + 1))
-    rows = [row for name in islice(found, MOST_QUEUES) for row in _rows(client, name, workplace.group)]
+    rows, is_cut = lease_rows(client, workplace, queues)
     if not rows:
         raise NothingFound(
             f"no queue has a lease group {workplace.group}: "
             "'qdo work MODULE:FUNCTION --lease --queue NAME' begins to receive in one"
         )
-    totals = {name: sum(row[name] for row in rows) for name in ("held", "leased", "dead")}
     if as_json:
         about = {"group": workplace.group, "application": workplace.server.application}
-        click.echo(to_json({**about, **totals, "partitions": rows}, indent=2))
+        click.echo(to_json({**about, **_totals(rows), "partitions": rows}, indent=2))
     else:
-        click.echo(
-            f"lease group {workplace.group} of {workplace.server.application}: {len({row['queue'] for row in rows}):,} queues; "
-            f"{totals['held']:,} messages held, {totals['leased']:,} of them leased; {totals['dead']:,} dead letters"
-        )
+        click.echo(lease_headline(workplace, rows))
         click.echo()
         write_rows(rows, COLUMNS, "table")
-    if len(found) > MOST_QUEUES:
+    if is_cut:
         say(f"not all queues were looked at, only the first {MOST_QUEUES:,} by name: --queue looks at others")
+
+
+def lease_rows(client: Client, workplace: Workplace, queues: Sequence[str]) -> tuple[list[dict[str, Any]], bool]:
+    """A row for each partition, by queue, and whether there are more queues than were looked at."""
+    leave_out = DeadLetterNames(DEFAULT_DEAD_LETTERS).is_one
+    found = dict.fromkeys(one.name for one in islice(each_queue(client, queues or "*", leave_out), MOST_QUEUES + 1))
+    rows = [row for name in islice(found, MOST_QUEUES) for row in _rows(client, name, workplace.group)]
+    return rows, len(found) > MOST_QUEUES
+
+
+def lease_headline(workplace: Workplace, rows: Sequence[dict[str, Any]]) -> str:
+    """The group in one line."""
+    totals, queues = _totals(rows), {row["queue"] for row in rows}
+    return (
+        f"lease group {workplace.group} of {workplace.server.application}: {len(queues):,} queue{'s' * (len(queues) != 1)}; "
+        f"{totals['held']:,} messages held, {totals['leased']:,} of them leased; {totals['dead']:,} dead letters"
+    )
+
+
+def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
+    return {name: sum(row[name] for row in rows) for name in ("held", "leased", "dead")}
 
 
 def _rows(client: Client, queue: str, group: str) -> Iterator[dict[str, Any]]:

@@ -7,15 +7,17 @@ import sys
 import termios
 import time
 import tty
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from io import StringIO
 from shutil import get_terminal_size
 
 import click
 
-from qdo.cli.options import Workplace, queues_option, with_workplace
+from qdo.cli.lease_status import lease_headline, lease_rows
+from qdo.cli.options import Workplace, queues_option, refuse_without_meaning, with_workplace
 from qdo.cli.status import headline, member_rows, shown
+from qdo.client import Client
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.view import most_lag_first, view_of
 from queuey.errors import QueueyError
@@ -32,7 +34,8 @@ _CLEAR_BELOW = "\x1b[J"
 @click.option(
     "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
 )
-def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) -> None:
+@click.option("--lease", is_flag=True, help="Show what the lease group of this name holds, in each queue that has it.")
+def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, lease: bool) -> None:
     """The status of a group, live: workers, and the partitions with the most lag.
 
     It ends with q or Ctrl-C.
@@ -41,26 +44,51 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float) 
         raise click.UsageError(
             "a live view needs a terminal: 'qdo status' prints once, 'qdo status --json' for programs."
         )
-    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator, _keys():
+    if lease:
+        refuse_without_meaning({})
+        with workplace.server.client() as client:
+            _show(lambda: _leased(client, workplace, queues), interval)
+        return
+    with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         before: tuple[float, Lag] | None = None
+
+        def looked() -> list[str]:
+            nonlocal before
+            view = view_of(client, coordinator, workplace.group, queues)
+            now = time.monotonic(), total(view.found)
+            title, _, lag = headline(workplace, view).partition("; ")
+            what = "partitions" if view.queues is None else "slots"
+            lines = [title, lag + trend(before, now), ""]
+            lines += [f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(view)]
+            before = now
+            return [*lines, "", *worst(view.found)]
+
+        _show(looked, interval)
+
+
+def _show(look: Callable[[], list[str]], interval: float) -> None:
+    """Show what ``look`` gives, again and again until q."""
+    with _keys():
         while True:
             try:
-                view = view_of(client, coordinator, workplace.group, queues)
-                now = time.monotonic(), total(view.found)
-                title, _, lag = headline(workplace, view).partition("; ")
-                what = "partitions" if view.queues is None else "slots"
-                lines = [title, lag + trend(before, now), ""]
-                lines += [
-                    f"{each['member']}  {each['host']}  {each['partitions']} {what}" for each in member_rows(view)
-                ]
-                before = now
-                lines += ["", *worst(view.found)]
+                lines = look()
             except QueueyError as error:
                 lines = [f"{error.code}: {error}", "Trying again."]
             sys.stdout.write(screen(lines, *get_terminal_size()))
             sys.stdout.flush()
             if _quit(interval):
                 return
+
+
+def _leased(client: Client, workplace: Workplace, queues: Sequence[str]) -> list[str]:
+    """What a lease group holds, most first."""
+    rows, _ = lease_rows(client, workplace, queues)
+    most_first = sorted(rows, key=lambda row: -row["held"])
+    return [
+        lease_headline(workplace, rows),
+        "",
+        *(f"{row['held']:9,} held {row['leased']:9,} leased  {row['queue']}:{row['partition']}" for row in most_first),
+    ]
 
 
 def trend(before: tuple[float, Lag] | None, now: tuple[float, Lag]) -> str:

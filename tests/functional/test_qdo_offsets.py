@@ -169,6 +169,25 @@ def test_the_live_view_goes_on_until_q_is_typed(processes: WorkProcesses) -> Non
         os.close(ours)
 
 
+def test_the_live_view_shows_what_a_lease_group_holds(processes: WorkProcesses) -> None:
+    server, (queue, _) = processes.server, fill(processes, 8)
+    with Client(server.url, server.application, server.key) as client:
+        client.receive(queue, "default", 5, visibility=600)
+        process, ours = on_a_terminal(processes, "top", "--lease", "--interval", "0.2")
+        try:
+            until_shown(ours, "1 queue; 5 messages held, 5 of them leased")
+            client.receive(queue, "default", 1, visibility=600)
+            until_shown(ours, "6 messages held")
+
+            os.write(ours, b"q")
+
+            assert process.wait(WAIT_SECONDS) == 0
+        finally:
+            process.kill()
+            process.wait()
+            os.close(ours)
+
+
 def test_a_backlog_has_a_bar_on_a_terminal(processes: WorkProcesses) -> None:
     queue, _ = fill(processes, 8, partitions=2)
     process, ours = on_a_terminal(processes, "work", "jobs:wait", "-q", queue, "--exit-at-end")

@@ -89,8 +89,8 @@ def test_queues_that_come_grow_and_go_are_noticed_and_nobody_stops(processes: Wo
     before = old()
 
     processes.server.create("p-new", partitions=2)
-    work("p-new", 2, "new")
     processes.server.create("p-old", partitions=4)
+    work("p-new", 2, "new")
     work("p-old", 4, "grown")
     processes.server.call("DELETE", "p-new")
     eventually(lambda: {queue for queue, _ in statuses()} == {"p-old"}, seconds=WAIT_SECONDS)
@@ -346,12 +346,12 @@ def test_a_job_that_cannot_do_its_work_is_refused_at_start(processes: WorkProces
 def test_a_job_that_kills_its_process_costs_only_its_own_attempt(processes: WorkProcesses) -> None:
     queue = processes.server.queue(partitions=2)
     processes.server.fill(queue, "kill", partition=1)
-    processes.server.fill(queue, *map(str, range(60)), partition=2)
+    processes.server.fill(queue, *map(str, range(40)), partition=2)
 
     ended = processes.work("kill", queue, "--processes", "2", "--threads", "2", "--retries", "2")
 
     assert ended.code == 7
-    assert "60 done, 3 attempts failed, 1 given up" in ended.err
+    assert "40 done, 3 attempts failed, 1 given up" in ended.err
     assert {note for note in processes.notes if note.endswith("kill")} == {"1 kill", "2 kill", "3 kill"}
     assert all(note.startswith("1 ") for note in processes.notes if not note.endswith("kill"))
 

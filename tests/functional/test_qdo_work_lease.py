@@ -51,7 +51,7 @@ def test_workers_that_come_and_go_do_everything_once(processes: WorkProcesses, c
     assert not (processes.folder / "state").exists()
     told = processes.run("status", "--lease", "--queue", queue)
     assert told.text.startswith(
-        f"lease group {GROUP} of {processes.server.application}: 1 queues; 0 messages held, 0 of"
+        f"lease group {GROUP} of {processes.server.application}: 1 queue; 0 messages held, 0 of"
     )
     (first, *_) = json.loads(processes.run("status", "--lease", "--json").text)["partitions"]
     assert {name: first[name] for name in ("queue", "partition", "held", "dead")} == {
