@@ -15,7 +15,7 @@ from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.due import MOST_WAITING
 from qdo.worker.leases.values import LEAST_SECONDS, Ended, JobOutcome, LeaseQueue, LeaseRequest
 from queuey.clock import Clock
-from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, QueueyError, StaleReceipt
+from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, QueueyError, StaleReceipt, TooManyWaiters
 
 __all__ = ["LeaseSenders"]
 
@@ -83,7 +83,10 @@ class LeaseSenders:
 
     def _not_done(self, request: LeaseRequest, error: QueueyError) -> None:
         queue, why = request.queue, f"{error.code}: {error}"
-        if may_pass(error):
+        if isinstance(error, TooManyWaiters) and request.wait:  # what it settles must not wait for others to go
+            request.stop_waiting()
+            self._buffer.failed(request, 0.0, why)
+        elif may_pass(error):
             pause = _pause(request.tries)
             log.warning("queue %s: a request failed, again in %.1f s: %s", queue.name, pause, error)
             self._buffer.failed(request, pause, why)
@@ -123,13 +126,18 @@ class LeaseSenders:
             self._found(client, queue)
 
     def _found(self, client: Client, queue: LeaseQueue) -> LeaseGroup | None:
-        """The group as it is now; None if it is not there yet, or may not be looked at."""
+        """The group as it is now; None if it is not there yet, or may not be looked at.
+
+        :raises QueueyError: nobody knows at the moment.
+        """
         try:
             found = self._ask(client, queue)
         except LeaseGroupNotFound:
             queue.dead_before, queue.per_key = queue.dead_before or 0, 1
             return None
-        except QueueyError:
+        except QueueyError as error:
+            if may_pass(error):
+                raise
             return None
         queue.max_failures = int(found.settings["max_failures"])
         queue.per_key = int(found.settings["per_key"])
@@ -144,7 +152,11 @@ class LeaseSenders:
 
     def _look(self, client: Client, queue: LeaseQueue) -> None:
         """Whether an empty queue is done. Others may have messages, or some wait for another try."""
-        found = self._found(client, queue)
+        try:
+            found = self._found(client, queue)
+        except QueueyError as error:
+            log.warning("queue %s: nobody knows whether it is done: %s", queue.name, error)
+            return
         is_paused = found is not None and float(found.settings["paused_until"] or 0) > time()
         is_at_end = found is None or not (is_paused or any(part.held for part in found.partitions))
         self._buffer.looked(queue, is_at_end=is_at_end)

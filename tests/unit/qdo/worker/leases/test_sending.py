@@ -1,0 +1,89 @@
+"""What a worker makes of refusals."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from qdo.client import Client
+from qdo.worker.leases.buffer import LeaseBuffer
+from qdo.worker.leases.due import due
+from qdo.worker.leases.sending import LeaseSenders
+from qdo.worker.leases.values import LeaseQueue, LeaseRequest
+from qdo.worker.options import WorkerOptions
+from qdo.worker.work import Counts
+from queuey.clock import ManualClock
+from tests.support.scripted_server import Say, Script, refusal, scripted_server
+
+NONE = Say(200, b'{"status":"ok","messages":[]}', {"Content-Type": "application/json"})
+NO_GROUP = refusal(404, "LeaseGroupNotFound")
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with scripted_server() as script:
+        yield script
+
+
+class Sending:
+    """One queue, whose requests are sent by hand."""
+
+    def __init__(self, url: str, *, exit_at_end: bool) -> None:
+        self.clock = ManualClock()
+        options = WorkerOptions(lease=True, exit_at_end=exit_at_end)
+        self.buffer = LeaseBuffer(options, self.clock.elapsed, Counts())
+        self.buffer.follow(["q"])
+        self.senders = LeaseSenders(
+            lambda: pytest.fail("it needs no thread"), self.buffer, self.clock, "g", exit_at_end=exit_at_end
+        )
+        self.client = Client(url, "app", retries=0)
+
+    @property
+    def queue(self) -> LeaseQueue:
+        return self.buffer.holdings.queues["q"]
+
+    def send(self) -> LeaseRequest:
+        request = due(self.buffer.holdings, self.queue, self.clock.elapsed())
+        assert isinstance(request, LeaseRequest)
+        self.senders._send(self.client, request)
+        return request
+
+
+def test_where_too_many_wait_a_request_asks_again_and_does_not_wait(script: Script) -> None:
+    """Or what it settles would have to wait for others to go."""
+    sending = Sending(script.url, exit_at_end=False)
+    script.say(NO_GROUP, refusal(429, "TooManyWaiters"), NONE)
+
+    first = sending.send()
+    again = sending.send()
+
+    bodies = [json.loads(asked.body) for asked in script.asked if asked.method == "POST"]
+    assert again is first
+    assert [body["receive"].get("wait", 0) for body in bodies] == [2.0, 0]
+    assert bodies[0]["attempt"] != bodies[1]["attempt"]
+    assert sending.queue.resume_at > sending.clock.elapsed()
+
+
+def test_a_queue_is_not_at_its_end_if_nobody_knows_what_others_have(script: Script) -> None:
+    sending = Sending(script.url, exit_at_end=True)
+    script.say(NO_GROUP, NONE, refusal(503, "StorageUnavailable"))
+
+    sending.send()
+
+    assert not sending.buffer.is_at_end
+    sending.clock.advance(1)
+    script.say(NONE, NO_GROUP)
+    sending.send()
+    assert sending.buffer.is_at_end
+
+
+def test_a_group_that_nobody_can_look_at_now_is_no_reason_to_go_on_without_it(script: Script) -> None:
+    sending = Sending(script.url, exit_at_end=False)
+    script.say(refusal(503, "StorageUnavailable"))
+
+    request = sending.send()
+
+    assert request.again_at is not None
+    assert [asked.method for asked in script.asked] == ["GET"]
