@@ -6,23 +6,22 @@ column, in chunks: some 60 bytes each, 80 with the time at which it falls due.
 
 from __future__ import annotations
 
-import heapq
 from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
-from itertools import chain
 from typing import NamedTuple
 
-from queuey.ids import MessageId
+from queuey.ids import MAX_ID, MessageId
 
 __all__ = [
     "ALONE",
+    "BLOCK_TYPES",
     "GIVEN_UP",
     "LEASED",
     "TOGETHER",
     "Hole",
+    "HoleBlock",
     "HoleTable",
-    "VisibleTimes",
     "most_beside",
     "together_flags",
 ]
@@ -60,6 +59,23 @@ class Hole(NamedTuple):
     """The receiver that has it or had it last."""
     key: str | None = None
     """Its message's key, in a group that keeps the order of keys."""
+
+
+BLOCK_TYPES = "qqqqqQL"
+
+
+class HoleBlock(NamedTuple):
+    """All holes behind one id and up to another, by column."""
+
+    after: MessageId
+    upto: MessageId
+    columns: Sequence[array[int]]
+    """Of the types :data:`BLOCK_TYPES`: ticks and tails of ids, visible_at, leased_at, first_delivered, ``deliveries << 24 |
+    failures << 8 | flags``, and indexes of names."""
+    names: Sequence[str]
+    """Of receivers."""
+    keys: Sequence[str | None] | None
+    """None if no hole has a key."""
 
 
 def together_flags(number: int) -> int:
@@ -205,7 +221,7 @@ class _Chunk:
     def cut(self, at: int) -> _Chunk:
         """Take away the holes from a place on, as a chunk of their own."""
         rest = _Chunk()
-        for column, kept in zip(self._columns(), rest._columns(), strict=True):
+        for column, kept in zip(self.columns(), rest.columns(), strict=True):
             kept.extend(column[at:])
             del column[at:]
         if self.keys is not None:
@@ -216,10 +232,11 @@ class _Chunk:
         """Take over the holes of the next chunk."""
         if self.keys is not None or other.keys is not None:
             self.keys = (self.keys or [None] * len(self)) + (other.keys or [None] * len(other))
-        for column, more in zip(self._columns(), other._columns(), strict=True):
+        for column, more in zip(self.columns(), other.columns(), strict=True):
             column.extend(more)
 
-    def _columns(self) -> tuple[array[int], ...]:
+    def columns(self) -> tuple[array[int], ...]:
+        """All but the keys, of the types :data:`BLOCK_TYPES`."""
         return (self.ticks, self.tails, self.visible, self.leased, self.firsts, self.counts, self.receivers)
 
 
@@ -327,6 +344,64 @@ class HoleTable:
             left, index, at = left - end + at, index + 1, 0
         return found
 
+    def block(self, after: MessageId) -> HoleBlock:
+        """The next holes behind an id: some hundreds of them. The last block ends at the greatest id of all."""
+        index = bisect_right(self._lows, after) - 1
+        at = 0
+        if index >= 0:
+            chunk = self._chunks[index]
+            at = chunk.place(after)
+            at += chunk.is_at(at, after)
+        if index < 0 or at == len(chunk):
+            index, at = index + 1, 0
+        if index == len(self._chunks):
+            return HoleBlock(after, MAX_ID, [array(code) for code in BLOCK_TYPES], [], None)
+        chunk = self._chunks[index]
+        numbers = {number: local for local, number in enumerate(sorted({*chunk.receivers[at:]}))}
+        upto = MAX_ID if index + 1 == len(self._chunks) else MessageId(chunk.ticks[-1], chunk.tails[-1])
+        *columns, receivers = (column[at:] for column in chunk.columns())
+        return HoleBlock(
+            after,
+            upto,
+            [*columns, array("L", [numbers[number] for number in receivers])],
+            [self._names[number] for number in numbers],
+            None if chunk.keys is None else chunk.keys[at:],
+        )
+
+    def put_block(self, block: HoleBlock) -> None:
+        """Let these holes replace all others behind one id and up to another."""
+        begin, end = self._boundary(block.after), self._boundary(block.upto)
+        for chunk in self._chunks[begin:end]:
+            self._size -= len(chunk)
+            for receiver in chunk.receivers:
+                self._names.give_back(receiver)
+        made: list[_Chunk] = []
+        *columns, receivers = block.columns
+        if receivers:
+            uses = [receivers.count(local) for local in range(len(block.names))]
+            numbers = [self._names.take(name, holes) for name, holes in zip(block.names, uses, strict=True)]
+            made.append(_Chunk())
+            receivers = array("L", [numbers[local] for local in receivers])
+            for column, more in zip(made[0].columns(), [*columns, receivers], strict=True):
+                column.extend(more)
+            made[0].keys = None if block.keys is None else [*block.keys]
+            self._size += len(receivers)
+        self._chunks[begin:end] = made
+        self._lows[begin:end] = [MessageId(chunk.ticks[0], chunk.tails[0]) for chunk in made]
+
+    def _boundary(self, message_id: MessageId) -> int:
+        """The index of the first chunk of which all holes are behind an id; a chunk that spans it is cut."""
+        index = bisect_right(self._lows, message_id)
+        if index:
+            chunk = self._chunks[index - 1]
+            at = chunk.place(message_id)
+            at += chunk.is_at(at, message_id)
+            if at < len(chunk):
+                rest = chunk.cut(at)
+                self._chunks.insert(index, rest)
+                self._lows.insert(index, MessageId(rest.ticks[0], rest.tails[0]))
+        return index
+
     def put(self, hole: Hole) -> None:
         """Insert a hole, or replace the one with its id."""
         receiver = self._names.take(hole.receiver)
@@ -408,69 +483,3 @@ class HoleTable:
             if len(chunk) + len(following) <= _CHUNK:
                 chunk.join(following)
                 del self._chunks[index + 1], self._lows[index + 1]
-
-
-_SLOT_BITS = 22
-"""Holes that fall due within 0.4 s share a slot."""
-
-
-class VisibleTimes:
-    """When holes fall due: 16 bytes a hole.
-
-    A hole that changes is entered again, and its earlier entry stays until its time. So what falls due is looked up in
-    the table.
-    """
-
-    def __init__(self) -> None:
-        self._slots: dict[int, array[int]] = {}
-        self._order: list[int] = []
-        """A heap of the slots' numbers."""
-        self._taken = -1
-        """The number of the slot that was taken out last."""
-
-    def add(self, visible_at: int, message_id: MessageId) -> bool:
-        """Enter a hole; False if its slot was taken out already, and then nothing is entered."""
-        number = visible_at >> _SLOT_BITS
-        if number <= self._taken:
-            return False
-        self._slot(number).extend(message_id)
-        return True
-
-    def add_all(self, visible_at: int, ticks: array[int], tails: array[int]) -> bool:
-        """Enter holes that fall due together; as :meth:`add`."""
-        number = visible_at >> _SLOT_BITS
-        if number <= self._taken:
-            return False
-        slot = self._slot(number)
-        if len(ticks) == 1:
-            slot.append(ticks[0])
-            slot.append(tails[0])
-        else:
-            slot.extend(chain.from_iterable(zip(ticks, tails, strict=True)))
-        return True
-
-    def _slot(self, number: int) -> array[int]:
-        slot = self._slots.get(number)
-        if slot is None:
-            slot = self._slots[number] = array("q")
-            heapq.heappush(self._order, number)
-        return slot
-
-    def reaches(self, now: int) -> bool:
-        """Whether there is something for :meth:`take`."""
-        return bool(self._order) and self._order[0] <= now >> _SLOT_BITS
-
-    def take(self, now: int) -> list[MessageId]:
-        """Take out the first slot of what may have fallen due.
-
-        Some ids may not be due yet. Nothing more is entered into this slot, or into those before it.
-        """
-        if not self.reaches(now):
-            return []
-        self._taken = heapq.heappop(self._order)
-        slot = self._slots.pop(self._taken)
-        return [*map(MessageId, slot[::2], slot[1::2])]
-
-    def next(self) -> int | None:
-        """A moment before which nothing falls due; None if nothing will."""
-        return self._order[0] << _SLOT_BITS if self._order else None

@@ -9,18 +9,20 @@ from __future__ import annotations
 import json
 import struct
 import sys
+import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from queuey.ids import ZERO_ID, MessageId
-from queuey.model.holes import Hole
+from queuey.model.holes import BLOCK_TYPES, Hole, HoleBlock
 from queuey.model.lease_state import Change, FreshLeases, Renewal
 
 __all__ = ["decode_change", "decode_changes", "encode_change"]
 
-_FRONTIER, _FRESH, _HOLES, _CLOSED, _REST = 1, 2, 4, 8, 16
-_ALL_KNOWN = _FRONTIER | _FRESH | _HOLES | _CLOSED | _REST
+_FRONTIER, _FRESH, _HOLES, _CLOSED, _REST, _BLOCK, _FRONTIER_IS_LAST = 1, 2, 4, 8, 16, 32, 64
+"""Parts of a change; and that the frontier is the last of the new leases, as it mostly is."""
+_ALL_KNOWN = _FRONTIER | _FRESH | _HOLES | _CLOSED | _REST | _BLOCK | _FRONTIER_IS_LAST
 _ID = struct.Struct("<qq")
 _IDS = struct.Struct("<BI")
 _COUNTS = struct.Struct("<qqqIHB")
@@ -28,20 +30,27 @@ _COUNTS = struct.Struct("<qqqIHB")
 _LEASE = struct.Struct("<IqqBI")
 """Of leases of new messages: how many, visible_at, leased_at, flags, and the bytes of the receiver's name."""
 _SIZE = struct.Struct("<I")
-_COLUMNS, _SAME_TAIL, _IN_A_ROW, _NEAR = 0, 1, 2, 3
-"""Forms of ids: both columns; ticks and one tail; the first of a row; how far ticks lie behind the least, and one tail."""
+_COLUMNS, _SAME_TAIL, _IN_A_ROW, _NEAR, _ONE = 0, 1, 2, 3, 4
+"""Forms of ids: both columns; ticks and one tail; the first of a row; how far ticks lie behind the least, and one tail;
+one id alone."""
 _NEAR_TICKS = 1 << 32
+_BLOCK_HEAD = struct.Struct("<qqqqIII")
+"""Of a block: the ids that it lies between, the number of holes, the bytes of its names and keys, and those of all."""
+_MOST_IN_BLOCK, _MOST_NAMES = 1 << 16, 64 << 20
 _MOST_IN_A_ROW = 1 << 16
 """Ids that are written as the first and their number: a damaged number must not fill the memory."""
 _NO_KEY = 0xFFFF_FFFF
+_NONSENSE = (struct.error, zlib.error, IndexError, KeyError, TypeError, AttributeError)
 
 
 def encode_change(change: Change) -> bytes:
     """A change as bytes, without :attr:`Change.passed`, which is read from the log again."""
-    frontier, fresh, holes, closed, _, _, _, _, _ = change
+    frontier, fresh, holes, closed, _, _, _, _, _, block, _ = change
     flags = 0
     parts: list[bytes] = []
-    if frontier is not None:
+    if frontier is not None and fresh and frontier == (fresh[-1].ticks[-1], fresh[-1].tails[-1]):
+        flags |= _FRONTIER_IS_LAST
+    elif frontier is not None:
         flags |= _FRONTIER
         parts.append(_ID.pack(*frontier))
     if fresh:
@@ -56,6 +65,9 @@ def encode_change(change: Change) -> bytes:
     if rest := _rest(change):
         flags |= _REST
         parts.append(_encoded_text(json.dumps(rest, separators=(",", ":"))))
+    if block is not None:
+        flags |= _BLOCK
+        parts.append(_encoded_block(block))
     return b"".join([bytes([flags]), *parts])
 
 
@@ -66,7 +78,7 @@ def decode_change(data: bytes) -> Change:
     """
     try:
         return _Decoder(data).change()
-    except (struct.error, IndexError, KeyError, TypeError, AttributeError) as error:
+    except _NONSENSE as error:
         raise ValueError(f"not a change of a lease group: {error}") from error
 
 
@@ -89,7 +101,7 @@ def _encoded_fresh(fresh: Sequence[FreshLeases]) -> Iterator[bytes]:
 def _encoded_ids(ticks: array[int], tails: array[int]) -> bytes:
     number, first, tail = len(ticks), ticks[0], tails[0]
     if number == 1:
-        return _IDS.pack(_IN_A_ROW, 1) + _ID.pack(first, tail)
+        return bytes([_ONE]) + _ID.pack(first, tail)
     if tails.count(tail) < number:
         return _IDS.pack(_COLUMNS, number) + _little(ticks) + _little(tails)
     is_near = ticks[-1] - first == number - 1 and number <= _MOST_IN_A_ROW
@@ -120,6 +132,20 @@ def _encoded_text(text: str) -> bytes:
     return _SIZE.pack(len(encoded)) + encoded
 
 
+def _encoded_block(block: HoleBlock) -> bytes:
+    after, upto, columns, names, keys = block
+    texts = json.dumps([names, keys], separators=(",", ":")).encode()
+    planes = [_planes(column) for column in columns]
+    data = zlib.compress(b"".join([*planes, texts]), 1)
+    return _BLOCK_HEAD.pack(*after, *upto, len(columns[0]), len(texts), len(data)) + data
+
+
+def _planes(column: array[int]) -> bytes:
+    """The first bytes of all numbers, then the second ones, and so on: neighbours that are alike take little room."""
+    raw = _little(column)
+    return b"".join([raw[at :: column.itemsize] for at in range(column.itemsize)])
+
+
 def _rest(change: Change) -> dict[str, Any]:
     rest: dict[str, Any] = {}
     if change.renewals:
@@ -130,6 +156,8 @@ def _rest(change: Change) -> dict[str, Any]:
         rest["skipped"] = {key: None if first is None else [*first] for key, first in change.skipped.items()}
     if change.dead:
         rest["dead"] = change.dead
+    if change.base is not None:
+        rest["base"] = change.base
     return rest
 
 
@@ -142,8 +170,20 @@ def decode_changes(data: bytes) -> Iterator[Change]:
     try:
         while not decoder.is_at_end:
             yield decoder.next()
-    except (struct.error, IndexError, KeyError, TypeError, AttributeError) as error:
+    except _NONSENSE as error:
         raise ValueError(f"not a change of a lease group: {error}") from error
+
+
+def _from_planes(code: str, data: bytes, begin: int, number: int) -> array[int]:
+    column = array(code)
+    size = column.itemsize
+    raw = bytearray(size * number)
+    for at in range(size):
+        raw[at::size] = data[begin + at * number : begin + (at + 1) * number]
+    column.frombytes(raw)
+    if sys.byteorder == "big":
+        column.byteswap()
+    return column
 
 
 class _Decoder:
@@ -171,10 +211,13 @@ class _Decoder:
             raise ValueError("not a change of a lease group: it has an unknown part")
         frontier = MessageId(*self._unpack(_ID)) if flags & _FRONTIER else None
         fresh = [*self._fresh()] if flags & _FRESH else []
+        if flags & _FRONTIER_IS_LAST:
+            frontier = MessageId(fresh[-1].ticks[-1], fresh[-1].tails[-1])
         ids = [*map(MessageId, *self._ids())] if flags & _HOLES else []
         holes = [self._hole(message_id) for message_id in ids]
         closed = [*map(MessageId, *self._ids())] if flags & _CLOSED else []
         rest: Mapping[str, Any] = json.loads(self._text(self._size())) if flags & _REST else {}
+        block = self._block() if flags & _BLOCK else None
         return Change(
             frontier,
             fresh,
@@ -186,6 +229,8 @@ class _Decoder:
                 key: None if first is None else MessageId(*first) for key, first in rest.get("skipped", {}).items()
             },
             dead=rest.get("dead", 0),
+            block=block,
+            base=rest.get("base"),
         )
 
     def _take(self, size: int) -> bytes:
@@ -219,6 +264,28 @@ class _Decoder:
         if at != len(ticks):
             raise ValueError("not a change of a lease group: leases without messages")
 
+    def _block(self) -> HoleBlock:
+        *ids, number, of_texts, size = self._unpack(_BLOCK_HEAD)
+        if number > _MOST_IN_BLOCK or of_texts > _MOST_NAMES:
+            raise ValueError("not a change of a lease group: a block is too large")
+        wanted = sum([array(code).itemsize for code in BLOCK_TYPES]) * number + of_texts
+        unpacker = zlib.decompressobj()
+        data = unpacker.decompress(self._take(size), wanted + 1)
+        if len(data) != wanted or not unpacker.eof or unpacker.unused_data:
+            raise ValueError("not a change of a lease group: a block has another size than it says")
+        columns, at = [], 0
+        for code in BLOCK_TYPES:
+            column = _from_planes(code, data, at, number)
+            columns.append(column)
+            at += column.itemsize * number
+        names, keys = json.loads(data[at:])
+        first, second = MessageId(*ids[:2]), MessageId(*ids[2:])
+        if not all(isinstance(name, str) for name in names) or any(local >= len(names) for local in {*columns[-1]}):
+            raise ValueError("not a change of a lease group: a hole without a receiver")
+        if keys is not None and len(keys) != number:
+            raise ValueError("not a change of a lease group: a hole without a key")
+        return HoleBlock(first, second, columns, names, keys)
+
     def _column(self, number: int, code: Literal["q", "I"] = "q") -> array[int]:
         column = array(code, self._take(array(code).itemsize * number))
         if sys.byteorder == "big":
@@ -227,7 +294,10 @@ class _Decoder:
 
     def _ids(self) -> tuple[array[int], array[int]]:
         """Ticks and tails."""
-        kind, number = self._unpack(_IDS)
+        (kind,) = self._take(1)
+        if kind == _ONE:
+            return self._column(1), self._column(1)
+        number = self._size()
         if kind == _COLUMNS:
             return self._column(number), self._column(number)
         if kind == _SAME_TAIL:

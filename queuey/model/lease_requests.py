@@ -97,6 +97,8 @@ class Received(NamedTuple):
     """How many of ``again`` had a lease that ran out."""
     most: int = 0
     """How many messages the whole receive may have, those of other partitions included."""
+    waits_alone: bool = False
+    """The next message goes alone, or with few others, and had no place beside those that went before."""
 
     @property
     def number(self) -> int:

@@ -14,14 +14,14 @@ import heapq
 from array import array
 from bisect import insort
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import islice
 from types import MappingProxyType
 from typing import NamedTuple
 
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model.columns import Columns
-from queuey.model.holes import GIVEN_UP, LEASED, Hole, HoleTable, VisibleTimes
+from queuey.model.holes import GIVEN_UP, LEASED, Hole, HoleBlock, HoleTable
 from queuey.model.values import Span
+from queuey.model.visible_times import VisibleTimes
 
 __all__ = [
     "NO_CHANGE",
@@ -31,8 +31,10 @@ __all__ = [
     "LeaseState",
     "Passed",
     "Renewal",
+    "blocks_of",
     "changes_of",
     "merged",
+    "rest_of",
     "state_of",
 ]
 
@@ -85,6 +87,11 @@ class Change(NamedTuple):
     """For the memory only: it is read from the log again after a restart."""
     dead: int = 0
     """Messages that went to the dead letters."""
+    block: HoleBlock | None = None
+    """Holes that replace others."""
+    base: int | None = None
+    """If it is a number, the stored changes from that number on make the whole state. What else this change has replaces
+    what was."""
 
 
 NO_CHANGE = Change()
@@ -120,6 +127,8 @@ class LeaseState:
         self._due = VisibleTimes()
         self._ready: list[tuple[int, MessageId]] = []
         """A heap of holes that fell due, or will in a moment; some have changed since."""
+        self._out: set[MessageId] = set()
+        """Holes that are taken out."""
 
     @property
     def done_up_to(self) -> MessageId:
@@ -186,7 +195,7 @@ class LeaseState:
         """Take out the hole that may be handed out longest. The caller puts it back."""
         ready = self._ready
         while True:
-            while self._due.reaches(now):
+            while self._due.reaches(now) and not (ready and ready[0][0] <= now):
                 for message_id in self._due.take(now):
                     due = self.holes.find(message_id)
                     if due is not None:
@@ -194,18 +203,18 @@ class LeaseState:
             if not ready or ready[0][0] > now:
                 return None
             since, message_id = heapq.heappop(ready)
-            if ready and ready[0] == (since, message_id):
-                continue  # it was entered twice
-            hole = self.holes.find(message_id)
-            if hole is None:
+            hole = None if message_id in self._out else self.holes.find(message_id)
+            if hole is None:  # it is settled, or was entered twice
                 continue
             visible_at = self.visible_at(hole)
             if visible_at == since:
+                self._out.add(message_id)
                 return Due(since, hole)
             self._enter(message_id, visible_at)
 
     def put_back(self, dues: Sequence[Due]) -> None:
         """Put back what was taken out."""
+        self._out.clear()
         for since, hole in dues:
             heapq.heappush(self._ready, (since, hole.id))
 
@@ -225,7 +234,11 @@ class LeaseState:
 
     def take(self, change: Change) -> None:
         """Carry out a change that is durable, or will be with what else happens in its transaction."""
-        frontier, fresh, holes, closed, renewals, reasons, skipped, passed, dead = change
+        frontier, fresh, holes, closed, renewals, reasons, skipped, passed, dead, block, base = change
+        if block is not None:
+            self._put_block(block)
+        if base is not None:
+            self.renewals, self.reasons, self.skipped, self.dead = {}, {}, {}, 0
         for some in fresh:
             self._add_fresh(some)
         for hole in holes:
@@ -263,6 +276,19 @@ class LeaseState:
         if hole.flags & LEASED:
             self.leased += len(ticks)
 
+    def _put_block(self, block: HoleBlock) -> None:
+        for hole in self.holes.after(block.after):
+            if hole.id > block.upto:
+                break
+            self._leave(hole)
+        self.holes.put_block(block)
+        ticks, tails, visible, _, _, counts, _ = block.columns
+        self.leased += sum([count & LEASED for count in counts])
+        self._due.add_each(visible, ticks, tails)
+        for at, key in enumerate(block.keys or ()):
+            if key is not None and not counts[at] & GIVEN_UP:
+                insort(self._of_keys.setdefault(key, []), MessageId(ticks[at], tails[at]))
+
     def _put(self, hole: Hole) -> None:
         before = self.holes.find(hole.id)
         if before is not None:
@@ -283,16 +309,13 @@ class LeaseState:
                 self.leased -= sum([count & LEASED for count in counts])
                 return
         for message_id in closed:
-            self._remove(message_id)
-
-    def _remove(self, message_id: MessageId) -> None:
-        hole = self.holes.find(message_id)
-        if hole is not None:
-            self._leave(hole)
-            self.holes.remove(message_id)
-            self.reasons.pop(message_id, None)
-            if hole.key is not None:
-                self._open(hole.key)
+            hole = self.holes.find(message_id)
+            if hole is not None:
+                self._leave(hole)
+                self.holes.remove(message_id)
+                self.reasons.pop(message_id, None)
+                if hole.key is not None:
+                    self._open(hole.key)
 
     def _leave(self, hole: Hole) -> None:
         """Take a hole out of the counts."""
@@ -393,8 +416,8 @@ def merged(changes: Sequence[Change]) -> Iterator[Change]:
     """
     plain: list[Change] = []
     for change in changes:
-        _, _, holes, _, renewals, reasons, skipped, _, dead = change
-        if holes or renewals or reasons or skipped or dead:
+        _, _, holes, _, renewals, reasons, skipped, _, dead, block, base = change
+        if holes or renewals or reasons or skipped or dead or block is not None or base is not None:
             yield from _joined(plain)
             plain.clear()
             yield change
@@ -412,22 +435,46 @@ def _joined(plain: Sequence[Change]) -> Sequence[Change]:
     return [Change(frontiers[-1] if frontiers else None, fresh, closed=closed)]
 
 
-_TOGETHER = 4096
-"""Holes of one change of :func:`changes_of`."""
+def blocks_of(state: LeaseState, after: MessageId = ZERO_ID) -> Iterator[Change]:
+    """Changes that make the holes behind an id, some hundreds each. The state may change between two of them: then later
+    changes say so.
+    """
+    while after < MAX_ID:
+        block = state.holes.block(after)
+        yield Change(block=block)
+        after = block.upto
 
 
-def changes_of(state: LeaseState) -> Iterator[Change]:
-    """Changes that make a state from an empty one, each of a few thousand holes."""
-    yield Change(state.frontier, renewals=state.renewals, skipped=dict(state.skipped), dead=state.dead)
-    holes = iter(state.holes)
-    while some := list(islice(holes, _TOGETHER)):
-        reasons = {hole.id: state.reasons[hole.id] for hole in some if hole.id in state.reasons}
-        yield Change(holes=some, reasons=reasons)
+def rest_of(state: LeaseState, base: int) -> Change:
+    """The change that makes what else a state has, once there are all blocks.
+
+    :param base: the number of the first stored change that counts.
+    """
+    return Change(
+        state.frontier,
+        renewals=dict(state.renewals),
+        reasons=dict(state.reasons),
+        skipped=dict(state.skipped),
+        dead=state.dead,
+        base=base,
+    )
 
 
-def state_of(changes: Iterable[Change]) -> LeaseState:
-    """The state that these changes make, from the first on."""
-    state = LeaseState()
+def changes_of(state: LeaseState, base: int = 0) -> Iterator[Change]:
+    """Changes that make a state.
+
+    :param base: the number under which the first of them is stored.
+    """
+    yield from blocks_of(state)
+    yield rest_of(state, base)
+
+
+def state_of(changes: Iterable[Change], state: LeaseState | None = None) -> LeaseState:
+    """The state that these changes make, from the first on.
+
+    :param state: an empty one.
+    """
+    state = state or LeaseState()
     for change in changes:
         state.take(change)
     state.passed = PassedMessages(min([state.frontier, *(first.before() for first in state.skipped.values())]))

@@ -209,7 +209,9 @@ class Receive:
         frontier = self.id_at(self._next - 1) if self._next else None
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
-        return Received(change, again, self.fresh, hole, self.given_up, self.is_full, self._expired, self.most)
+        return Received(
+            change, again, self.fresh, hole, self.given_up, self.is_full, self._expired, self.most, self.ends
+        )
 
     def _popped(self, again: Sequence[Hole]) -> Change:
         return Change(closed=[hole.id for hole in again])

@@ -24,6 +24,7 @@ from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from queuey.storage.contract.leases import HandingOut, Settling, Together
+from queuey.storage.leasing import changes as leasing_changes
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
 
@@ -119,7 +120,8 @@ def test_messages_are_handed_out_twice_and_none_is_lost(several: list[LeaseServe
 def test_rows_are_folded_and_another_server_reads_the_base(
     several: list[LeaseServer], session: CassandraSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 800)
+    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 200)
+    monkeypatch.setattr(leasing_changes, "_FOLD_AT", 2)
     here, there = several[0], several[1]
     here.log.append(*[draft(b"%d" % number) for number in range(100)])
     jobs, others = here.jobs(), there.jobs(here)

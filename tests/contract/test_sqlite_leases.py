@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,18 @@ from hypothesis.stateful import run_state_machine_as_test
 from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt, OutcomeUnknown, StorageUnavailable
 from queuey.ids import IdGenerator
-from queuey.model import AppendRequest, IdempotencyKey
-from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
+from queuey.model import AppendRequest, IdempotencyKey, holes
+from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
+from queuey.storage.leasing import changes as leasing_changes
+from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import SqliteStores
+from queuey.storage.sqlite import leases as sqlite_leases
 from queuey.storage.sqlite.committer import CommitFailed, Transaction
 from tests.support.sqlite_beside import beside
 
@@ -64,6 +68,113 @@ def opened(tmp_path: Path) -> Iterator[Opened]:
 
 def test_any_history_of_leases_is_as_the_model_says(opened: Opened) -> None:
     drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 25)
+
+
+@pytest.fixture
+def folding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each state is large: it is folded all the time, in small portions, and read outside of the committer's turn."""
+    monkeypatch.setattr(holes, "_CHUNK", 2)
+    monkeypatch.setattr(leasing_book, "FOLD_BYTES", 16)
+    monkeypatch.setattr(leasing_changes, "_BLOCKS_TOGETHER", 1)
+    monkeypatch.setattr(leasing_changes, "_MOST_BLOCKS", 1)
+    monkeypatch.setattr(leasing_changes, "_DROPPED_TOGETHER", 2)
+    monkeypatch.setattr(sqlite_leases, "LARGE_BYTES", 0)
+
+
+@pytest.mark.usefixtures("folding")
+def test_any_history_of_large_states_is_as_the_model_says(opened: Opened) -> None:
+    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 25)
+
+
+@pytest.mark.usefixtures("folding")
+def test_a_large_state_is_folded_over_many_commits(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.append(*[draft(b"x")] * 40)
+    monkeypatch.setattr(leasing_book, "FOLD_BYTES", 800)
+    jobs = opened.jobs()
+    held = [jobs.receive(visibility_seconds=9999.0)[0] for _ in range(20)]
+    seen = set()
+    for _ in range(6):
+        for one in held[5:10]:
+            assert jobs.settle(one, Action.EXTEND, seconds=9999.0)
+            seen.add(opened.rows("lease_changes"))
+        opened.again()
+        jobs = opened.jobs()
+        assert (jobs.count().holes, jobs.count().leased) == (20, 20)
+    assert max(seen) < 60, "older changes are deleted, some at a time"
+    assert all(opened.jobs().settle(one) for one in held)
+
+
+@pytest.mark.usefixtures("folding")
+def test_steps_wait_for_a_large_state_and_others_do_not(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.append(*[draft(b"x")] * 9)
+    (held,) = opened.jobs().receive()
+    opened.again()
+    reading, goes_on = threading.Event(), threading.Event()
+    read = StoredChanges.read
+    reads = []
+
+    def slow(self: StoredChanges, *given: Any) -> Any:
+        reads.append(self.partition)
+        reading.set()
+        assert goes_on.wait(30)
+        return read(self, *given)
+
+    monkeypatch.setattr(StoredChanges, "read", slow)
+    step = LeaseStep([GroupStep(opened.log.queue, "workers", None, receive_from=(1,))], receive=ReceiveRequest(2))
+    both: list[Any] = [opened.stores.leases.step(step) for _ in range(2)]
+    assert reading.wait(30)
+    counted: Any = opened.stores.leases.count(opened.log.queue.uuid, "workers", [1])
+    opened.log.append(draft(b"beside"))
+    assert not any(one.done for one in (*both, counted))
+    goes_on.set()
+    assert [len(done(one).handed) for one in both] == [2, 2]
+    assert done(counted)[1].holes == 5
+    assert opened.jobs().settle(held)
+    assert reads == [1], "it is read once"
+
+
+@pytest.mark.usefixtures("folding")
+def test_a_state_that_changed_while_it_was_read_is_read_again(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.add(b"0", b"1", b"2")
+    opened.jobs().receive()
+    opened.again()
+    read, planted = StoredChanges.read, [True]
+
+    def meanwhile(self: StoredChanges, *given: Any) -> Any:
+        found = read(self, *given)
+        if planted:
+            planted.clear()
+            self.next += 7
+        return found
+
+    monkeypatch.setattr(StoredChanges, "read", meanwhile)
+    assert bodies(opened.jobs().receive()) == [b"1"]
+    assert not planted
+
+
+@pytest.mark.usefixtures("folding")
+def test_a_store_that_closes_refuses_what_waits_for_a_state(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened.log.add(b"0", b"1")
+    opened.jobs().receive()
+    opened.again()
+    reading, goes_on = threading.Event(), threading.Event()
+    read = StoredChanges.read
+
+    def slow(self: StoredChanges, *given: Any) -> Any:
+        reading.set()
+        assert goes_on.wait(30)
+        return read(self, *given)
+
+    monkeypatch.setattr(StoredChanges, "read", slow)
+    step = LeaseStep([GroupStep(opened.log.queue, "workers", None, receive_from=(1,))], receive=ReceiveRequest(2))
+    waiting = opened.stores.leases.step(step)
+    assert reading.wait(30)
+    closing = threading.Thread(target=opened.stores.close)
+    closing.start()
+    with pytest.raises(StorageUnavailable, match="closing"):
+        done(waiting)
+    goes_on.set()
+    closing.join()
 
 
 def test_leases_and_answers_outlive_a_restart_and_a_stepped_clock(opened: Opened) -> None:
@@ -188,7 +299,10 @@ def _step(opened: Opened, handed: Any, appends: list[AppendRequest]) -> Any:
     return LeaseStep([group], appends)
 
 
-def test_a_damaged_change_is_refused_and_named(opened: Opened) -> None:
+@pytest.mark.parametrize("is_large", [False, True])
+def test_a_damaged_change_is_refused_and_named(is_large: bool, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    if is_large:
+        monkeypatch.setattr(sqlite_leases, "LARGE_BYTES", 0)
     opened.log.add(b"0")
     opened.jobs().receive()
     opened.stores.close()
@@ -199,6 +313,27 @@ def test_a_damaged_change_is_refused_and_named(opened: Opened) -> None:
     opened.log.store = opened.stores.messages
     with pytest.raises(StorageUnavailable, match="checksum"):
         opened.jobs().receive()
+
+
+def test_a_message_that_goes_alone_comes_through_behind_a_busier_queue(opened: Opened) -> None:
+    """It waits for one receive, and the next one is its own (G28)."""
+    busy = QueueLog(opened.stores.messages, opened.clock)
+    opened.log.add(b"last try", b"behind it")
+    jobs = opened.jobs(max_failures=2)
+    (one,) = jobs.receive(visibility_seconds=1.0)
+    opened.clock.advance(2)
+    groups = [
+        GroupStep(log.queue, "workers", LeaseGroup(token, settings=GroupSettings(max_failures=2)), receive_from=(1,))
+        for token, log in enumerate((busy, opened.log), 76)
+    ]
+    found = []
+    for number in range(4):
+        busy.add(b"busy %d" % number)
+        busy.watermark()
+        outcome = done(opened.stores.leases.step(LeaseStep(groups, receive=ReceiveRequest(9), turns=(0, 1))))
+        found.append(bodies(outcome.handed))
+    assert one.message.body == b"last try"
+    assert found == [[b"busy 0", b"behind it"], [b"last try"], [b"busy 1", b"busy 2"], [b"busy 3"]]
 
 
 def test_settling_goes_on_when_the_store_is_full(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,7 +365,7 @@ def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch:
     keep = Transaction.keep_lease_change
 
     def some(transaction: Transaction, values: tuple[Any, ...]) -> None:
-        if values[2] % 3 != 1:
+        if values[2] % 2:
             keep(transaction, values)
 
     monkeypatch.setattr(Transaction, "keep_lease_change", some)

@@ -80,7 +80,10 @@ class _Model(RuleBasedStateMachine):
         return log
 
     def _jobs(self) -> Receiver:
-        return Receiver(self.stores().leases, self._log(), order=self.order, max_failures=_MOST_FAILURES)
+        jobs = Receiver(self.stores().leases, self._log(), order=self.order, max_failures=_MOST_FAILURES)
+        jobs.token = self.queue.uuid.int >> 65  # the next history has a group of its own, beside this one
+        jobs.new = None if jobs.new is None else jobs.new._replace(token=jobs.token)
+        return jobs
 
     def _note(self, drafts: list[Draft], placed: object) -> None:
         self.appended += len(drafts)

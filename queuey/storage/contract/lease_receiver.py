@@ -24,6 +24,7 @@ class Receiver:
     def __init__(self, store: LeaseStore, log: QueueLog, name: str = "workers", **settings: Any) -> None:
         self.store, self.log, self.name = store, log, name
         self.queue = log.queue
+        self.token = TOKEN
         self.new: LeaseGroup | None = LeaseGroup(TOKEN, settings=GroupSettings(**settings))
         self.outcome = LeaseOutcome(0, 0, [])
         """Of the last step."""
@@ -41,7 +42,7 @@ class Receiver:
         **more: Any,
     ) -> LeaseOutcome:
         renewals = more.pop("renewals", ())
-        token = more.pop("token", TOKEN if settles else None)
+        token = more.pop("token", self.token if settles else None)
         from_ = (partitions or self.numbers) if receive is not None else ()
         group = GroupStep(self.queue, self.name, self.new, token, settles or {}, renewals, from_)
         self.outcome = done(self.store.step(LeaseStep([group], receive=receive, **more)))

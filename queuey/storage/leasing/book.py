@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import NamedTuple, Protocol
 from uuid import UUID
 
@@ -26,11 +26,11 @@ from queuey.model import (
     ReadRequest,
     Span,
 )
-from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import LeaseGroup
-from queuey.model.lease_state import NO_CHANGE, Change, LeaseState, changes_of, merged, state_of
+from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
+from queuey.storage.leasing.changes import ChangesAccess, StoredChanges
 
 __all__ = [
     "MOST_AHEAD_BYTES",
@@ -58,11 +58,8 @@ MOST_AHEAD_BYTES = 64 << 20
 """Bytes of all messages that were read and are not handed out yet."""
 _ROW_BYTES = 256
 """Of a message beside its body."""
-FOLD_BYTES = 64 << 10
+FOLD_BYTES = 48 << 10
 """Changes of fewer bytes are never folded."""
-_FOLD_AT = 8
-"""Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
-small part to what is written, however much is held."""
 _NEVER = MAX_ID.ticks + 1
 
 
@@ -73,7 +70,7 @@ class StoredAttempt(NamedTuple):
     answer: bytes
 
 
-class LeaseAccess(Protocol):
+class LeaseAccess(ChangesAccess, Protocol):
     """What the book needs of a store, inside one of its transactions."""
 
     watermark: int
@@ -86,14 +83,8 @@ class LeaseAccess(Protocol):
     def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
         """Store a new group."""
 
-    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
+    def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
         """The stored changes of a group's state, in order, each with its number."""
-
-    def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
-        """Store one more change."""
-
-    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
-        """Store changes with numbers from ``first`` on, and delete those before."""
 
     def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
         """An attempt that has not expired."""
@@ -121,15 +112,11 @@ class PartitionBook:
     """The state of a group in one partition."""
 
     __slots__ = (
-        "_base",
         "_earliest",
         "_group",
-        "_least_base",
-        "_number",
         "_owner",
-        "_since",
+        "_stored",
         "_together",
-        "_token",
         "_unsaved",
         "ahead",
         "ahead_bytes",
@@ -139,29 +126,20 @@ class PartitionBook:
         "place",
         "state",
         "upto",
+        "waits_alone",
     )
 
     def __init__(
-        self, owner: LeaseBook, access: LeaseAccess, place: PartitionId, of: GroupBook, fold_bytes: int
+        self, owner: LeaseBook, place: PartitionId, group: str, state: LeaseState, stored: StoredChanges
     ) -> None:
-        """:param owner: hears of what is to be saved, and of what is read.
-        :param fold_bytes: changes of fewer bytes are never folded.
-        """
-        group = of.group
-        self.place, self._group = place, of.name
-        self._owner = owner
-        self._token = group.token
-        with making_sense():
-            stored = access.changes(group.token, place.number)
-            changes = chain.from_iterable(decode_changes(data) for _, data in stored)
-            self.state = state_of(changes) if stored else LeaseState(group.start)
-        self._number = stored[-1][0] + 1 if stored else 0
-        """The number of the next change."""
-        self._least_base = self._base = fold_bytes // _FOLD_AT
-        self._since = sum(len(data) for _, data in stored)
+        """:param owner: hears of what is to be saved, and of what is read."""
+        self.place, self._group, self.state = place, group, state
+        self._owner, self._stored = owner, stored
         self._unsaved: list[Change] = []
         self.counted = 0
         """Holes that the owner has counted."""
+        self.waits_alone = False
+        """The last receive had no place for the next message, which goes alone. So the next receive begins here."""
         self._together = AHEAD
         self.forget_ahead()
 
@@ -272,27 +250,12 @@ class PartitionBook:
 
     def save(self, access: LeaseAccess) -> None:
         """Store what was changed since the last call, as one row."""
-        data = b"".join([encode_change(change) for change in merged(self._unsaved)])
+        self._stored.save(access, self._unsaved, self.state)
         self._unsaved.clear()
-        if len(data) < 2:  # it concerned the memory only
-            return
-        access.keep(self._token, self.place.number, self._number, data)
-        self._number += 1
-        self._since += len(data)
-        if self._since > _FOLD_AT * self._base:
-            self._fold(access)
-
-    def _fold(self, access: LeaseAccess) -> None:
-        folded = self.folded()
-        access.fold(self._token, self.place.number, self._number, folded)
-        self._number += len(folded)
 
     def folded(self) -> list[bytes]:
         """The whole state as changes, which the store is about to keep in place of those before."""
-        folded = [encode_change(change) for change in changes_of(self.state)]
-        self._base = max(sum(map(len, folded)), self._least_base)
-        self._since = 0
-        return folded
+        return self._stored.folded(self.state)
 
 
 def _within(columns: Columns, max_bytes: int) -> int:
@@ -332,9 +295,11 @@ GroupName = tuple[UUID, str]
 class LeaseBook:
     """The groups of one store that were used lately. Only one thread at a time uses it."""
 
-    def __init__(self, fold_bytes: int | None = None) -> None:
-        """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`."""
-        self._fold_bytes = fold_bytes
+    def __init__(self, fold_bytes: int | None = None, *, in_portions: bool = False) -> None:
+        """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`.
+        :param in_portions: fold a large state over several transactions.
+        """
+        self._fold_bytes, self._in_portions = fold_bytes, in_portions
         self._groups: OrderedDict[GroupName, GroupBook] = OrderedDict()
         """The one that was used last comes last."""
         self.watched: dict[bytes, list[PartitionBook]] = {}
@@ -368,12 +333,27 @@ class LeaseBook:
         """The state of a group in a partition."""
         known = group.partitions.get(place.number)
         if known is None:
-            fold_bytes = FOLD_BYTES if self._fold_bytes is None else self._fold_bytes
-            known = PartitionBook(self, access, place, group, fold_bytes)
-            group.partitions[place.number] = known
-            self.watched.setdefault(partition_key(place), []).append(known)
-            self._count(known)
+            stored = self.changes(group.group.token, place.number)
+            with making_sense():
+                state = stored.read(access.changes(group.group.token, place.number), group.group.start)
+            known = self.install(group, place, state, stored)
         return known
+
+    def changes(self, token: int, partition: int) -> StoredChanges:
+        """Stored changes that are to be read."""
+        fold_bytes = FOLD_BYTES if self._fold_bytes is None else self._fold_bytes
+        return StoredChanges(token, partition, fold_bytes, in_portions=self._in_portions)
+
+    def install(self, group: GroupBook, place: PartitionId, state: LeaseState, stored: StoredChanges) -> PartitionBook:
+        """Take in a state that was read. Its changes must be all that are stored now."""
+        known = group.partitions[place.number] = PartitionBook(self, place, group.name, state, stored)
+        self.watched.setdefault(partition_key(place), []).append(known)
+        self._count(known)
+        return known
+
+    def known(self, queue: UUID, name: str) -> GroupBook | None:
+        """A group if it is in memory."""
+        return self._groups.get((queue, name))
 
     def groups(self) -> Sequence[GroupBook]:
         """The groups in memory."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
@@ -32,7 +32,7 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
 from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
 
-__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "run_step"]
+__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "partitions_of", "run_step"]
 
 MOST_PASSED_OVER = 1000
 """Messages that a receive of a group that orders keys looks at, at once."""
@@ -226,6 +226,7 @@ class _Step:
             group = self._groups[index]
             asked = wanted._replace(most=most - others, others=others) if others else wanted
             one = self._taken_from(index, self._partition(index, number), asked, self._rules(group, number))
+            one.book.waits_alone = one.received.waits_alone
             taken.append(one)
             others += one.received.number
             most = min(most, one.received.most)
@@ -242,27 +243,40 @@ class _Step:
         return group.rules if k == group.rules.k else group.rules._replace(k=k)
 
     def _places(self) -> Iterator[tuple[int, int, int]]:
-        """Partitions from which something may be handed out: since when, the group, and the number."""
+        """Partitions from which something may be handed out: since when, the group, and the number.
+
+        A message that goes alone finds no place behind busier partitions. So one that waited is first the next time.
+        """
         turns = self._step.turns or range(len(self._groups))
+        first = [place for index in turns for place in self._places_of(index, waiting=True)]
+        yield from first
+        seen = {place[1:] for place in first}
         if len(turns) > 1 and not self._step.turns:
-            yield from sorted(chain.from_iterable(map(self._places_of, turns)), key=self._turn)
+            places: Iterable[tuple[int, int, int]] = chain.from_iterable(map(self._places_of, turns))
+            yield from [place for place in sorted(places, key=self._turn) if place[1:] not in seen]
         else:
             for index in turns:  # a group whose turn does not come is not looked at
-                yield from sorted(self._places_of(index), key=self._turn)
+                places = sorted(self._places_of(index), key=self._turn)
+                yield from [place for place in places if place[1:] not in seen]
 
     def _turn(self, place: tuple[int, int, int]) -> tuple[bool, int, int, int]:
         return self._access.is_left(place[2]), *place
 
-    def _places_of(self, index: int) -> Iterator[tuple[int, int, int]]:
-        one = self._step.groups[index]
-        if self._groups[index].group.settings.is_paused(self._access.now_ticks):
+    def _places_of(self, index: int, *, waiting: bool = False) -> Iterator[tuple[int, int, int]]:
+        """:param waiting: only those with a message that goes alone and waited."""
+        one, group = self._step.groups[index], self._groups[index]
+        if group.group.settings.is_paused(self._access.now_ticks):
             return
         if len(self._groups) == 1 == len(one.receive_from):
-            number = one.receive_from[0]
-            self._partition(index, number).look_up(self._access)
-            yield 0, index, number
+            if not waiting:
+                number = one.receive_from[0]
+                self._partition(index, number).look_up(self._access)
+                yield 0, index, number
             return
         for number in one.receive_from:
+            known = group.partitions.get(number)
+            if waiting and (known is None or not known.waits_alone):
+                continue
             book = self._partition(index, number)
             since = book.waits_since(self._access, self._now)
             if since is not None:
@@ -356,6 +370,13 @@ def _nothing(index: int, book: PartitionBook, rules: LeaseRules, now: int) -> _T
     """What a partition hands out that hands out nothing."""
     received = receive(book.state, ReceiveRequest(0), rules, now, Columns.of([]))
     return _Taken(index, book, received._replace(change=NO_CHANGE, given_up=()), Columns.of([]))
+
+
+def partitions_of(one: GroupStep) -> Iterable[int]:
+    """Partitions that a step of a group uses."""
+    if one.renewals:
+        return range(1, one.queue.partitions + 1)
+    return {*one.receive_from, *one.settles} if one.settles else one.receive_from
 
 
 def _is_full(state: LeaseState, rules: LeaseRules) -> bool:

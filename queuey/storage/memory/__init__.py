@@ -27,7 +27,7 @@ class MemoryStores(Stores):
     leases: MemoryLeases
 
     def __init__(self, clock: Clock, ids: IdGenerator) -> None:
-        process, book = Process(clock), LeaseBook()
+        process, book = Process(clock), LeaseBook(in_portions=True)
         offsets = MemoryOffsets(process)
         messages = MemoryMessages(process, ids, offsets, book)
         leases = MemoryLeases(process, ids, messages, book)

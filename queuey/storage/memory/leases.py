@@ -140,7 +140,8 @@ class _Access:
         self._leases.changes(token, partition).append((number, change))
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
-        self._leases.changes(token, partition)[:] = enumerate(changes, first)
+        stored = self._leases.changes(token, partition)
+        stored[:] = [one for one in stored if one[0] >= first] + [*enumerate(changes, first)]
 
     def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
         return self._leases.attempt((queue, name, key), now)

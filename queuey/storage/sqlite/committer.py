@@ -216,6 +216,13 @@ class Write(NamedTuple):
     """Bytes to store, approximately."""
 
 
+class PutOff(NamedTuple):
+    """What a job returns that has done nothing, since it lacks something."""
+
+    begin: Callable[[Write], None]
+    """Gets the job. It hands the job to :meth:`Committer.resubmit` when that is there."""
+
+
 class Aside(NamedTuple):
     """Work outside of any transaction, and the future of its caller."""
 
@@ -272,6 +279,13 @@ class Committer:
         else:
             self._waiting.put(Write(job, grows, future, size))
         return future
+
+    def resubmit(self, write: Write) -> None:
+        """Run a job again that was put off."""
+        if self._closed:
+            write.future.set_error(StorageUnavailable(self._why_closed))
+        else:
+            self._waiting.put(write)
 
     def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
@@ -381,7 +395,9 @@ class Committer:
             self._counters.end_group()
             self._ids.close_group()
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
-            if error_of_job is None:
+            if type(value) is PutOff:
+                value.begin(write)
+            elif error_of_job is None:
                 write.future.set_result(value)
             else:
                 write.future.set_error(error_of_job)

@@ -130,7 +130,7 @@ class File:
         with self.readers.lend() as reader:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
-        self.lease_book = LeaseBook()
+        self.lease_book = LeaseBook(in_portions=True)
         self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters, self.lease_book)
         clocks = (clock, self.lease_clock)
         self.purger = Purger(clocks, self.committer, self.readers, self.dropped, self.counters)

@@ -7,7 +7,7 @@ readable is on disk, so it sees it outside of the transaction.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
@@ -34,9 +34,10 @@ from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import StoredAttempt
 from queuey.storage.leasing.looking import counted, holes_after
-from queuey.storage.leasing.stepping import carry_out
-from queuey.storage.sqlite.committer import Row, Transaction
+from queuey.storage.leasing.stepping import carry_out, partitions_of
+from queuey.storage.sqlite.committer import PutOff, Row, Transaction
 from queuey.storage.sqlite.file import File
+from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
@@ -49,6 +50,10 @@ _PURGE = Purge(
 )
 
 
+_MOST_SMALL = 32
+"""Changes that are counted, see the statement ``lease_changes_bytes``."""
+
+
 class SqliteLeases(LeaseStore):
     """The lease groups of one file."""
 
@@ -56,16 +61,46 @@ class SqliteLeases(LeaseStore):
         self._file, self._messages, self._book = file, messages, file.lease_book
         self._clock = file.lease_clock
         self._last_access: _Access | None = None
+        self._loader = StateLoader(file, self._book.changes, _checked, self._install)
         file.purger.add(_PURGE)
 
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
-        def job(transaction: Transaction) -> LeaseOutcome:
+        def job(transaction: Transaction) -> LeaseOutcome | PutOff:
             for one in step.groups:
                 self._refuse_dropped(one.queue.uuid)
-            return carry_out(step, self._access(transaction), self._book, self._clock.now())
+            access = self._access(transaction)
+            absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
+            return absent or carry_out(step, access, self._book, self._clock.now())
 
         size = sum(bytes_of(request.drafts) for request in step.appends)
         return self._file.committer.submit(job, grows=bool(step.appends), size=size)
+
+    def _absent(self, access: _Access, wanted: Iterable[tuple[UUID, str, Iterable[int]]]) -> PutOff | None:
+        """What to do if a large state is not in memory: it is read outside of the committer's turn."""
+        for queue, name, numbers in wanted:
+            known = self._book.known(queue, name)
+            partitions = () if known is None else known.partitions
+            missing = [number for number in numbers if number not in partitions]
+            group = access.group(queue, name) if missing else None
+            if group is not None:
+                for number in missing:
+                    if access.has_large(group.token, number):
+                        return self._loader.put_off(StatePlace(name, group, PartitionId(queue, number)))
+        return None
+
+    def _install(self, place: StatePlace, loaded: LoadedState) -> Future[None]:
+        """Take in a state, unless it has changed since it was read."""
+
+        def job(transaction: Transaction) -> None:
+            access, (queue, number) = self._access(transaction), place.partition
+            group = self._book.group(access, queue, place.name, None)
+            is_same = group is not None and group.group.token == place.group.token
+            if group is None or not is_same or number in group.partitions:
+                return
+            if access.last_change(place.group.token, number) == loaded.stored.next - 1:
+                self._book.install(group, place.partition, *loaded)
+
+        return self._file.committer.submit(job, grows=False)
 
     def _refuse_dropped(self, queue: UUID) -> None:
         if queue.bytes in self._file.dropped:
@@ -118,23 +153,37 @@ class SqliteLeases(LeaseStore):
         return self._file.committer.submit(job, grows=False)
 
     def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:
-        def job(transaction: Transaction) -> Mapping[int, LeaseCounts]:
+        def job(transaction: Transaction) -> Mapping[int, LeaseCounts] | PutOff:
             if queue.bytes in self._file.dropped:
                 return {}
-            return counted(self._access(transaction), self._book, queue, name, partitions)
+            access = self._access(transaction)
+            absent = self._absent(access, [(queue, name, partitions)])
+            return absent or counted(access, self._book, queue, name, partitions)
 
         return self._file.committer.submit(job, grows=False)
 
     def holes(
         self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
     ) -> Future[tuple[int, Sequence[Hole]]]:
-        def job(transaction: Transaction) -> tuple[int, Sequence[Hole]]:
+        def job(transaction: Transaction) -> tuple[int, Sequence[Hole]] | PutOff:
             if queue.bytes in self._file.dropped:
                 return self._clock.now(), []
             access, place = self._access(transaction), PartitionId(queue, partition)
-            return self._clock.now(), holes_after(access, self._book, place, name, after, limit)
+            absent = self._absent(access, [(queue, name, [partition])])
+            return absent or (self._clock.now(), holes_after(access, self._book, place, name, after, limit))
 
         return self._file.committer.submit(job, grows=False)
+
+
+def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:
+    """Changes with their numbers.
+
+    :raises ValueError: one does not match its checksum.
+    """
+    for number, checksum, change in rows:
+        if checksum != _checksum(token, number, change):
+            raise ValueError(f"change {number} of a lease group in partition {partition} does not match its checksum")
+        yield number, change
 
 
 def _group(rows: Sequence[Row]) -> LeaseGroup | None:
@@ -160,14 +209,18 @@ class _Access:
         values: Row = (queue.bytes, name, group.token, *group.start, settings)
         self.transaction.look(SQL["lease_group_keep"], values)
 
-    def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
-        found = self.transaction.execute(SQL["lease_changes"], (token, partition))
-        for number, checksum, change in found:
-            if checksum != _checksum(token, number, change):
-                raise ValueError(
-                    f"change {number} of a lease group in partition {partition} does not match its checksum"
-                )
-        return [(number, change) for number, _, change in found]
+    def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
+        return _checked(token, partition, self.transaction.execute(SQL["lease_changes"], (token, partition)))
+
+    def has_large(self, token: int, partition: int) -> bool:
+        """Whether the changes of a state are many."""
+        ((number, size),) = self.transaction.execute(SQL["lease_changes_bytes"], (token, partition))
+        return number == _MOST_SMALL or (size or 0) > LARGE_BYTES
+
+    def last_change(self, token: int, partition: int) -> int | None:
+        """The number of the last change."""
+        ((number,),) = self.transaction.execute(SQL["lease_changes_last"], (token, partition))
+        return None if number is None else int(number)
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         self.transaction.keep_lease_change((token, partition, number, _checksum(token, number, change), change))

@@ -267,6 +267,12 @@ delete from lease_attempts where queue = ?1 and name = ?2
 -- lease_changes: the changes of a group's state in a partition, in order
 select number, checksum, change from lease_changes where token = ?1 and partition = ?2 order by number
 
+-- lease_changes_bytes: about how many bytes they have; a few changes may have thousands of messages, so no more are looked at
+select count(*), sum(length(change)) from (select change from lease_changes where token = ?1 and partition = ?2 limit 32)
+
+-- lease_changes_last: the number of the last of them
+select max(number) from lease_changes where token = ?1 and partition = ?2
+
 -- lease_changes_fold: delete the changes before a number
 delete from lease_changes where token = ?1 and partition = ?2 and number < ?3
 

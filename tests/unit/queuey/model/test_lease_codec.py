@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import ZERO_ID, MessageId
-from queuey.model.holes import MOST_FAILURES, Hole
+from queuey.model.holes import MOST_FAILURES, Hole, HoleBlock, HoleTable
 from queuey.model.lease_codec import decode_change, encode_change
 from queuey.model.lease_state import NO_CHANGE, Change, FreshLeases, Renewal
 
@@ -42,6 +42,16 @@ leases = st.builds(
     | st.lists(st.tuples(st.integers(1 << 50, (1 << 50) + 99), st.just(7)), min_size=1, max_size=5),
     st.tuples(numbers, numbers, st.integers(0, 255), texts),
 )
+
+
+def _block(after: MessageId, holes: list[Hole]) -> HoleBlock:
+    table = HoleTable()
+    for hole in holes:
+        table.put(hole)
+    return table.block(after)
+
+
+blocks = st.builds(_block, ids, st.lists(made, max_size=5))
 changes = st.builds(
     Change,
     st.none() | ids,
@@ -53,6 +63,8 @@ changes = st.builds(
     skipped=st.dictionaries(texts, st.none() | ids, max_size=3),
     passed=st.just(()),
     dead=st.integers(0, 1 << 40),
+    block=st.none() | blocks,
+    base=st.none() | st.integers(0, 1 << 40),
 )
 
 
@@ -68,7 +80,7 @@ def test_leases_of_a_batch_take_no_more_than_one() -> None:
         fresh = FreshLeases(array("q", range(5, 5 + number)), array("q", [7]) * number, hole)
         return len(encode_change(Change(MessageId(4 + number, 7), [fresh])))
 
-    assert size(1000) == size(1) < 100
+    assert size(1000) <= size(1) + 4 < 100, "one id has no number beside it"
 
 
 @given(changes, st.data())

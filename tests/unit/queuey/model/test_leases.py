@@ -290,7 +290,7 @@ def test_the_rule_holds_whatever_happens(orders_keys: bool) -> None:
         (True, LeaseState, "visible_at", lambda self, hole: min(hole.visible_at, START)),
         (False, Receive, "_failures", lambda self, hole: hole.failures),
         (False, Receive, "_most_with", lambda self, hole, failures: 99),
-        (False, LeaseState, "_remove", lambda self, message_id: None),
+        (False, LeaseState, "_settle", lambda self, closed: None),
         (False, Receive, "_untouched", lambda self, at: Hole(MessageId(0, 0), 0)),
         (True, ReceiveByKey, "_is_passed", lambda self, key: False),
         (True, LeaseState, "_open", lambda self, key: None),

@@ -1,0 +1,160 @@
+"""The stored changes of one state: in order, they are the state.
+
+When they have several times the bytes of the state that they began with, they are folded. New changes then have all of
+its holes, block by block, and the older changes go. A state of a million holes is folded over many transactions, some
+blocks in each: no transaction waits for a large state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import islice
+from typing import Protocol
+
+from queuey.ids import MAX_ID, ZERO_ID, MessageId
+from queuey.model.lease_codec import decode_changes, encode_change
+from queuey.model.lease_state import Change, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
+
+__all__ = ["ChangesAccess", "StoredChanges"]
+
+_FOLD_AT = 8
+"""Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
+small part to what is written, however much is held."""
+_BLOCKS_TOGETHER = 4
+"""Blocks of a fold that one transaction writes at least: some thousand holes."""
+_MOST_BLOCKS = 32
+"""The most of them. As many go along as have the bytes of the transaction's own changes, so a fold ends in time."""
+_DROPPED_TOGETHER = 500
+"""Changes that one transaction deletes."""
+
+
+class ChangesAccess(Protocol):
+    """What is needed of a store, inside one of its transactions."""
+
+    def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
+        """Store one more change."""
+
+    def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
+        """Delete the changes with numbers before ``first``, and store these from it on."""
+
+
+class _Fold:
+    """A fold that is under way."""
+
+    def __init__(self, first: int) -> None:
+        self.first = first
+        """The number of its first change."""
+        self.after = ZERO_ID
+        """Blocks up to this id are stored."""
+        self.bytes = 0
+
+
+class StoredChanges:
+    """What is known of the stored changes of a group's state in one partition."""
+
+    __slots__ = (
+        "_base",
+        "_first",
+        "_fold",
+        "_in_portions",
+        "_least_base",
+        "_oldest",
+        "_since",
+        "next",
+        "partition",
+        "token",
+    )
+
+    def __init__(self, token: int, partition: int, fold_bytes: int, *, in_portions: bool) -> None:
+        """:param fold_bytes: changes of fewer bytes are never folded.
+        :param in_portions: fold over several transactions.
+        """
+        self.token, self.partition = token, partition
+        self._in_portions = in_portions
+        self.next = 0
+        """The number of the next change."""
+        self._oldest = self._first = 0
+        """The numbers of the oldest change, and of the oldest that counts."""
+        self._least_base = self._base = fold_bytes // _FOLD_AT
+        """Bytes of the state that the changes began with, and how many at least count."""
+        self._since = 0
+        """Bytes of the changes since."""
+        self._fold: _Fold | None = None
+
+    def read(self, stored: Iterable[tuple[int, bytes]], start: MessageId) -> LeaseState:
+        """The state that stored changes make.
+
+        :param stored: all of them in order, each with its number.
+        :param start: where the group began.
+        :raises ValueError: one of them is no change.
+        """
+
+        def changes() -> Iterable[Change]:
+            for number, data in stored:
+                if not sizes:
+                    self._oldest = self._first = number
+                self.next = number + 1
+                sizes.append(len(data))
+                for change in decode_changes(data):
+                    if change.base is not None:
+                        self._first = change.base
+                        self._base = max(sum(sizes[change.base - number - 1 :]), self._least_base)
+                        whole[:] = [len(sizes)]
+                    yield change
+
+        sizes: list[int] = []
+        whole = [0]
+        state = state_of(changes(), LeaseState(start))
+        self._since = sum(sizes[whole[0] :])
+        return state
+
+    def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> None:
+        """Store changes as one, and some of a fold if it is time.
+
+        :param state: with these changes.
+        """
+        data = b"".join([encode_change(change) for change in merged(changes)])
+        if len(data) < 2:  # they concerned the memory only
+            return
+        self._since += len(data)
+        is_due = self._since > _FOLD_AT * self._base
+        if is_due and self._in_portions and self._fold is None:
+            self._fold = _Fold(self.next)
+        if self._fold is not None:
+            data += self._portion(self._fold, state, len(data))
+        access.keep(self.token, self.partition, self.next, data)
+        self.next += 1
+        if self._oldest < self._first:
+            self._oldest = min(self._oldest + _DROPPED_TOGETHER, self._first)
+            access.fold(self.token, self.partition, self._oldest, ())
+        if is_due and not self._in_portions:
+            self._fold_whole(access, state)
+
+    def _portion(self, fold: _Fold, state: LeaseState, least_bytes: int) -> bytes:
+        """The next blocks, and at the end what else the state has."""
+        parts: list[bytes] = []
+        for change in islice(blocks_of(state, fold.after), _MOST_BLOCKS):
+            if len(parts) >= _BLOCKS_TOGETHER and sum(map(len, parts)) >= least_bytes:
+                break
+            parts.append(encode_change(change))
+            fold.after = MAX_ID if change.block is None else change.block.upto
+        if fold.after == MAX_ID:
+            parts.append(encode_change(rest_of(state, fold.first)))
+        data = b"".join(parts)
+        fold.bytes += len(data)
+        if fold.after == MAX_ID:
+            self._first, self._fold = fold.first, None
+            self._base, self._since = max(fold.bytes, self._least_base), 0
+        return data
+
+    def _fold_whole(self, access: ChangesAccess, state: LeaseState) -> None:
+        folded = self.folded(state)
+        access.fold(self.token, self.partition, self.next, folded)
+        self._oldest = self._first = self.next
+        self.next += len(folded)
+
+    def folded(self, state: LeaseState) -> list[bytes]:
+        """The whole state as changes, which the store is about to keep from the next number on, and none before."""
+        folded = [encode_change(change) for change in changes_of(state, self.next)]
+        self._base, self._since = max(sum(map(len, folded)), self._least_base), 0
+        return folded
