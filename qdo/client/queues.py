@@ -35,7 +35,8 @@ class QueueCalls:
         The number of partitions never falls.
 
         :param name: None lets the client draw a name.
-        :param settings: ``partitions``; ``kind``, ``user`` or ``public``; ``consistency``; ``principals``, a list; and
+        :param settings: ``partitions``; ``kind``, ``user`` or ``public``; ``consistency``; ``retention``, ``ttl`` or ``acknowledged``;
+            ``principals``, a list; and
             ``leases``, what lease groups of the queue begin with: settings by name, as for :meth:`set_lease_group`, where None
             is the default again.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.

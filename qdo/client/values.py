@@ -315,6 +315,8 @@ class QueueSettings:
     """Messages in it, if it was requested."""
     leases: Mapping[str, Any] = field(default_factory=dict, hash=False)
     """What its lease groups begin with: settings of a group by their names on the wire, and ``start``. Empty in a list."""
+    retention: str | None = None
+    """``ttl`` or ``acknowledged``; None if the answer does not say."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> QueueSettings:
@@ -327,6 +329,7 @@ class QueueSettings:
             entry.get("created"),
             entry.get("count"),
             {name.removeprefix("lease_"): value for name, value in entry.items() if name.startswith("lease_")},
+            entry.get("retention"),
         )
 
 

@@ -54,6 +54,7 @@ class QueueFields(TypedDict, total=False):
     partitions: int | None
     kind: str | None
     consistency: str | None
+    retention: str | None
     principals: Sequence[str] | None
     leases: Mapping[str, Any] | None
 
@@ -70,6 +71,7 @@ def queue_fields(settings: QueueFields) -> dict[str, str]:
         "partitions": None if partitions is None else str(partitions),
         "type": settings.get("kind"),
         "consistency": settings.get("consistency"),
+        "retention": settings.get("retention"),
         "principles": None if principals is None else joined("principals", principals),
         **lease_fields(settings.get("leases")),
     }

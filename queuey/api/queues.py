@@ -23,7 +23,7 @@ from queuey.errors import InvalidParameter
 from queuey.future import run
 from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target, json_answer
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
-from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind
+from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind, Retention
 from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
 from queuey.security.permissions import Permission
 from queuey.service import Service
@@ -31,7 +31,7 @@ from queuey.service.queues import QueueSettings
 
 LEASE_FIELDS = tuple(f"lease_{name}" for name in SETTINGS_MEMBERS)
 """What the lease groups of a queue begin with."""
-SETTINGS = ("partitions", "type", "consistency", "principles", *LEASE_FIELDS)
+SETTINGS = ("partitions", "type", "consistency", "principles", "retention", *LEASE_FIELDS)
 """Form fields of a queue."""
 _LEASE_TEXTS = ("lease_order", "lease_dead_letter_queue", "lease_paused_reason", "lease_start")
 """Others are JSON, of which a number is a part."""
@@ -115,6 +115,7 @@ def _settings(service: Service, fields: dict[str, str], problems: Problems, leas
         kind=take("type", _kind, fields.get("type"), None),
         consistency=take("consistency", _consistency, fields.get("consistency"), None),
         principals=() if named is not None and not named.strip(" \t") else take("principles", principals, named, None),
+        retention=take("retention", _retention, fields.get("retention"), None),
         leases=_lease_settings(service, fields, problems, leases),
     )
 
@@ -156,6 +157,10 @@ def _kind(text: str) -> QueueKind:
     return QueueKind(one_of(*QueueKind)(text))
 
 
+def _retention(text: str) -> Retention:
+    return Retention(one_of(*Retention)(text))
+
+
 def _consistency(text: str) -> Consistency:
     return Consistency(one_of(*Consistency)(text))
 
@@ -178,6 +183,7 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
             "type": str(queue.kind),
             "consistency": str(queue.consistency),
             "principles": (queue.principals and fields.get("principles")) or ",".join(queue.principals) or None,
+            **({} if settings.retention is None else {"retention": str(queue.retention)}),
             **({} if settings.leases is None else _shown_leases(service, queue)),
         },
         201,
@@ -204,6 +210,7 @@ async def update(service: Service, call: Call, target: Target) -> Answer:
             "consistency": str(queue.consistency),
             "created": _created(queue),
             "principles": list(queue.principals),
+            **({} if settings.retention is None else {"retention": str(queue.retention)}),
             **({} if settings.leases is None else _shown_leases(service, queue)),
         }
     )
@@ -344,6 +351,7 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
             "created": _created(queue),
             "type": str(queue.kind),
             "consistency": str(queue.consistency),
+            "retention": str(queue.retention),
             "principles": list(queue.principals),
             "partitions": queue.partitions,
             **_shown_leases(service, queue),

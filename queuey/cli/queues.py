@@ -11,7 +11,7 @@ import click
 
 from queuey.cli.leases import flat_settings
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
-from queuey.model import MAX_PARTITIONS, Consistency, QueueKind
+from queuey.model import MAX_PARTITIONS, Consistency, QueueKind, Retention
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
 from queuey.terminal.times import rfc3339
@@ -51,6 +51,11 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
                 "--type", "kind", type=click.Choice(list(map(str, QueueKind))), help="public: anybody may read."
             ),
             click.option("--consistency", type=click.Choice(list(map(str, Consistency)))),
+            click.option(
+                "--retention",
+                type=click.Choice(list(map(str, Retention))),
+                help="acknowledged: a message goes once each lease group has settled it.",
+            ),
             click.option(
                 "--principal",
                 "principals",
@@ -179,6 +184,8 @@ def _row(queue: QueueSettings, *, counts: bool = False) -> dict[str, Any]:
         "consistency": queue.consistency,
         "principals": list(queue.principals),
     }
+    if queue.retention is not None:
+        row["retention"] = queue.retention
     if queue.created is not None:
         row["created"] = rfc3339(EPOCH_TICKS + round(queue.created * 1_000_000) * (TICKS_PER_SECOND // 1_000_000))
     return {**row, "count": queue.count} if counts else row

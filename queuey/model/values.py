@@ -37,6 +37,13 @@ class Consistency(StrEnum):
     VERY_STRONG = "very_strong"
 
 
+class Retention(StrEnum):
+    """How long a message stays: until its TTL ends, or until each lease group has settled it, if that is sooner."""
+
+    TTL = "ttl"
+    ACKNOWLEDGED = "acknowledged"
+
+
 class PartitionId(NamedTuple):
     """One partition of one incarnation of a queue: the unit of order.
 
@@ -62,6 +69,7 @@ class Queue:
     principals: tuple[str, ...] = ()
     """As given and in the order given; if there are none, the owner reads."""
     leases: LeaseDefaults = NO_DEFAULTS
+    retention: Retention = Retention.TTL
 
     def partition(self, number: int) -> PartitionId:
         return PartitionId(self.uuid, number)

@@ -47,6 +47,9 @@ DEAD_LETTERS_MOVED = SERVER_METRICS.counter(
     "queuey_dead_letters_redriven", "Dead letters that a redrive looked at to move them", ("app", "result")
 )
 MESSAGES_PURGED = SERVER_METRICS.counter("queuey_messages_purged", "Messages removed by purges", ("app",))
+MESSAGES_SETTLED_REMOVED = SERVER_METRICS.counter(
+    "queuey_settled_messages_removed", "Messages removed since all lease groups have settled them", ("app",)
+)
 TASKS_ENDED = SERVER_METRICS.counter("queuey_tasks_ended", "Tasks that have ended", ("app", "task", "state"))
 APPENDS_RESTAMPED = SERVER_METRICS.counter(
     "queuey_appends_restamped", "Appends that took longer than the write budget, and were tried again"

@@ -16,6 +16,7 @@ from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
+from queuey.service.retention import Retained
 from queuey.service.tasks import Tasks
 from queuey.service.waiting.registry import Waiters
 from queuey.settings import Settings
@@ -45,6 +46,8 @@ class Service:
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
         self.tasks = Tasks(stores, self.queues, self.log, self.leases, self.clock, self.monitor)
+        self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
+        self.leases.note_step = self.retained.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
@@ -78,6 +81,7 @@ class Service:
         self.trust.start()
         await self.queues.finish_removals()
         self.tasks.start()
+        self.retained.start()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
@@ -93,6 +97,7 @@ class Service:
         if not self.closed:
             self.closed = True
             self.tasks.stop()
+            self.retained.stop()
             self.waiters.close()
             self.trust.stop()
             self.stores.close()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from typing import NamedTuple, Protocol
 
@@ -12,7 +12,7 @@ from queuey.clock import Clock
 from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import IdempotencyKey, Queue
+from queuey.model import IdempotencyKey, Queue, Retention
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action
@@ -78,6 +78,8 @@ class Leases:
         self._waiters, self._clock, self._monitor = waiters, clock, monitor
         self._rooms = Rooms(waiters, clock)
         self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
+        self.note_step: Callable[[Queue], None] = lambda queue: None
+        """Hears of each step in a queue whose messages go once they are settled."""
 
     @property
     def default_settings(self) -> GroupSettings:
@@ -182,6 +184,9 @@ class Leases:
             buried = [future.start(self._dead_letters.bury(step.groups[one.group], one)) for one in outcome.given_up]
             for each in buried:
                 await each
+        for one in step.groups:
+            if one.queue.retention is Retention.ACKNOWLEDGED:
+                self.note_step(one.queue)
         return outcome
 
     def _ring(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
@@ -206,6 +211,18 @@ class Leases:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
         for word, number in settled_of(step, outcome).items():
             self._monitor.count(LEASES_SETTLED, number, application, word)
+
+    async def settled_by_all(self, queue: Queue) -> Mapping[int, MessageId]:
+        """By partition, an id up to which each lease group of a queue has settled all messages; empty without a group."""
+        found: dict[int, MessageId] = {}
+        start = ""
+        while names := await self._groups(queue, start, _GROUPS):
+            for name in names:
+                counts = await self._store.count(queue.uuid, name, range(1, queue.partitions + 1))
+                for number, one in counts.items():
+                    found[number] = min(found.get(number, one.done_up_to), one.done_up_to)
+            start = names[-1] + "\0"
+        return found
 
     async def pass_over(self, queue: Queue, places: Mapping[int, MessageId]) -> None:
         """Settle all messages up to some places in each group of a queue, since they are gone.

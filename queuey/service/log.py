@@ -257,9 +257,11 @@ class Log:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
 
-    async def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> SpanRemoval:
+    async def delete_span(
+        self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+    ) -> SpanRemoval:
         """See :meth:`queuey.storage.MessageStore.delete_span`."""
-        return await self._messages.delete_span(queue, number, span, most=most)
+        return await self._messages.delete_span(queue, number, span, most=most, whole=whole)
 
 
 class _Count(NamedTuple):

@@ -11,7 +11,7 @@ from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
-from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind
+from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
 from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
@@ -31,6 +31,7 @@ class QueueSettings:
     kind: QueueKind | None = None
     consistency: Consistency | None = None
     principals: tuple[str, ...] | None = None
+    retention: Retention | None = None
     leases: Mapping[str, Any] | None = None
     """What its lease groups begin with: those that are named, see
     :meth:`~queuey.model.lease_groups.LeaseDefaults.changed`."""

@@ -296,13 +296,16 @@ class MessageStore(ABC):
         """
 
     @abstractmethod
-    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+    def delete_span(
+        self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+    ) -> Future[SpanRemoval]:
         """Remove the first messages of a span of a partition, in the order of their ids.
 
         Each call removes a part of the span, so that other calls wait for milliseconds at most. It may be repeated, and
         an interrupted one has removed the messages up to some id.
 
         :param most: about how many messages to remove, from 1.
+        :param whole: messages that are stored as one piece, which the span ends within, stay.
         :returns: what was removed, and up to which id: go on behind it.
         :raises CorruptMessage: the span ends within messages that are stored as one damaged piece.
         """

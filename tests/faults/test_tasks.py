@@ -1,4 +1,4 @@
-"""G18, G25: tasks of queues go on after each death of their server, and a redrive moves each letter once."""
+"""G18, G22, G25: tasks of queues go on after each death of their server, and a redrive moves each letter once."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from qdo.client import Reject, Settle
+from queuey.errors import QueueyError
 from tests.support.figures import Figures
-from tests.support.node import Node, wait_for_more
+from tests.support.node import Node, busy, wait_for_more
 
 QUEUE, GROUP = "jobs", "workers"
 
@@ -77,3 +78,34 @@ def test_a_redrive_moves_each_letter_once_though_its_server_dies(
     figures("G25", kills=kills, letters=number, back=back.total(), twice=back.total() - len(back), left=left)
     assert (found.id, found.state, found.failed, left) == (task.id, "done", 0, 0)
     assert back == Counter({b"%d" % at: 1 for at in range(number)})
+
+
+def test_what_is_not_settled_stays_though_the_server_dies(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    kills = len(rounds(4))
+    with Node(tmp_path) as node:
+        node.client().create_queue(QUEUE, retention="acknowledged")
+        number, seen = 1000 * kills, set[bytes]()
+        for start in range(0, number, 500):
+            node.client().append_batch(QUEUE, [f"{at}" for at in range(start, start + 500)])
+
+        def work() -> None:
+            try:
+                client = node.client()
+                some = client.receive(QUEUE, GROUP, 50, visibility=2)
+                seen.update(one.body for one in some)
+                client.settle(QUEUE, GROUP, Settle(acknowledge=some))
+            except QueueyError:
+                time.sleep(0.02)
+
+        with busy(work, work):
+            for _ in range(kills):
+                time.sleep(chance.uniform(0.2, 0.6))
+                node.kill_in_commit()
+                node.start()
+            wait_for_more(lambda: len(seen), number - len(seen))
+            wait_for_more(lambda: number - node.client().queue_info(QUEUE).depth, node.client().queue_info(QUEUE).depth)
+
+    figures("G22", kills=kills, messages=number, never_handed_out=number - len(seen))
+    assert len(seen) == number

@@ -100,3 +100,19 @@ def test_what_a_purge_does_not_understand_it_refuses(server: Server) -> None:
     refused(server.call("GET", queue, "tasks", params={"limit": "0"}), 400, "limit")
 
     assert eventually(lambda: server.bodies(queue), seconds=60) == ["stays"]
+
+
+def test_a_queue_lets_go_of_what_all_its_groups_have_settled(server: Server) -> None:
+    queue = server.queue(retention="acknowledged")
+    assert server.info(queue)["retention"] == "acknowledged"
+    server.fill(queue, *"abc")
+
+    def popped(group: str) -> Any:
+        body = {"receive": {"max": 9, "pop": True}}
+        return server.call("POST", queue, "leases", group, json=body).json()["messages"]
+
+    assert len(eventually(lambda: popped("one"), seconds=60)) == 3
+    eventually(lambda: server.info(queue)["depth"] == 0, seconds=90)
+    changed = server.call("PUT", queue, data={"retention": "ttl"})
+    assert (changed.status_code, changed.json()["retention"]) == (200, "ttl")
+    refused(server.call("PUT", queue, data={"retention": "never"}), 400, "retention")

@@ -148,7 +148,9 @@ class CassandraMessages(MessageStore):
             return Future.of(None)
         return self._server.underway.start(self._noted(queue, wanted, self._deleter.delete(queue, wanted)))
 
-    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+    def delete_span(
+        self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+    ) -> Future[SpanRemoval]:
         if queue.uuid in self._server.dropped:
             return Future.of(SpanRemoval(0, span.upto))
         place = Location(number, span.upto)

@@ -15,7 +15,7 @@ from uuid import UUID, uuid4
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.model import Consistency, Queue, QueueKind
+from queuey.model import Consistency, Queue, QueueKind, Retention
 from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage.cassandra.names import EVERYBODY, NameLists
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
@@ -189,7 +189,7 @@ def settings_text(queue: Queue) -> str:
 
     A compare-and-set compares all of it.
     """
-    settings = [queue.partitions, queue.kind, queue.consistency, queue.principals, queue.leases.text]
+    settings = [queue.partitions, queue.kind, queue.consistency, queue.principals, queue.leases.text, queue.retention]
     return json.dumps(settings, ensure_ascii=False)
 
 
@@ -197,7 +197,7 @@ def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stor
     if not rows or rows[0][0] is None:
         return None
     uuid, created, changed, version, removing, settings = rows[0]
-    partitions, kind, consistency, principals, leases = json.loads(settings)
+    partitions, kind, consistency, principals, leases, retention = json.loads(settings)
     queue = Queue(
         application,
         name,
@@ -208,6 +208,7 @@ def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stor
         Consistency(consistency),
         tuple(principals),
         LeaseDefaults(leases),
+        Retention(retention),
     )
     return _Stored(queue, changed, version, removing)
 

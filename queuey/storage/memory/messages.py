@@ -211,7 +211,9 @@ class MemoryMessages(MessageStore):
             self._note_changed(queue, {number for number, _ in wanted})
         return Future.of(None)
 
-    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+    def delete_span(
+        self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+    ) -> Future[SpanRemoval]:
         with self._lock:
             partition = self._in(queue.partition(number))
             found = [message.id for message in islice(partition.within(span), most)]

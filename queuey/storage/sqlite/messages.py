@@ -194,14 +194,16 @@ class SqliteMessages(MessageStore):
 
         return self._committer.submit(job, grows=False)
 
-    def delete_span(self, queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
+    def delete_span(
+        self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+    ) -> Future[SpanRemoval]:
         partition_key = key_of(queue.partition(number))
 
         def job(transaction: Transaction) -> SpanRemoval:
             if queue.uuid.bytes in self._dropped:
                 return SpanRemoval(0, span.upto)
             with transaction.whole():
-                return remove_span(transaction, partition_key, span, most)
+                return remove_span(transaction, partition_key, span, most, whole=whole)
 
         return self._committer.submit(job, grows=False)
 

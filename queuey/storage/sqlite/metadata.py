@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuey.future import Future
-from queuey.model import Consistency, PrincipalKey, Queue, QueueKind
+from queuey.model import Consistency, PrincipalKey, Queue, QueueKind, Retention
 from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
@@ -130,6 +130,7 @@ class _QueueRow(NamedTuple):
     """The principals as a JSON list."""
     leases: str
     """What its lease groups begin with, as JSON."""
+    retention: str
 
     @classmethod
     def of(cls, queue: Queue) -> _QueueRow:
@@ -143,6 +144,7 @@ class _QueueRow(NamedTuple):
             str(queue.consistency),
             json.dumps(queue.principals),
             queue.leases.text,
+            str(queue.retention),
         )
 
     def queue(self) -> Queue:
@@ -156,6 +158,7 @@ class _QueueRow(NamedTuple):
             Consistency(self.consistency),
             tuple(json.loads(self.principals)),
             LeaseDefaults(self.leases),
+            Retention(self.retention),
         )
 
 

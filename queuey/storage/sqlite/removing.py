@@ -28,7 +28,9 @@ class _Pack(NamedTuple):
     messages: int
 
 
-def remove_span(transaction: Transaction, partition_key: bytes, span: Span, most: int) -> SpanRemoval:
+def remove_span(
+    transaction: Transaction, partition_key: bytes, span: Span, most: int, *, whole: bool = False
+) -> SpanRemoval:
     """See :meth:`queuey.storage.MessageStore.delete_span`."""
     after, upto = span
     where = (partition_key, *after, *upto)
@@ -42,6 +44,9 @@ def remove_span(transaction: Transaction, partition_key: bytes, span: Span, most
     removed = 0
     for first_ticks, first_tail, messages, seq, last_ticks, last_tail, _ in packs:
         pack = _Pack(MessageId(first_ticks, first_tail), MessageId(last_ticks, last_tail), seq, messages)
+        if whole and pack.first <= end < pack.last:
+            end = max(pack.first.before(), after)
+            break
         if pack.first <= end and (pack.first <= after or pack.last > end):
             removed += _remove_part(transaction, partition_key, pack, Span(after, end))
     ends = (partition_key, *after.following(), *end)

@@ -144,6 +144,7 @@ create table if not exists queues (
     consistency text    not null,
     principals  text    not null,   -- JSON list
     leases      text    not null,   -- JSON, see LeaseDefaults in queuey/model/lease_groups.py
+    retention   text    not null,
     primary key (application, name)
 ) without rowid;
 create table if not exists named (  -- which queues name a principal: the triggers keep it

@@ -34,8 +34,12 @@ class Stores(MemoryStores):
         self.error: QueueyError | None = None
         remove = self.messages.delete_span
 
-        def delete_span(queue: Queue, number: int, span: Span, *, most: int) -> Future[SpanRemoval]:
-            return remove(queue, number, span, most=most) if self.error is None else Future.failed(self.error)
+        def delete_span(
+            queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
+        ) -> Future[SpanRemoval]:
+            return (
+                remove(queue, number, span, most=most, whole=whole) if self.error is None else Future.failed(self.error)
+            )
 
         self.messages.delete_span = delete_span  # type: ignore[method-assign]
 
