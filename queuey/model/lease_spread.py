@@ -6,10 +6,12 @@ __all__ = ["MOST_K", "MOST_SHARE", "Spread"]
 
 MOST_K = 1000
 MOST_SHARE = 0.02
-"""Duplicates among the messages that are handed out: if there are more, K doubles."""
+"""Duplicates among the messages that are handed out: if there are more, K rises."""
+_LEAST_RISE, _MOST_RISE = 2, 8
+"""K rises as the share asks for, but by no less and no more in one step: twice the K makes half as many duplicates."""
 _FEW_SHARE = MOST_SHARE / 4
-"""If there are fewer, K falls by a quarter."""
-_WINDOW = 50
+"""If there are fewer, K falls by an eighth."""
+_WINDOW = 10
 """Messages after which K is looked at."""
 
 
@@ -17,12 +19,12 @@ class Spread:
     """K of one partition at one server, as the duplicates make it.
 
     >>> spread = Spread()
-    >>> for _ in range(8):
-    ...     spread.note(handed=100, duplicates=50)
+    >>> for _ in range(2):
+    ...     spread.note(handed=10, duplicates=5)
     >>> spread.k
-    256
-    >>> for _ in range(20):
-    ...     spread.note(handed=100, duplicates=0)
+    64
+    >>> for _ in range(40):
+    ...     spread.note(handed=10)
     >>> spread.k
     1
     """
@@ -40,6 +42,7 @@ class Spread:
         share = self._duplicates / self._handed
         self._handed = self._duplicates = 0
         if share > MOST_SHARE:
-            self.k = min(2 * self.k, MOST_K)
+            rise = min(max(share / MOST_SHARE, _LEAST_RISE), _MOST_RISE)
+            self.k = min(round(rise * self.k), MOST_K)
         elif share < _FEW_SHARE:
-            self.k = self.k * 3 // 4 or 1
+            self.k = self.k * 7 // 8 or 1
