@@ -65,6 +65,7 @@ def named_settings(fields: JsonFields) -> dict[str, Any]:
         "paused_until": fields.seconds("paused_until", 0.0, 0, 1e11),
         "paused_reason": fields.text("paused_reason", "", most=_MAX_REASON, least=0) or None,
         "breaker": _breaker(fields),
+        "fair": fields.flag("fair", default=False),
         "start": named_place(fields, "start"),
     }
     return {name: value for name, value in found.items() if name in fields}
@@ -79,6 +80,8 @@ def check_settings(fields: JsonFields, settings: GroupSettings, before: GroupSet
         fields.wrong("exact", "is for a new group: forget this one, or use a group of another name")
     elif not settings.exact and settings.order == ORDER_BY_KEY:
         fields.wrong("exact", f"must be true with order {ORDER_BY_KEY}: keys need servers that agree")
+    if settings.fair and settings.order == ORDER_BY_KEY:
+        fields.wrong("fair", f"must be false with order {ORDER_BY_KEY}: there no key has more than per_key leases")
 
 
 def _k(fields: JsonFields) -> int | Literal["auto"]:

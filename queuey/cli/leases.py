@@ -108,6 +108,7 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
 @click.option(
     "--weak", "exact", flag_value=False, default=None, type=bool, help="Of a new group: servers need not agree."
 )
+@click.option("--fair/--unfair", default=None, help="fair: keys with many leases wait behind others.")
 @click.option("--max-leased", type=click.IntRange(1), help="Messages that receivers have at once.")
 @click.option("--max-held", type=click.IntRange(1), help="Messages that are leased or wait for a retry, at once.")
 @click.option(

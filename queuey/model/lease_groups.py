@@ -65,6 +65,8 @@ class GroupSettings(NamedTuple):
     """Seconds since 1970; until then nothing is handed out."""
     paused_reason: str | None = None
     breaker: Breaker | None = None
+    fair: bool = False
+    """A key with more than a tenth of the leases, and 30 of them, waits behind others."""
 
     @property
     def rules(self) -> LeaseRules:
@@ -78,6 +80,7 @@ class GroupSettings(NamedTuple):
             self.max_leased,
             self.max_held,
             self.visibility,
+            self.fair,
         )
 
     def is_paused(self, now_ticks: int) -> bool:

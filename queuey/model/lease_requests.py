@@ -74,6 +74,8 @@ class ReceiveRequest(NamedTuple):
     """Messages of other partitions that the same receive hands out."""
     max_bytes: int = 1 << 20
     """Bytes of bodies and headers in one receive."""
+    looks_on: bool = False
+    """There is more than what lies ahead: a fair group that finds only messages of noisy keys there passes over them."""
 
 
 class Received(NamedTuple):

@@ -52,3 +52,5 @@ class LeaseRules(NamedTuple):
     """Holes of all kinds."""
     visibility: float = 30.0
     """Seconds for which a message is hidden, if a receive does not say."""
+    fair: bool = False
+    """Messages of keys that have a large part of the leases wait behind others."""

@@ -13,12 +13,14 @@ from __future__ import annotations
 import heapq
 from array import array
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model.columns import Columns
+from queuey.model.held_back import HeldBack
 from queuey.model.holes import GIVEN_UP, LEASED, Hole, HoleBlock, HoleTable
 from queuey.model.values import Span
 from queuey.model.visible_times import VisibleTimes
@@ -124,6 +126,12 @@ class LeaseState:
         self.passed = PassedMessages(frontier)
         self._of_keys: dict[str, list[MessageId]] = {}
         """The holes of each key, in order."""
+        self.leased_of: Counter[str] | None = None
+        """In a fair group: the holes of each key that are counted in ``leased``."""
+        self.held_back = HeldBack(
+            lambda since, at: (hole := self.holes.find(at)) is not None and self.visible_at(hole) == since
+        )
+        """In a fair group."""
         self._due = VisibleTimes()
         self._ready: list[tuple[int, MessageId]] = []
         """A heap of holes that fell due, or will in a moment; some have changed since."""
@@ -296,14 +304,17 @@ class LeaseState:
         self.holes.put(hole)
         self._enter(hole.id, hole.visible_at)
         self.leased += hole.flags & LEASED
-        if hole.key is not None:
+        if hole.key is not None and self.leased_of is not None:
+            if hole.flags & LEASED:
+                self.leased_of[hole.key] += 1
+        elif hole.key is not None:
             if not hole.flags & GIVEN_UP:
                 insort(self._of_keys.setdefault(hole.key, []), hole.id)
             self._open(hole.key)
 
     def _settle(self, closed: Sequence[MessageId]) -> None:
         """Remove holes, at once if they lie side by side and there are neither keys nor reasons."""
-        if not self._of_keys and not self.reasons:
+        if not self._of_keys and not self.reasons and self.leased_of is None:
             counts = self.holes.remove_in_a_row(closed)
             if counts is not None:
                 self.leased -= sum([count & LEASED for count in counts])
@@ -320,6 +331,10 @@ class LeaseState:
     def _leave(self, hole: Hole) -> None:
         """Take a hole out of the counts."""
         self.leased -= hole.flags & LEASED
+        if hole.key is not None and self.leased_of is not None:
+            self.leased_of[hole.key] -= hole.flags & LEASED
+            if not self.leased_of[hole.key]:
+                del self.leased_of[hole.key]
         if hole.key is not None and hole.key in self._of_keys:
             others = self._of_keys[hole.key]
             if hole.id in others:

@@ -22,7 +22,8 @@ for the store to make durable, alone or with appends.
 A group that picks at random among the first K messages gives an order that is nearly that of their ids, and receivers
 on several servers rarely meet (BDQS, 2011). With K = 1 the order is exact:
 
->>> from queuey.model.lease_rules import Backoff, LeaseRules
+>>> from queuey.model.key_counts import count_keys
+from queuey.model.lease_rules import Backoff, LeaseRules
 from queuey.model.lease_state import LeaseState
 >>> from queuey.model.messages import Message
 >>> state, now = LeaseState(), 1_000
@@ -45,6 +46,7 @@ from itertools import islice
 from queuey.ids import MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
+from queuey.model.key_counts import count_keys
 from queuey.model.lease_requests import (
     MOVE_AGAIN_SECONDS,
     Action,
@@ -56,7 +58,7 @@ from queuey.model.lease_requests import (
 )
 from queuey.model.lease_rules import Backoff, LeaseRules
 from queuey.model.lease_state import Change, LeaseState, Renewal
-from queuey.model.receiving import Receive, ReceiveByKey, receive_new
+from queuey.model.receiving import Receive, ReceiveByKey, ReceiveFairly, receive_new
 
 __all__ = [
     "Action",
@@ -173,13 +175,12 @@ def receive(
     :param ahead: live messages behind the frontier, in order and without a gap, none past the watermark.
     :param pick: a random index below its argument.
     """
-    if rules.k == 1 and not rules.orders_keys and not state.has_due(now):
+    if rules.fair or state.leased_of is not None:
+        count_keys(state, wanted=rules.fair)
+    elif rules.k == 1 and not rules.orders_keys and not state.has_due(now):
         return receive_new(state, wanted, rules, now, ahead)
-    step = (
-        ReceiveByKey(state, wanted, rules, now, ahead)
-        if rules.orders_keys
-        else Receive(state, wanted, rules, now, ahead)
-    )
+    kind = ReceiveFairly if rules.fair else ReceiveByKey if rules.orders_keys else Receive
+    step = kind(state, wanted, rules, now, ahead)
     try:
         step.run(pick)
     finally:

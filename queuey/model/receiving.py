@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import heapq
 from array import array
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from itertools import chain
 
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
@@ -12,9 +15,24 @@ from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, Received, ReceiveReq
 from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState, Passed
 
-__all__ = ["Receive", "ReceiveByKey", "receive_new"]
+__all__ = ["Receive", "ReceiveByKey", "ReceiveFairly", "is_noisy", "receive_new"]
 
 _ANY_NUMBER = 1 << 60
+NOISY_LEASES, NOISY_PART = 30, 10
+"""A key is noisy if it has at least this many leases, and more than one of this many of the leases of its group."""
+MOST_ASIDE = 10_000
+"""Due messages of noisy keys that one receive of a fair group looks past."""
+MOST_HELD_BACK = 120_000
+"""Messages of noisy keys that a fair group passes over in a partition. SQS looks as far ahead."""
+
+
+def is_noisy(leases: int, of_all: int) -> bool:
+    """Whether a key waits behind others in a fair group.
+
+    >>> is_noisy(29, 29), is_noisy(30, 30), is_noisy(30, 300), is_noisy(31, 300)
+    (False, True, False, True)
+    """
+    return leases >= NOISY_LEASES and leases * NOISY_PART > of_all
 
 
 def receive_new(state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> Received:
@@ -111,7 +129,7 @@ class Receive:
 
     def _untouched(self, at: int) -> Hole:
         message_id = self.id_at(at)
-        return Hole(message_id, message_id.ticks)
+        return Hole(message_id, min(message_id.ticks, self.now))  # the wall clock, which stamps ids, may be ahead
 
     def _draw(self) -> Due | int | None:
         """The next message that may be given: a hole that is due, or the index of a new message."""
@@ -330,3 +348,88 @@ class ReceiveByKey(Receive):
     def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
         leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at]) for at in self.fresh]
         return Change(holes=[*again, *leases], passed=self._passed, skipped=self._skipped)
+
+
+class ReceiveFairly(Receive):
+    """A receive of a fair group: quiet keys come first, and noisy ones get the places that are left.
+
+    What waits for that is held back: a hole that is due is in the state's ``held_back``, and a new message that was
+    passed over becomes such a hole. So none is looked at by each receive, and at most nine keys are noisy at a time.
+    """
+
+    def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
+        super().__init__(state, wanted, rules, now, ahead)
+        self._of_keys: Counter[str] = Counter()
+        """Messages of each key that are handed out here."""
+
+    def run(self, pick: Callable[[int], int]) -> None:
+        self.fresh, passed = [], []
+        self._look()
+        self._hand_held_back(noisy=False)
+        aside: set[MessageId] = set()
+        while self.has_place and len(aside) < MOST_ASIDE and (found := self._draw()) is not None:
+            key = found.hole.key if isinstance(found, Due) else self.ahead.keys[found]
+            if key is None or not self._is_noisy(key):
+                self._hand(found, key)
+            elif isinstance(found, Due):
+                aside.add(found.hole.id)
+                self.state.held_back.add(key, found.since, found.hole.id)
+            else:
+                passed.append(found)
+        self.taken = [due for due in self.taken if due.hole.id not in aside]
+        if passed and not self.handed and self._looks_on(len(passed)):
+            self.passed_over = [self._untouched(at) for at in passed]
+            return
+        self._hand_held_back(noisy=True)
+        left = iter(passed)
+        for at in left:
+            if not self.has_place or self._room() <= 0:
+                left = chain([at], left)
+                break
+            self._hand(at, self.ahead.keys[at])
+        self.fresh.sort()
+        self._leave([*left])
+
+    def _looks_on(self, passed: int) -> bool:
+        """Whether there may be a quiet key farther ahead."""
+        held_back = len(self.state.held_back)
+        return self.wanted.looks_on and self._next == len(self.ahead) and held_back + passed <= MOST_HELD_BACK
+
+    def _is_noisy(self, key: str) -> bool:
+        leases: Mapping[str, int] = self.state.leased_of or {}
+        return is_noisy(leases.get(key, 0) + self._of_keys[key], self.state.leased + self.handed)
+
+    def _hand_held_back(self, *, noisy: bool) -> None:
+        """Hand out what is held back: of quiet keys, or of all, those first that wait longest."""
+        held = self.state.held_back
+        heads = [(since, key) for key in held.keys if (since := held.first(key)) is not None]
+        heapq.heapify(heads)
+        while heads and self.has_place:
+            _, key = heapq.heappop(heads)
+            found = held.take(key) if noisy or not self._is_noisy(key) else None
+            hole = None if found is None else self.state.holes.find(found[1])
+            if found is None or hole is None:
+                continue
+            self.taken.append(Due(found[0], hole))
+            if not hole.deliveries and self._room() <= 0:
+                self.is_full = True
+            elif not self._gives_up(hole):
+                self._hand(self.taken[-1], key)
+            if (since := held.first(key)) is not None:
+                heapq.heappush(heads, (since, key))
+
+    def _hand(self, found: Due | int, key: str | None) -> None:
+        before = self.handed
+        if isinstance(found, Due):
+            self.hand_again(found.hole)
+        else:
+            self.fresh.append(found)
+        if key is not None and self.handed > before:
+            self._of_keys[key] += 1
+
+    def _untouched(self, at: int) -> Hole:
+        return super()._untouched(at)._replace(key=self.ahead.keys[at])
+
+    def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
+        leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at]) for at in self.fresh]
+        return Change(holes=[*again, *leases])

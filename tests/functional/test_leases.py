@@ -408,6 +408,7 @@ SETTINGS: dict[str, Json] = {
     "max_leased": {"max_leased": 120_001},
     "max_held": {"max_held": 0},
     "paused_until": {"paused_until": "never"},
+    "fair": {"fair": True, "order": "key"},
     "start": {"start": "middle"},
     "unknown": {"unknown": 1},
 }

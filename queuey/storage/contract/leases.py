@@ -368,6 +368,14 @@ class Managing(WithLeases):
         with pytest.raises(LeaseGroupNotFound):
             jobs.receive()
 
+    def test_a_fair_group_looks_past_a_noisy_key(self, leases: LeaseStore, log: QueueLog, clock: ManualClock) -> None:
+        jobs = Receiver(leases, log, fair=True)
+        log.append(*[Draft(1, b"noisy", 9_000, key="noisy") for _ in range(1_100)])
+        assert len(jobs.receive(40, visibility_seconds=600.0)) == 40
+        log.append(Draft(1, b"quiet", 9_000, key="quiet"))
+        assert sorted(bodies(jobs.receive(3, visibility_seconds=600.0))) == [b"noisy", b"noisy", b"quiet"]
+        assert bodies(jobs.receive(1, visibility_seconds=600.0)) == [b"noisy"]
+
     def test_a_dropped_queue_has_no_groups(self, jobs: Receiver, leases: LeaseStore, log: QueueLog) -> None:
         log.add(b"0")
         assert jobs.receive()

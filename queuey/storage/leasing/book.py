@@ -205,6 +205,8 @@ class PartitionBook:
         if (opened := self.state.passed.take_open()) is not None:
             self.state.passed.opens(opened[1])
             moments.append(opened[0].ticks)
+        if (since := self.state.held_back.since()) is not None:
+            moments.append(since)
         if ahead := self.look_ahead(access, 1):
             moments.append(ahead.ticks[0])
         return min(moments, default=None)

@@ -284,9 +284,12 @@ class _Step:
 
     def _taken_from(self, index: int, book: PartitionBook, asked: ReceiveRequest, rules: LeaseRules) -> _Taken:
         """What one partition hands out. Messages that are no more are settled on the way."""
-        for _ in range(_LOOKS):
-            most = MOST_PASSED_OVER if rules.orders_keys else asked.most + rules.k - 1
+        looks_far = rules.orders_keys or rules.fair
+        for look in range(1, _LOOKS + 1):
+            most = MOST_PASSED_OVER if looks_far else asked.most + rules.k - 1
             ahead = book.look_ahead(self._access, most, self._room)
+            if rules.fair:
+                asked = asked._replace(looks_on=look < _LOOKS)
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
             if received.fresh and not received.again and (book.ahead_bytes <= self._room or ahead.size <= self._room):
                 return _Taken(index, book, received, _messages((), ahead, received.fresh))
@@ -303,7 +306,7 @@ class _Step:
             if gone:
                 book.change(_without(book.state, gone))
                 book.change(book.state.without_message())
-            elif not received.number and received.change.frontier is not None and rules.orders_keys:
+            elif not received.number and received.change.frontier is not None and looks_far:
                 book.change(received.change)  # all of these were passed over: look further
                 self._note_given_up(index, book, received)
             else:
