@@ -189,6 +189,8 @@ class LeaseOutcome(NamedTuple):
     """What was settled may let others be handed messages that are there: it opened a key, or a group was full."""
     repeated: bool = False
     """The attempt was known; nothing was done."""
+    worked: int = 0
+    """Ticks from the lease to the acknowledgement, the longest of the first ones in each partition; 0 if there is none."""
 
     def to_wall(self, moment: int) -> int:
         """A moment on the clock of leases as the wall clock shows it.

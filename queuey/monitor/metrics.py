@@ -72,6 +72,12 @@ LEASE_DWELL = SERVER_METRICS.histogram(
     ("app",),
     buckets=_LONG_SECONDS,
 )
+LEASE_WORK = SERVER_METRICS.histogram(
+    "queuey_lease_work_seconds",
+    "From a lease to its acknowledgement, of the first message of each request",
+    ("app",),
+    buckets=_LONG_SECONDS,
+)
 LEASE_K = SERVER_METRICS.histogram(
     "queuey_lease_k", "K of receives of weak groups whose K is automatic", buckets=_MESSAGES
 )

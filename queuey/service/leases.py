@@ -19,6 +19,7 @@ from queuey.model.lease_requests import Action
 from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import (
     LEASE_DWELL,
+    LEASE_WORK,
     LEASES_EXPIRED,
     LEASES_SETTLED,
     LEASES_STALE,
@@ -207,6 +208,8 @@ class Leases:
             if due is not None:
                 dwell = (self._clock.now_ticks() - due) / TICKS_PER_SECOND
                 self._monitor.observe(LEASE_DWELL, max(dwell, 0.0), application)
+        if outcome.worked:
+            self._monitor.observe(LEASE_WORK, outcome.worked / TICKS_PER_SECOND, application)
         if outcome.stale:
             self._monitor.count(LEASES_STALE, len(outcome.stale), application)
         for word, number in settled_of(step, outcome).items():

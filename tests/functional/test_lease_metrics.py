@@ -37,7 +37,8 @@ def test_what_is_received_and_settled_is_counted(fresh: Server) -> None:
 
     found = figures(fresh)
 
-    assert 0 <= found.pop("queuey_lease_dwell_seconds_sum") < 3600
+    for name in ("dwell", "work"):
+        assert 0 <= found.pop(f"queuey_lease_{name}_seconds_sum") < 3600
     assert found == {
         "queuey_messages_received_total": 5,
         'queuey_messages_delivered_total{way="lease"}': 5,
@@ -47,4 +48,5 @@ def test_what_is_received_and_settled_is_counted(fresh: Server) -> None:
         "queuey_lease_receipts_stale_total": 1,
         "queuey_leases_expired_total": 1,
         "queuey_lease_dwell_seconds_count": 1,
+        "queuey_lease_work_seconds_count": 1,
     }

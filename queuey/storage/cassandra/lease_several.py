@@ -195,5 +195,6 @@ class _Run:
             larger=0 if handed else max((each.larger for _, each in found), default=0),
             expired=sum(each.expired for _, each in found),
             frees=any(each.frees for _, each in found),
+            worked=max((each.worked for _, each in found), default=0),
             repeated=bool(found) and all(each.repeated for _, each in found),
         )

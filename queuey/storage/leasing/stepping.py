@@ -10,9 +10,9 @@ from typing import NamedTuple
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
-from queuey.model.holes import Hole
+from queuey.model.holes import LEASED, Hole
 from queuey.model.lease_groups import AUTO
-from queuey.model.lease_requests import Received, ReceiveRequest
+from queuey.model.lease_requests import Action, Received, ReceiveRequest, Settle
 from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.lease_steps import (
@@ -79,7 +79,7 @@ class _Step:
         self._groups: list[GroupBook] = []
         self._given_up: list[GivenUp] = []
         self._is_full = self._frees = False
-        self._expired = 0
+        self._expired = self._worked = 0
         self._larger = 0
         """Bytes of a message that has no room at all."""
         self._room = 0
@@ -115,6 +115,7 @@ class _Step:
             0 if handed else self._larger,
             self._expired,
             self._frees,
+            worked=self._worked,
         )
         if step.attempt is not None and (handed or not step.looks_again):
             answered = StoredAttempt(step.attempt.digest, encode_answer(outcome))
@@ -169,6 +170,7 @@ class _Step:
             rules = self._groups[index].rules
             for number, settles in one.settles.items():
                 book = self._partition(index, number)
+                self._note_work(book.state, settles[0])
                 change, ended, given_up = settle(book.state, settles, rules, self._now, random.random)
                 if ended:
                     stale += [StaleLease(index, number, at) for at in ended]
@@ -182,6 +184,11 @@ class _Step:
                 changes.append((book, pass_over(book.state, upto)))
                 self._frees = True
         return changes, stale
+
+    def _note_work(self, state: LeaseState, first: Settle) -> None:
+        hole = state.holes.find(first.id) if first.action is Action.ACKNOWLEDGE else None
+        if hole is not None and hole.flags & LEASED and hole.deliveries == first.delivery:
+            self._worked = max(self._worked, self._now - hole.leased_at)
 
     def _renewed(self, index: int, one: GroupStep) -> list[tuple[PartitionBook, Change]]:
         changes = []
