@@ -22,9 +22,7 @@ for the store to make durable, alone or with appends.
 A group that picks at random among the first K messages gives an order that is nearly that of their ids, and receivers
 on several servers rarely meet (BDQS, 2011). With K = 1 the order is exact:
 
->>> from queuey.model.key_counts import count_keys
-from queuey.model.lease_rules import Backoff, LeaseRules
-from queuey.model.lease_state import LeaseState
+>>> from queuey.model.lease_state import LeaseState
 >>> from queuey.model.messages import Message
 >>> state, now = LeaseState(), 1_000
 >>> ahead = Columns.of([Message(ticks, 0, 10_000, None, None, b"body") for ticks in (1, 2, 3)])

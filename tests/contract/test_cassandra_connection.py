@@ -75,7 +75,7 @@ from queuey.storage.cassandra import Options, Timing, open_messages, open_metada
 
 options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
 messages, offsets, leases, tasks = open_messages(options, Timing(), clock, IdGenerator(clock))
-stores = Stores(messages, offsets, open_metadata(options, Timing(), clock, trusted_seconds=1), leases)
+stores = Stores(messages, offsets, open_metadata(options, Timing(), clock, trusted_seconds=1), leases, tasks)
 child = os.fork()
 if not child:
     try:

@@ -196,7 +196,7 @@ class TestCounters(StoreContract):
         [
             (GroupChanges, "add_rows", lambda *_: None),
             (GroupChanges, "restore", lambda *_: None),
-            (packing, "_uncount", lambda *_: None),
+            (packing, "uncount", lambda *_: None),
             (
                 packing,
                 "_delete_pack",

@@ -21,6 +21,7 @@ _UNLIKE = (
     (re.compile(rb"[0-9a-f]{32}"), b"<id>"),
     (re.compile(rb"[0-9]{10}\.[0-9]+"), b"<time>"),
     (re.compile(rb'"storage": ?"[a-z]+"'), b'"storage":"<store>"'),
+    (re.compile(rb'"(lease_)?k": ?("auto"|1)'), b'"k":"<k of the store>"'),
 )
 """What must differ between two stores, and what it is compared as."""
 
