@@ -17,7 +17,7 @@ from tests.support.cassandra_stores import CassandraStores, messages_of
 
 
 class TestCassandraMessages(MessageStoreContract):
-    histories = 8
+    histories = 5
 
     @pytest.fixture
     def stores(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraStores]:
@@ -54,7 +54,7 @@ class TestCassandraMessages(MessageStoreContract):
 
 
 class TestCassandraMetadata(MetadataStoreContract):
-    histories = 6
+    histories = 4
 
     @pytest.fixture
     def stores(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraStores]:

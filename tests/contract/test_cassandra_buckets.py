@@ -48,7 +48,7 @@ def to_the_edge(clock: ManualClock) -> None:
 class TestSmallBuckets(Reading, Fetching, CountingSpans):
     """Reading as in every store, and what is about edges."""
 
-    histories = 10
+    histories = 6
 
     def test_any_history_reads_as_the_model_says(self, store: MessageStore, clock: ManualClock) -> None:
         drive_histories(lambda: PartitionHistory(store, clock), self.histories)

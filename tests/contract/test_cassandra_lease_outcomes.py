@@ -156,6 +156,7 @@ def test_a_network_that_brings_no_answers_leaves_no_step_in_doubt(
         own.close()
 
 
+@pytest.mark.drawn
 def test_a_network_that_loses_pieces_loses_no_message_and_doubles_none(
     session: CassandraSession, lease_servers: LeaseServers
 ) -> None:

@@ -67,7 +67,7 @@ class _History(LeaseHistory):
 
 def test_any_history_of_leases_is_as_the_model_says(first: LeaseServer, second: LeaseServer) -> None:
     used = [first, second]
-    drive_histories(lambda: _History(lambda: used[0].stores, first.clock, used.reverse), 25)
+    drive_histories(lambda: _History(lambda: used[0].stores, first.clock, used.reverse), 12)
 
 
 # Several servers

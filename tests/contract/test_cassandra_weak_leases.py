@@ -91,7 +91,7 @@ class _History(LeaseHistory):
 
 def test_servers_that_take_turns_know_all_of_each_other(several: list[LeaseServer]) -> None:
     used = several[:2]
-    drive_histories(lambda: _History(lambda: used[0].stores, several[0].clock, used.reverse), 15)
+    drive_histories(lambda: _History(lambda: used[0].stores, several[0].clock, used.reverse), 10)
 
 
 def test_messages_are_handed_out_twice_and_none_is_lost(several: list[LeaseServer], observer: _Counted) -> None:

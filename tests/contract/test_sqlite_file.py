@@ -169,7 +169,7 @@ def test_files_that_others_may_read_are_made_private(tmp_path: Path) -> None:
 
 def test_a_process_that_is_forked_from_a_server_refuses_and_harms_nothing(tmp_path: Path) -> None:
     """Whatever SQLite was doing in another thread at that moment: committing, searching for damage, copying the log."""
-    ran(FORKED, str(tmp_path / "queuey.db"), "50")
+    ran(FORKED, str(tmp_path / "queuey.db"), "25")
 
 
 def test_locks_that_a_thread_held_at_a_fork_are_free_in_the_child() -> None:

@@ -148,6 +148,7 @@ def test_clients_that_ask_for_much_and_read_nothing_hold_nobody_up(
     assert int(str(told["rss_peak"])) < 512, "256 MiB may be in flight, and the server itself has some"
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize("form", ["arrow", "ndjson"])
 def test_streams_that_were_read_leave_nothing_behind(tmp_path: Path, figures: Figures, form: str) -> None:
     """A server that kept their pages until the next collection of garbage had 2 GiB after some gigabytes."""

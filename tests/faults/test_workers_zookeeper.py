@@ -120,6 +120,7 @@ def test_zookeeper_answers_late_or_never(
                 workers.relieve()
 
 
+@pytest.mark.drawn
 def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Random) -> None:
     """G15: who comes believes to own what its owner has not given back yet."""
     with (

@@ -63,6 +63,7 @@ def test_uploads_that_do_not_end_hinder_nobody_else(stage: worst.Stage, upload: 
         assert not other.refused, caller
 
 
+@pytest.mark.drawn
 @pytest.mark.parametrize(("slow", "readers"), SLOW.items())
 def test_answers_that_nobody_takes_cost_what_may_be_in_flight(
     stage: worst.Stage, rounds: Callable[[int], range], figures: Figures, slow: str, readers: int
