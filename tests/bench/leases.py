@@ -23,7 +23,7 @@ GROUP = "bench"
 PARTITIONS = 1
 FILLED = 1000
 """Messages of a request that fills a queue."""
-_MOST_A_SECOND = {1: 15_000, 10: 50_000, 100: 100_000}
+_MOST_A_SECOND = {1: 15_000, 10: 80_000, 100: 400_000}
 """More messages than one second hands out, by the number in a request."""
 
 APART = """
