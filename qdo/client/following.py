@@ -116,7 +116,7 @@ class Following:
             try:
                 self._take(json.loads(line), runs)
             except (ValueError, LookupError, TypeError, AttributeError):
-                return BrokenStream("what came is no line of a stream")
+                return BrokenStream("the server sent a line that does not belong in a stream")
             except QueueyError as error:
                 return error
         return None
