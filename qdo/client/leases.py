@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 import uuid
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
 from email.utils import parsedate_to_datetime
@@ -56,7 +57,7 @@ class Popped(Generic[D]):
         return [one for kept in self._kept.values() for one in kept]
 
 
-class LeaseCalls(Generic[D]):
+class LeaseCalls(ABC, Generic[D]):
     """Receives messages under leases, and settles the leases."""
 
     application: str
@@ -65,8 +66,9 @@ class LeaseCalls(Generic[D]):
     _extender: Any
     _popped: Popped[D]
 
+    @abstractmethod
     def _do(self, steps: Steps[Any]) -> Any:
-        raise NotImplementedError
+        """Carry out a call: at once, or when its coroutine is awaited."""
 
     @call
     def receive(

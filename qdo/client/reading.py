@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
@@ -22,7 +23,7 @@ M = TypeVar("M")
 T = TypeVar("T")
 
 
-class ReadCalls(Generic[M, A]):
+class ReadCalls(ABC, Generic[M, A]):
     """Reads messages: by id, by page, as a stream, or as they come.
 
     ``M`` and ``A`` are the streams of messages and of record batches that a client gives.
@@ -31,11 +32,13 @@ class ReadCalls(Generic[M, A]):
     application: str
     _endpoint: Endpoint
 
+    @abstractmethod
     def _message_stream(self, answer: Reply) -> M:
-        raise NotImplementedError
+        """The messages of an answer whose body is unread."""
 
+    @abstractmethod
     def _arrow_stream(self, answer: Reply) -> A:
-        raise NotImplementedError
+        """The record batches of an answer whose body is unread."""
 
     @call
     def get(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> Steps[list[Message]]:

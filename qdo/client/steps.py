@@ -14,6 +14,7 @@ what is sent, repeated and read stands once, and the clients differ in their tra
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
@@ -175,32 +176,24 @@ class Reply:
 # Methods.
 
 
-class Blocks:
+class Blocks(ABC):
     """A subject whose calls wait in their thread, and return their result."""
 
     __slots__ = ()
 
+    @abstractmethod
     def _do(self, steps: Steps[T]) -> T:
         """Carry out a call."""
-        raise NotImplementedError
-
-    def _each(self, steps: Listing[T]) -> Iterator[T]:
-        """Carry out a call whose results come one after the other."""
-        raise NotImplementedError
 
 
-class Awaits:
+class Awaits(ABC):
     """A subject whose calls return coroutines."""
 
     __slots__ = ()
 
+    @abstractmethod
     async def _do(self, steps: Steps[T]) -> T:
         """Carry out a call."""
-        raise NotImplementedError
-
-    def _each(self, steps: Listing[T]) -> AsyncGenerator[T, None]:
-        """Carry out a call whose results come one after the other."""
-        raise NotImplementedError
 
 
 class call(Generic[P, T]):  # noqa: N801 -- a decorator
@@ -231,7 +224,10 @@ class call(Generic[P, T]):  # noqa: N801 -- a decorator
 
 
 class listing(Generic[P, T]):  # noqa: N801 -- a decorator
-    """As :class:`call`, for a method whose results come one after the other."""
+    """As :class:`call`, for a method whose results come one after the other.
+
+    Its subject has ``_each``, which carries out a :data:`Listing`.
+    """
 
     def __init__(self, steps: Callable[Concatenate[Any, P], Listing[T]]) -> None:
         self.steps = steps
