@@ -10,18 +10,17 @@ import pytest
 from queuey.model.lease_groups import UNTIL_RESUMED
 from tests.support import servers
 from tests.support.client import Json, Server, refused
+from tests.support.lease_requests import step
 
 
 def receive(server: Server, queue: str, **more: Any) -> list[Json]:
-    answer = server.call("POST", queue, "leases", "g", json={"receive": {"max": 9, "visibility": 600}, **more})
-    assert answer.status_code == 200, answer.text
-    messages: list[Json] = answer.json()["messages"]
+    messages: list[Json] = step(server, queue, "g", **({"receive": {"max": 9, "visibility": 600}} | more))["messages"]
     return messages
 
 
 def reject(server: Server, queue: str, *messages: Json) -> None:
-    done = server.call("POST", queue, "leases", "g", json={"reject": [{"receipt": one["receipt"]} for one in messages]})
-    assert done.json()["settled"]["rejected"] == len(messages)
+    done = step(server, queue, "g", reject=[{"receipt": one["receipt"]} for one in messages])
+    assert done["settled"]["rejected"] == len(messages)
 
 
 def settings_of(server: Server, queue: str) -> Json:

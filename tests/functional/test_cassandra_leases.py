@@ -6,18 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from tests.support.client import Json, Server, refused
+from tests.support.lease_requests import GROUP, step
 from tests.support.live import until_waiting
 from tests.support.servers import eventually
-
-GROUP = "workers"
-
-
-def step(server: Server, queue: str, **body: Any) -> Json:
-    answer = server.call("POST", queue, "leases", GROUP, json=body)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert isinstance(found, dict)
-    return found
 
 
 def receive(server: Server, queue: str, **wanted: Any) -> list[Json]:
@@ -34,7 +25,7 @@ def test_what_one_server_hands_out_the_other_settles(first: Server, second: Serv
     (zero,) = receive(first, queue, visibility=600)
     (one,) = receive(second, queue, visibility=600)
     assert [zero["body"], one["body"]] == ["0", "1"]
-    body = {
+    body: dict[str, Any] = {
         "acknowledge": [zero["receipt"]],
         "append": [{"queue": results, "messages": [{"body": "result"}]}],
         "attempt": "once",

@@ -2,16 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
-from tests.support.client import Json, Server
-
-
-def step(server: Server, queue: str, **body: Any) -> Json:
-    answer = server.call("POST", queue, "leases", "g", json=body)
-    assert answer.status_code == 200, answer.text
-    found: Json = answer.json()
-    return found
+from tests.support.client import Server
+from tests.support.lease_requests import step
 
 
 def figures(server: Server) -> dict[str, float]:

@@ -13,35 +13,15 @@ import requests
 
 from tests.support import servers
 from tests.support.client import Json, Server, refused
+from tests.support.lease_requests import GROUP, ask, receive, step
 from tests.support.live import until_waiting
 from tests.support.servers import RunningServer
-
-GROUP = "workers"
 
 
 def code_of(answer: requests.Response, status: int) -> str:
     """The code of a refusal."""
     refused(answer, status)
     return str(answer.json()["code"])
-
-
-def ask(server: Server, queue: str, group: str = GROUP, **body: Any) -> requests.Response:
-    return server.call("POST", queue, "leases", group, json=body)
-
-
-def step(server: Server, queue: str, group: str = GROUP, **body: Any) -> Json:
-    answer = ask(server, queue, group, **body)
-    assert answer.status_code == 200, answer.text
-    found = answer.json()
-    assert found["status"] == "ok"
-    assert isinstance(found, dict)
-    return found
-
-
-def receive(server: Server, queue: str, group: str = GROUP, **wanted: Any) -> list[Json]:
-    messages = step(server, queue, group, receive=wanted)["messages"]
-    assert isinstance(messages, list)
-    return messages
 
 
 def bodies(messages: list[Json]) -> list[str]:

@@ -9,6 +9,7 @@ import re
 import select
 import subprocess
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -137,6 +138,20 @@ def on_a_terminal(processes: WorkProcesses, *arguments: str) -> tuple[subprocess
     return process, ours
 
 
+@contextmanager
+def live_view(processes: WorkProcesses, *options: str) -> Iterator[int]:
+    """``qdo top`` on a terminal, whose other end this is; after the block ``q`` ends it."""
+    process, ours = on_a_terminal(processes, "top", "--interval", "0.2", *options)
+    try:
+        yield ours
+        os.write(ours, b"q")
+        assert process.wait(WAIT_SECONDS) == 0
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
 def until_shown(ours: int, text: str) -> str:
     """What a terminal shows until this is on it."""
     found = ""
@@ -154,38 +169,20 @@ def until_shown(ours: int, text: str) -> str:
 def test_the_live_view_goes_on_until_q_is_typed(processes: WorkProcesses) -> None:
     queue, _ = fill(processes, 8)
     processes.work("note", queue)
-    process, ours = on_a_terminal(processes, "top", "--interval", "0.2")
-    try:
+    with live_view(processes) as ours:
         until_shown(ours, f"default of {processes.server.application}")
         processes.server.fill(queue, "new", partition=2)
         until_shown(ours, "lag 1 messages")
-
-        os.write(ours, b"q")
-
-        assert process.wait(WAIT_SECONDS) == 0
-    finally:
-        process.kill()
-        process.wait()
-        os.close(ours)
 
 
 def test_the_live_view_shows_what_a_lease_group_holds(processes: WorkProcesses) -> None:
     server, (queue, _) = processes.server, fill(processes, 8)
     with Client(server.url, server.application, server.key) as client:
         client.receive(queue, "default", 5, visibility=600)
-        process, ours = on_a_terminal(processes, "top", "--lease", "--interval", "0.2")
-        try:
+        with live_view(processes, "--lease") as ours:
             until_shown(ours, "1 queue; 5 messages held, 5 of them leased")
             client.receive(queue, "default", 1, visibility=600)
             until_shown(ours, "6 messages held")
-
-            os.write(ours, b"q")
-
-            assert process.wait(WAIT_SECONDS) == 0
-        finally:
-            process.kill()
-            process.wait()
-            os.close(ours)
 
 
 def test_a_backlog_has_a_bar_on_a_terminal(processes: WorkProcesses) -> None:

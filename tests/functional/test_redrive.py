@@ -7,18 +7,15 @@ from typing import Any
 import pytest
 import requests
 
+from tests.support import lease_requests
 from tests.support.client import Json, Server, refused
+from tests.support.lease_requests import GROUP
 from tests.support.servers import eventually
-
-GROUP = "workers"
 
 
 def receive(server: Server, queue: str, group: str = GROUP, **wanted: Any) -> list[Json]:
-    body = {"receive": {"max": 100, "visibility": 600, **wanted}}
-    answer = server.call("POST", queue, "leases", group, json=body)
-    assert answer.status_code == 200, answer.text
-    messages: list[Json] = answer.json()["messages"]
-    return messages
+    """All that there is, for ten minutes."""
+    return lease_requests.receive(server, queue, group, **({"max": 100, "visibility": 600} | wanted))
 
 
 def bodies(messages: list[Json]) -> list[str]:
