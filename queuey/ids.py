@@ -30,6 +30,10 @@ MAX_TICKS = (1 << 60) - 1
 
 TAIL_MASK = 0x0080808080808080
 _U64 = (1 << 64) - 1
+_SCHEDULED = 1 << 50
+"""The bit of a tail, within the clock sequence, that marks ids of scheduled messages."""
+_COUNT_BITS = 47
+"""Of the count in such a tail: it starts over every 162 days."""
 MIN_TAIL, MAX_TAIL = -(1 << 63), (1 << 63) - 1
 
 _HEX = re.compile(r"[0-9a-f]{32}")
@@ -116,6 +120,18 @@ class MessageId(NamedTuple):
     @property
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self.bytes)
+
+    def scheduled_at(self, newest: int) -> int | None:
+        """The ticks at which a scheduled message was appended; None for other messages.
+
+        Those that were appended at other moments 162 days apart have equal tails: of these moments it is the last.
+
+        :param newest: the ticks of the last moment that it may be.
+        """
+        if not self.tail & _SCHEDULED:
+            return None
+        count = (self.tail >> 41 & 0x7F) << 40 | self.tail & ((1 << 40) - 1)
+        return newest - ((newest - count) & ((1 << _COUNT_BITS) - 1))
 
     @property
     def timestamp(self) -> str:
@@ -273,7 +289,7 @@ class IdGenerator:
 
     def _draw_tail(self) -> None:
         node = secrets.randbits(48) | 1 << 40
-        self._low = 0b10 << 62 | secrets.randbits(14) << 48 | node
+        self._low = 0b10 << 62 | secrets.randbits(14) << 48 & ~_SCHEDULED | node
         self.tail = tail_from_low(self._low)
         """Shared by all ids of this process that are due at once."""
 
@@ -352,14 +368,15 @@ class IdGenerator:
     def scheduled_tail(self) -> int:
         """The tail for ids with a given tick in the future.
 
-        It is unique within the process, and rises with each call.
+        It is unique within the process, and rises with each call. It tells when it was made
+        (:meth:`MessageId.scheduled_at`), so that a purge knows what was there before it.
 
         Two messages may be due at the same tick. Their order is that of their appends, unless the
         counter of 47 bits of ticks started over between these, which it does every 162 days.
         """
-        count = self.stamp() & ((1 << 47) - 1)
+        count = self.stamp() & ((1 << _COUNT_BITS) - 1)
         node = (count >> 40) << 41 | 1 << 40 | count & ((1 << 40) - 1)
-        return (self.tail >> 48) << 48 | node
+        return (self.tail >> 48) << 48 | _SCHEDULED | node
 
     def watermark(self) -> int:
         """Ticks up to which all that is or will be acknowledged is readable now."""

@@ -257,6 +257,11 @@ class Log:
         """See :meth:`queuey.storage.MessageStore.delete`."""
         return self._messages.delete(queue, wanted)
 
+    def read_ids(self, queue: Queue, number: int, span: Span, limit: int) -> Future[Page]:
+        """A page of a partition without bodies, from behind the watermark too: with scheduled messages."""
+        request = ReadRequest(queue.partition(number), span, limit, with_bodies=False)
+        return self._messages.read(request, now_ticks=self._clock.now_ticks(), consistency=queue.consistency)
+
     async def delete_span(
         self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
     ) -> SpanRemoval:

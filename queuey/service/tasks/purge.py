@@ -6,7 +6,7 @@ from typing import Any
 
 from queuey.clock import Clock
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
-from queuey.model import Queue, Span
+from queuey.model import Location, Queue, Span, SpanRemoval
 from queuey.model.tasks import StoredTask, TaskState
 from queuey.monitor.metrics import MESSAGES_PURGED, Monitor
 from queuey.service.leases import Leases
@@ -19,6 +19,8 @@ PURGE = "purge"
 """The name of the task."""
 MOST_TOGETHER = 2000
 """Messages that are removed together: a few milliseconds of an embedded store's writer."""
+_MOST_SCHEDULED = 500
+"""Of scheduled messages: they are removed one by one."""
 _STEP_SECONDS = 0.25
 _MOST_PARTS = 20
 _SCHEDULED, _DUE, _ENDED = "scheduled", "due", "ended"
@@ -52,11 +54,13 @@ class PurgeKind(TaskKind):
 
     async def _remove_some(self, task: StoredTask, queue: Queue, place: dict[str, Any]) -> int:
         """Remove some messages, and go on to the next place."""
-        number = place["partition"]
-        span = self._scheduled(queue) if place["phase"] == _SCHEDULED else Span(ZERO_ID, _upto(task))
-        if place["after"] is not None:
-            span = Span(max(span.after, MessageId(*place["after"])), span.upto)
-        found = await self._log.delete_span(queue, number, span, most=MOST_TOGETHER)
+        number, after = place["partition"], ZERO_ID if place["after"] is None else MessageId(*place["after"])
+        if place["phase"] == _SCHEDULED:
+            span = Span(max(after, _upto(task)), MAX_ID)
+            found = await self._remove_scheduled(queue, number, span, task.asked["upto"])
+        else:
+            span = Span(after, _upto(task))
+            found = await self._log.delete_span(queue, number, span, most=MOST_TOGETHER)
         place["after"] = [*found.upto]
         if found.upto >= span.upto:
             place |= {"partition": number + 1, "after": None}
@@ -64,9 +68,18 @@ class PurgeKind(TaskKind):
             place |= {"phase": _DUE if place["phase"] == _SCHEDULED else _ENDED, "partition": 1}
         return found.messages
 
-    def _scheduled(self, queue: Queue) -> Span:
-        """Where only scheduled messages lie, whatever is appended now and the clocks of other servers show."""
-        return Span(MessageId.last_of(self._log.newest_ticks(queue)), MAX_ID)
+    async def _remove_scheduled(self, queue: Queue, number: int, span: Span, upto: int) -> SpanRemoval:
+        """Remove the first scheduled messages that were appended up to a moment.
+
+        Those of a span that was all in the future when the purge was asked for lie among messages that are appended
+        since, and may have come due.
+        """
+        page = await self._log.read_ids(queue, number, span, _MOST_SCHEDULED)
+        newest = self._log.newest_ticks(queue)  # only now: at or behind all that the page has, but for scheduled ones
+        wanted = [Location(number, found.id) for found in page.messages if _appended(found.id, newest) <= upto]
+        if wanted:
+            await self._log.delete(queue, wanted)
+        return SpanRemoval(len(wanted), page.messages[-1].id if page.more else span.upto)
 
     async def _settle(self, task: StoredTask, queue: Queue, partitions: int) -> None:
         await self._leases.pass_over(queue, dict.fromkeys(range(1, partitions + 1), _upto(task)))
@@ -86,3 +99,9 @@ class PurgeKind(TaskKind):
 def _upto(task: StoredTask) -> MessageId:
     """Behind all messages that were appended when the purge was asked for, but for scheduled ones."""
     return MessageId.last_of(task.asked["upto"])
+
+
+def _appended(id_: MessageId, newest: int) -> int:
+    """The ticks at which a message was appended; 0 if it was put under an id of the future, so that nobody knows."""
+    at = id_.scheduled_at(newest)
+    return at if at is not None else id_.ticks if id_.ticks <= newest else 0

@@ -28,6 +28,7 @@ from queuey.ids import (
     parse_timestamp,
     tail_from_low,
 )
+from queuey.storage.cassandra.buckets import tail_for
 
 TICKS = st.one_of(st.integers(0, MAX_TICKS), st.integers(0, 2), st.integers(EPOCH_TICKS, EPOCH_TICKS + 20 * 10**15))
 EDGES = st.lists(st.sampled_from([0, 1, 0x7F, 0x80, 0xFF]), min_size=8, max_size=8)
@@ -280,6 +281,23 @@ def test_tails_for_one_due_tick_rise_with_each_call(waits: list[float]) -> None:
     assert made == sorted(set(made))
     assert [MessageId.from_bytes(id_.bytes) for id_ in made] == made
     assert [cassandra_key(id_.uuid) for id_ in made] == sorted(cassandra_key(id_.uuid) for id_ in made)
+
+
+@given(waits=st.lists(st.floats(0, 1_000_000, allow_nan=False), min_size=1, max_size=20))
+def test_an_id_tells_when_its_message_was_scheduled(waits: list[float]) -> None:
+    clock = ManualClock()
+    ids = IdGenerator(clock)
+    made = []
+    for wait in waits:
+        assert ids.next_id().scheduled_at(clock.now_ticks()) is None
+        made.append((MessageId(clock.now_ticks() + 10**9, ids.scheduled_tail()), ids.last_ticks))
+        clock.advance(wait / len(waits))
+
+    assert [id_.scheduled_at(ids.watermark()) for id_, _ in made] == [at for _, at in made]
+    assert [MessageId.from_bytes(id_.bytes) for id_, _ in made] == [id_ for id_, _ in made]
+    assert [MessageId(id_.ticks, tail_for(3, id_.tail)).scheduled_at(ids.watermark()) for id_, _ in made] == [
+        at for _, at in made
+    ]
 
 
 def test_tails_stay_apart_where_their_counter_starts_over() -> None:

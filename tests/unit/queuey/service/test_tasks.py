@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import CorruptMessage, QueueyError, StorageUnavailable, TaskNotFound, TaskRunning, TooManyTasks
 from queuey.future import Future, run
-from queuey.ids import ZERO_ID, IdGenerator
-from queuey.model import AppendRequest, Draft, Queue, Span, SpanRemoval
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
+from queuey.model import AppendRequest, Draft, Location, Overwrite, Page, Queue, ReadRequest, Span, SpanRemoval
 from queuey.model.lease_groups import GroupSettings
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.model.tasks import StoredTask
 from queuey.service import Service
+from queuey.service.log import QueueRead
 from queuey.service.queues import QueueSettings
 from queuey.service.tasks import MOST_TASKS, PURGE
 from queuey.service.tasks.purge import MOST_TOGETHER
@@ -159,6 +161,43 @@ def test_what_was_appended_after_it_was_asked_for_stays(first: Service, queue: Q
 
     assert to_its_end(first, queue).done == MESSAGES + 1
     assert depth(first, queue) == 2
+
+
+def test_an_append_is_not_taken_for_a_scheduled_message_however_late_it_is_stored(
+    first: Service, queue: Queue, stores: Stores, clock: Slow
+) -> None:
+    """The append is on its way when the purge looks where the future begins, and is stored before the purge reads."""
+    read = stores.messages.read
+
+    def read_late(request: ReadRequest, **options: Any) -> Future[Page]:
+        clock.advance(0.001)
+        fill(first, queue, 2)
+        return read(request, **options)
+
+    stores.messages.read = read_late  # type: ignore[method-assign]
+    purge(first, queue)
+
+    assert to_its_end(first, queue).done == MESSAGES
+    assert depth(first, queue) >= 2
+
+
+def test_of_scheduled_messages_those_go_that_were_there_before(first: Service, queue: Queue, clock: Slow) -> None:
+    def schedule(body: bytes, seconds: float) -> None:
+        due = clock.now_ticks() + round(seconds * TICKS_PER_SECOND)
+        run(first.log.append(AppendRequest(queue, [Draft(1, body, 86_400, due_ticks=due)])))
+
+    schedule(b"soon", 1)
+    schedule(b"later", 60)
+    run(first.log.put(queue, [Location(2, MessageId(clock.now_ticks() + 10**8, 1))], Overwrite(b"put", 60)))
+    purge(first, queue)
+    clock.advance(2)
+    schedule(b"new and soon", 1)
+    schedule(b"new and later", 60)
+
+    assert to_its_end(first, queue).done == MESSAGES + 3
+    clock.advance(100)
+    left = run(first.log.read(queue, QueueRead([(number, Span(ZERO_ID)) for number in (1, 2)], 10))).pages
+    assert [message.body for page in left for message in page.page.messages] == [b"new and soon", b"new and later"]
 
 
 def test_a_cancelled_purge_leaves_what_it_has_not_reached_to_receivers(
