@@ -5,9 +5,10 @@ from __future__ import annotations
 import hashlib
 import random
 from collections.abc import Sequence
-from functools import partial
-from itertools import repeat
+from functools import lru_cache
 from typing import Any, NamedTuple
+
+import orjson
 
 from queuey.api.batches import batch_drafts, large_object
 from queuey.api.fields import check_query
@@ -20,9 +21,8 @@ from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.http.pipeline import SMALL
-from queuey.ids import ZERO_ID
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
-from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
@@ -44,6 +44,8 @@ MAX_QUEUES_APPENDED = 10
 LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = SMALL, 1 << 10, 1 << 20
 """Bytes of messages: in any answer, for each message that is asked for, and in the largest answer of small messages."""
 _MAX_TEXT = 128
+_MOST_REMEMBERED = 200
+"""Bytes of what is received as JSON. Receivers ask for the same over and over."""
 _MAX_REASON = 1024
 
 
@@ -171,19 +173,13 @@ async def _named(service: Service, call: Call, permission: Permission, name: str
     return queue
 
 
-_new_settle = partial(tuple.__new__, Settle)
-"""Without the interpreter step that the constructor takes."""
-_ACKNOWLEDGED = Settle(ZERO_ID, 0, Action.ACKNOWLEDGE)[2:]
-"""What all acknowledgements have in common."""
-
-
 class _Settles:
     """The leases that a request settles or extends."""
 
     def __init__(self, queues: Sequence[Queue], problems: Problems) -> None:
         self._queues, self._problems = queues, problems
         self._places = {queue.uuid: at for at, queue in enumerate(queues)}
-        self.by_partition: list[dict[int, list[Settle]]] = [{} for _ in queues]
+        self.by_partition: list[dict[int, Sequence[Settle]]] = [{} for _ in queues]
         """Of each queue."""
         self.tokens: list[int | None] = [None] * len(queues)
         """Those of the receipts of each queue."""
@@ -202,14 +198,14 @@ class _Settles:
 
     def _acknowledge(self, texts: Sequence[Any]) -> bool:
         """Add receipts of one group together; False if they are none."""
-        found = parse_receipts(texts) if {*map(type, texts)} == {str} else None
+        found = parse_receipts(texts)
         place = None if found is None else self._places.get(found.queue)
         if found is None or place is None or max(found.partitions) > self._queues[place].partitions:
             return False
         self.tokens[place] = found.token
-        settles = map(_new_settle, zip(found.ids, found.deliveries, *map(repeat, _ACKNOWLEDGED)))  # noqa: B905 - the same for all
-        for number, settle in zip(found.partitions, settles, strict=True):
-            self.by_partition[place].setdefault(number, []).append(settle)
+        self.by_partition[place] = {
+            number: Acknowledged(ids, deliveries) for number, ids, deliveries in found.by_partition()
+        }
         self.receipts += texts
         return True
 
@@ -264,8 +260,10 @@ class _Settles:
             self._refused = self._refused or f"{field}: the receipts are of several groups"
             return
         self.tokens[place] = receipt.token
-        settle = Settle(receipt.id, receipt.delivery, action, **how)
-        self.by_partition[place].setdefault(receipt.partition, []).append(settle)
+        settles = self.by_partition[place].get(receipt.partition, ())
+        if not isinstance(settles, list):
+            settles = self.by_partition[place][receipt.partition] = [*settles]
+        settles.append(Settle(receipt.id, receipt.delivery, action, **how))
         self.receipts.append(text)
 
 
@@ -276,18 +274,44 @@ def _visibility_of(one: JsonFields) -> float:
     return visibility or 0.0
 
 
-def _receive(
-    fields: JsonFields, queue: Queue | None, receiver: str, max_bytes: int
-) -> tuple[ReceiveRequest | None, float, Sequence[int]]:
+class _Receiving(NamedTuple):
+    """What a request receives."""
+
+    wanted: ReceiveRequest | None = None
+    wait_seconds: float = 0.0
+    partitions: Sequence[int] = ()
+    """Those that are named."""
+
+
+def _receive(fields: JsonFields, queue: Queue | None, receiver: str, max_bytes: int) -> _Receiving:
     """
     :param queue: None if they are several, which are received from everywhere.
     :param max_bytes: of any answer.
-    :returns: with seconds to wait, and the partitions that are named.
     """
     if "receive" not in fields:
-        return None, 0.0, ()
-    known = ("max", "visibility", "wait", "pop", *(("partitions",) if queue is not None else ()))
-    one = JsonFields(fields.raw("receive"), known, fields.problems, "receive.")
+        return _Receiving()
+    members = orjson.dumps(fields.raw("receive"))
+    where = receiver, 0 if queue is None else queue.partitions, max_bytes
+    found = _received(members, *where) if len(members) <= _MOST_REMEMBERED else None
+    return found or _parsed_receive(fields.raw("receive"), fields.problems, *where)
+
+
+@lru_cache(maxsize=4096)
+def _received(members: bytes, receiver: str, partitions: int, max_bytes: int) -> _Receiving | None:
+    """The same for members that came before, as they mostly did; None if they are wrong."""
+    problems = Problems()
+    found = _parsed_receive(orjson.loads(members), problems, receiver, partitions, max_bytes)
+    try:
+        problems.check()
+    except InvalidParameter:
+        return None
+    return found
+
+
+def _parsed_receive(document: Any, problems: Problems, receiver: str, partitions: int, max_bytes: int) -> _Receiving:
+    """:param partitions: of the queue; 0 if none may be named."""
+    known = ("max", "visibility", "wait", "pop", *(("partitions",) if partitions else ()))
+    one = JsonFields(document, known, problems, "receive.")
     most = one.whole("max", 1, 1, MAX_RECEIVED)
     wanted = ReceiveRequest(
         most,
@@ -297,13 +321,13 @@ def _receive(
         max_bytes=min(max(most * _MESSAGE_ROOM, LEAST_ROOM), _MOST_ROOM, max_bytes),
     )
     wait = one.seconds("wait", 0.0, 0, MAX_WAIT_SECONDS) or 0.0
-    if queue is None or "partitions" not in one:
-        return wanted, wait, ()
-    numbers = one.entries("partitions", most=queue.partitions)
+    if not partitions or "partitions" not in one:
+        return _Receiving(wanted, wait)
+    numbers = one.entries("partitions", most=partitions)
     for number in numbers:
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= queue.partitions:
-            one.wrong("partitions", f"must be whole numbers from 1 to {queue.partitions}")
-    return wanted, wait, [*dict.fromkeys(numbers)]
+        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= partitions:
+            one.wrong("partitions", f"must be whole numbers from 1 to {partitions}")
+    return _Receiving(wanted, wait, [*dict.fromkeys(numbers)])
 
 
 async def _appends(service: Service, call: Call, fields: JsonFields) -> list[AppendRequest]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 from binascii import a2b_base64, b2a_base64
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache, partial
 from itertools import repeat
 from typing import NamedTuple
@@ -20,7 +20,7 @@ _START = struct.Struct(">16sQ")
 _END = struct.Struct(">BqqI")
 """Partition, message and delivery: the other 28 characters."""
 _WHOLE = struct.Struct(">24sBqqI")
-_START_TEXT, _END_TEXT = 32, 28
+_END_TEXT, _TEXT = 28, 60
 _HIGHEST_TAIL = -1 << 62
 """Above the tail of every message: it has the variant of RFC 4122."""
 _URL_SAFE = bytes.maketrans(b"+/", b"-_")
@@ -74,20 +74,35 @@ class Receipts(NamedTuple):
     ids: Sequence[MessageId]
     deliveries: Sequence[int]
 
+    def by_partition(self) -> Iterator[tuple[int, Sequence[MessageId], Sequence[int]]]:
+        """The number, the ids and the deliveries of each partition, in the order of the receipts."""
+        partitions = self.partitions
+        if partitions.count(partitions[0]) == len(partitions):
+            yield partitions[0], self.ids, self.deliveries
+            return
+        found: dict[int, list[int]] = {}
+        for at, number in enumerate(partitions):
+            found.setdefault(number, []).append(at)
+        for number, ats in found.items():
+            yield number, [self.ids[at] for at in ats], [self.deliveries[at] for at in ats]
+
 
 _new_id = partial(tuple.__new__, MessageId)
 """Without the interpreter step that the constructor takes."""
 
 
 def parse_receipts(texts: Sequence[str]) -> Receipts | None:
-    """Receipts of one group, at least one; None if one is no receipt, or they are of several groups."""
-    if {*map(len, texts)} != {_START_TEXT + _END_TEXT}:
-        return None
+    """Receipts of one group, at least one; None if one is no receipt, or they are of several groups.
+
+    :param texts: others than texts are no receipts.
+    """
     try:
-        columns = zip(*_WHOLE.iter_unpack(_decoded("".join(texts))), strict=True)
-    except ValueError:
+        text = "".join(texts)
+        if len(text) != _TEXT * len(texts) or (len(texts) > 1 and {*map(len, texts)} != {_TEXT}):
+            return None
+        starts, partitions, ticks, tails, deliveries = zip(*_WHOLE.iter_unpack(_decoded(text)), strict=True)
+    except (TypeError, ValueError):
         return None
-    starts, partitions, ticks, tails, deliveries = columns
     if 0 in partitions or min(ticks) < 0 or max(ticks) > MAX_TICKS or max(tails) >= _HIGHEST_TAIL:
         return None
     if starts.count(starts[0]) < len(starts):

@@ -282,6 +282,16 @@ class HoleTable:
         at = chunk.place(message_id)
         return self._hole(chunk, at) if chunk.is_at(at, message_id) else None
 
+    def leased_since(self, message_id: MessageId, delivery: int) -> int | None:
+        """When this delivery was leased, in ticks; None if it is not leased any more."""
+        index = bisect_right(self._lows, message_id) - 1
+        if index < 0:
+            return None
+        chunk = self._chunks[index]
+        at = chunk.place(message_id)
+        is_leased = chunk.is_at(at, message_id) and chunk.counts[at] & LEASED and chunk.counts[at] >> 24 == delivery
+        return chunk.leased[at] if is_leased else None
+
     def counts_in_a_row(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
         """Deliveries and flags of holes that lie side by side, each as ``deliveries << 24 | failures << 8 | flags``.
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum
-from typing import NamedTuple
+from itertools import repeat
+from typing import NamedTuple, overload
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model.holes import Hole, together_flags
@@ -12,6 +14,7 @@ from queuey.model.lease_state import Change
 
 __all__ = [
     "MOVE_AGAIN_SECONDS",
+    "Acknowledged",
     "Action",
     "ReceiveRequest",
     "Received",
@@ -49,6 +52,31 @@ class Settle(NamedTuple):
     """Whether a release is a failure."""
     reason: str = ""
     """Why it is rejected."""
+
+
+@dataclass(frozen=True, slots=True)
+class Acknowledged(Sequence[Settle]):
+    """Acknowledgements, by column: most settles are nothing else."""
+
+    ids: Sequence[MessageId]
+    deliveries: Sequence[int]
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __iter__(self) -> Iterator[Settle]:
+        return map(Settle, self.ids, self.deliveries, repeat(Action.ACKNOWLEDGE))
+
+    @overload
+    def __getitem__(self, at: int) -> Settle: ...
+
+    @overload
+    def __getitem__(self, at: slice) -> Acknowledged: ...
+
+    def __getitem__(self, at: int | slice) -> Settle | Acknowledged:
+        if isinstance(at, slice):
+            return Acknowledged(self.ids[at], self.deliveries[at])
+        return Settle(self.ids[at], self.deliveries[at], Action.ACKNOWLEDGE)
 
 
 class Settled(NamedTuple):

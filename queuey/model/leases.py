@@ -47,6 +47,7 @@ from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
 from queuey.model.key_counts import count_keys
 from queuey.model.lease_requests import (
     MOVE_AGAIN_SECONDS,
+    Acknowledged,
     Action,
     Received,
     ReceiveRequest,
@@ -59,6 +60,7 @@ from queuey.model.lease_state import Change, LeaseState, Renewal
 from queuey.model.receiving import Receive, ReceiveByKey, ReceiveFairly, receive_new
 
 __all__ = [
+    "Acknowledged",
     "Action",
     "Backoff",
     "LeaseRules",
@@ -115,15 +117,12 @@ def settle(
 
 def _acknowledged_in_a_row(state: LeaseState, settles: Sequence[Settle]) -> Settled | None:
     """The same for live leases that lie side by side and are all acknowledged, as those of one receive mostly are."""
-    if not settles:
+    if type(settles) is not Acknowledged:
         return None
-    ids, deliveries, actions, _, _, _ = zip(*settles, strict=True)
-    if actions.count(Action.ACKNOWLEDGE) < len(actions):
+    counts = state.holes.counts_in_a_row(settles.ids)
+    if counts is None or [count >> 24 for count in counts if count & LEASED] != [*settles.deliveries]:
         return None
-    counts = state.holes.counts_in_a_row(ids)
-    if counts is None or [count >> 24 for count in counts if count & LEASED] != [*deliveries]:
-        return None
-    return Settled(Change(closed=ids), ())
+    return Settled(Change(closed=settles.ids), ())
 
 
 def renew(state: LeaseState, receiver: str, seconds: float, now: int) -> Change:

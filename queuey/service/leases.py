@@ -15,7 +15,7 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import IdempotencyKey, Queue, Retention
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_requests import Action
+from queuey.model.lease_requests import Acknowledged, Action
 from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import (
     LEASE_DWELL,
@@ -294,7 +294,11 @@ def _first_due(outcome: LeaseOutcome) -> int | None:
     In each part, messages that were handed out before come first.
     """
     firsts = [
-        part.messages.ticks[next(at for at, lease in enumerate(part.leases) if lease.deliveries == 1)]
+        part.messages.ticks[
+            0
+            if part.leases[0].deliveries == 1
+            else next(at for at, lease in enumerate(part.leases) if lease.deliveries == 1)
+        ]
         for part in outcome.handed.parts
         if part.leases[-1].deliveries == 1
     ]
@@ -351,6 +355,9 @@ def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
     stale = {tuple(one) for one in outcome.stale} if outcome.stale else ()
     for index, group in enumerate(step.groups):
         for partition, settles in group.settles.items():
+            if not stale and type(settles) is Acknowledged:
+                found[_ACKNOWLEDGE] = found.get(_ACKNOWLEDGE, 0) + len(settles)
+                continue
             actions = [one.action for one in settles]
             if stale:
                 actions = [action for at, action in enumerate(actions) if (index, partition, at) not in stale]
@@ -361,4 +368,5 @@ def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
     return found
 
 
+_ACKNOWLEDGE = Action.ACKNOWLEDGE.value
 _WORDS = [(action, action.value) for action in Action if action is not Action.MOVED]

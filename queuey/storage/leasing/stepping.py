@@ -10,7 +10,7 @@ from typing import NamedTuple
 from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
-from queuey.model.holes import LEASED, Hole
+from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO
 from queuey.model.lease_requests import Action, Received, ReceiveRequest, Settle
 from queuey.model.lease_rules import LeaseRules
@@ -187,11 +187,10 @@ class _Step:
 
     def _note_work(self, state: LeaseState, settles: Sequence[Settle]) -> None:
         """Look at the first of them alone: each look costs a step its time."""
-        if not settles or settles[0].action is not Action.ACKNOWLEDGE:
-            return
-        hole = state.holes.find(settles[0].id)
-        if hole is not None and hole.flags & LEASED and hole.deliveries == settles[0].delivery:
-            self._worked = max(self._worked, self._now - hole.leased_at)
+        if settles and settles[0].action is Action.ACKNOWLEDGE:
+            since = state.holes.leased_since(settles[0].id, settles[0].delivery)
+            if since is not None:
+                self._worked = max(self._worked, self._now - since)
 
     def _renewed(self, index: int, one: GroupStep) -> list[tuple[PartitionBook, Change]]:
         changes = []
@@ -257,6 +256,9 @@ class _Step:
 
         A message that goes alone finds no place behind busier partitions. So one that waited is first the next time.
         """
+        if len(self._groups) == 1 == len(self._step.groups[0].receive_from):
+            yield from self._places_of(0)
+            return
         turns = self._step.turns or range(len(self._groups))
         first = [place for index in turns for place in self._places_of(index, waiting=True)]
         yield from first
@@ -277,11 +279,10 @@ class _Step:
         one, group = self._step.groups[index], self._groups[index]
         if group.group.settings.is_paused(self._access.now_ticks):
             return
-        if len(self._groups) == 1 == len(one.receive_from):
-            if not waiting:
-                number = one.receive_from[0]
-                self._partition(index, number).look_up(self._access)
-                yield 0, index, number
+        if len(self._groups) == 1 == len(one.receive_from):  # nothing is to be compared
+            number = one.receive_from[0]
+            self._partition(index, number).look_up(self._access)
+            yield 0, index, number
             return
         for number in one.receive_from:
             known = group.partitions.get(number)

@@ -6,7 +6,7 @@ from uuid import UUID
 
 import pytest
 
-from queuey.api.receipts import Receipt
+from queuey.api.receipts import Receipt, parse_receipts
 from queuey.errors import InvalidReceipt
 from queuey.ids import MessageId
 
@@ -46,3 +46,20 @@ def test_nothing_else_is_a_receipt(text: str) -> None:
         Receipt.parse(text)
 
     assert len(str(refusal.value)) < 80
+
+
+def test_receipts_of_several_partitions_are_taken_apart_in_their_order() -> None:
+    receipts = [
+        RECEIPT._replace(partition=number, id=RECEIPT.id._replace(ticks=at), delivery=at + 1)
+        for at, number in enumerate([2, 1, 2, 2])
+    ]
+
+    found = parse_receipts([one.text() for one in receipts])
+
+    assert found is not None
+    assert [(number, [*ids], [*deliveries]) for number, ids, deliveries in found.by_partition()] == [
+        (2, [receipts[0].id, receipts[2].id, receipts[3].id], [1, 3, 4]),
+        (1, [receipts[1].id], [2]),
+    ]
+    assert parse_receipts([receipts[0].text(), 5]) is None  # type: ignore[list-item]  # as JSON may have it
+    assert parse_receipts([receipts[0].text()[:-1], receipts[1].text() + "A"]) is None

@@ -131,3 +131,16 @@ def test_a_leased_message_takes_less_than_100_bytes() -> None:
     columns = [column for chunk in table._chunks for column in chunk.columns()]
     size = sum(map(sys.getsizeof, [*columns, *times._slots.values(), table._lows, table._chunks]))
     assert size / number < 100
+
+
+def test_a_lease_is_known_by_its_delivery() -> None:
+    table = HoleTable()
+    hole = Hole(MessageId(5, 0), 90, 40, 10, 2, 0, LEASED, "receiver")
+    table.put(hole)
+    table.put(hole._replace(id=MessageId(6, 0), flags=0))
+
+    assert table.leased_since(MessageId(5, 0), 2) == 40
+    assert table.leased_since(MessageId(5, 0), 1) is None  # it was handed out again
+    assert table.leased_since(MessageId(6, 0), 2) is None  # it was released
+    assert table.leased_since(MessageId(4, 0), 2) is None
+    assert table.leased_since(MessageId(7, 0), 2) is None
