@@ -79,7 +79,14 @@ LAYERS = {
         not_standard=("asyncio", "threading"),
     ),
     "queuey.api": Layer(
-        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security.", "queuey.http."),
+        ours=(
+            *LEAVES,
+            "queuey.monitor.exposition",
+            "queuey.monitor.metrics",
+            "queuey.service.",
+            "queuey.security.",
+            "queuey.http.",
+        ),
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
@@ -119,9 +126,7 @@ LAYERS = {
     "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3"), not_standard=("asyncio",)),
     "qdo.aio": Layer(ours=(*LEAVES, "qdo.client."), others=("aiohttp", "requests", "yarl")),
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
-    "qdo.worker": Layer(
-        ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor.declared"), others=("prometheus_client",)
-    ),
+    "qdo.worker": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor."), others=("prometheus_client",)),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,
@@ -135,7 +140,7 @@ LAYERS = {
     ),
     # What runs in Spark's tasks, and the jobs on it.
     "qdo.pipeline": Layer(
-        ours=(*LEAVES, "qdo.client.", "queuey.monitor.declared"),
+        ours=(*LEAVES, "qdo.client.", "queuey.monitor.declared", "queuey.monitor.exposition"),
         others=("numpy", "pyarrow", "pyspark", "requests"),
     ),
     "qdo.pipeline.jobs": Layer(

@@ -24,6 +24,7 @@ from qdo.pipeline.task_reader import Counting, connect, survey
 from queuey.errors import QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.monitor.declared import Declarations, MetricSet
+from queuey.monitor.exposition import text_of
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import (
@@ -120,7 +121,7 @@ class LagListener(StreamingQueryListener):
                 (SECONDS, lag.seconds_behind_latest),
             ):
                 found.set(gauge, value, lag.query)
-        return found.exposition().decode()
+        return text_of(found).decode()
 
     def onQueryStarted(self, event: QueryStartedEvent) -> None:
         """Nothing is known yet."""

@@ -5,13 +5,14 @@ The values of labels are bounded: a label is never a queue, a partition or an id
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import start_http_server
 
 from qdo.worker.work import WorkerFigures
 from queuey.errors import ConfigurationError
-from queuey.monitor.declared import Declarations, Family, MetricSet
+from queuey.monitor.declared import Declarations, Labels, Metric, MetricSet
+from queuey.monitor.exposition import registry_of
 
 __all__ = ["WORKER_METRICS", "WorkerMetrics", "serve_metrics"]
 
@@ -54,7 +55,7 @@ class WorkerMetrics(MetricSet):
         """A job has returned or failed."""
         self.observe(JOB_DURATION, seconds)
 
-    def collect(self) -> Iterator[Family]:
+    def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
         """Read everything but the durations of jobs from the worker, which counts it."""
         now = self._now()
         for result, count in (("done", now.done), ("failed", now.failed), ("dead", now.dead)):
@@ -68,7 +69,7 @@ class WorkerMetrics(MetricSet):
         self.set(CONNECTED, now.connected)
         self.set(LAG, sum(now.lag_seconds), "sum")
         self.set(LAG, max(now.lag_seconds, default=0.0), "max")
-        return super().collect()
+        return super().figures()
 
 
 def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
@@ -86,7 +87,7 @@ def serve_metrics(metrics: WorkerMetrics, address: str) -> str:
     if not (colon and host and port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigurationError(f"metrics at {address!r}: expected HOST:PORT, such as 127.0.0.1:9110")
     try:
-        server, _ = start_http_server(int(port), host, metrics.registry)
+        server, _ = start_http_server(int(port), host, registry_of(metrics))
     except OSError as error:
         raise ConfigurationError(f"metrics at {address}: {error.strerror or error}") from error
     shown = f"[{host}]" if ":" in host else host

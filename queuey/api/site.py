@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import sys
 from functools import cache
 from ipaddress import IPv6Address, ip_address
 from math import nan
@@ -42,6 +43,11 @@ async def version(service: Service, call: Call, target: Target) -> Answer:
     return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage.backend})
 
 
+def metrics_are_loaded(service: Service, call: Call) -> bool:
+    """Whether what writes metrics is in memory. Loading it takes longer than a turn of the event loop may."""
+    return "queuey.monitor.exposition" in sys.modules
+
+
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
     """Counters in the Prometheus text form.
 
@@ -66,7 +72,9 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
     monitor.set(CLOCK_SKEW, messages.clock_error_seconds())
     monitor.set(STORAGE_PROBLEMS, len(service.problems()))
     monitor.set(STORAGE_WARNINGS, len(service.warnings()))
-    return Answer(200, monitor.exposition(), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
+    from queuey.monitor.exposition import text_of
+
+    return Answer(200, text_of(monitor), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
 
 
 def _has_token(call: Call, token: str) -> bool:

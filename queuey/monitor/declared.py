@@ -1,7 +1,7 @@
 """Metrics as objects: each is declared once.
 
 The server's metrics are declared in :mod:`queuey.monitor.metrics`, a worker's in :mod:`qdo.worker.metrics`. Both count in
-a :class:`MetricSet`, which is their one way into Prometheus' text form.
+a :class:`MetricSet`; :mod:`queuey.monitor.exposition` is their one way into Prometheus' text form.
 
 Figures stay in plain lists, and take the library's form only when somebody reads them: the
 library's own counters took a fifth of an append's time.
@@ -9,19 +9,14 @@ library's own counters took a fifth of an append's time.
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.core import Metric as Family
-
 from queuey.locks import new_lock
 
-__all__ = ["Counter", "Declarations", "Family", "Gauge", "Histogram", "Labels", "Metric", "MetricSet"]
+__all__ = ["Counter", "Declarations", "Gauge", "Histogram", "Labels", "Metric", "MetricSet"]
 
 M = TypeVar("M", bound="Metric")
 Labels = tuple[str, ...]
@@ -29,7 +24,7 @@ Labels = tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class Metric(ABC):
+class Metric:
     """What every metric has.
 
     Two metrics are never equal, so finding the values of one compares no texts.
@@ -49,10 +44,6 @@ class Metric(ABC):
         """The figures of one series, before anything is counted."""
         return [0.0]
 
-    @abstractmethod
-    def family(self, series: dict[Labels, list[float]]) -> Family:
-        """The library's form of all series."""
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Counter(Metric):
@@ -62,22 +53,10 @@ class Counter(Metric):
     def exposed(self) -> str:
         return f"{self.name}_total"
 
-    def family(self, series: dict[Labels, list[float]]) -> Family:
-        family = CounterMetricFamily(self.name, self.help, labels=self.labels)
-        for labels, (total,) in series.items():
-            family.add_metric(labels, total)
-        return family
-
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gauge(Metric):
     """A value that goes up and down."""
-
-    def family(self, series: dict[Labels, list[float]]) -> Family:
-        family = GaugeMetricFamily(self.name, self.help, labels=self.labels)
-        for labels, (value,) in series.items():
-            family.add_metric(labels, value)
-        return family
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,20 +73,6 @@ class Histogram(Metric):
         """Note a value in the figures of a series; the caller holds the lock."""
         figures[bisect_left(self.buckets, value)] += 1
         figures[-1] += value
-
-    def family(self, series: dict[Labels, list[float]]) -> Family:
-        family = HistogramMetricFamily(self.name, self.help, labels=self.labels)
-        for labels, figures in series.items():
-            family.add_metric(labels, self._cumulated(figures), figures[-1])
-        return family
-
-    def _cumulated(self, figures: list[float]) -> list[tuple[str, float]]:
-        """The library counts, at each bound, all that was not above it."""
-        found, total = [], 0.0
-        for bound, count in zip((*map(str, self.buckets), "+Inf"), figures[:-1], strict=True):
-            total += count
-            found.append((bound, total))
-        return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,8 +112,6 @@ class MetricSet:
         self._lock = new_lock()
         self._series: dict[Metric, dict[Labels, list[float]]] = {metric: {} for metric in declared.metrics}
         self._asked: dict[Gauge, Callable[[], float]] = {}
-        self.registry = CollectorRegistry(auto_describe=False)
-        self.registry.register(self)
 
     def count(self, counter: Counter, amount: int, *labels: str) -> None:
         """Add to a counter.
@@ -185,21 +148,15 @@ class MetricSet:
         with self._lock:
             return self._series[metric].get(labels, [0.0])[0]
 
-    def collect(self) -> Iterator[Family]:
-        """The library's form of what was counted."""
+    def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
+        """A copy of all that was counted, by metric and labels."""
         for gauge, value in self._asked.items():
             self.set(gauge, value())
         with self._lock:
-            copied = [
+            return [
                 (metric, {labels: list(figures) for labels, figures in series.items()})
                 for metric, series in self._series.items()
             ]
-        for metric, series in copied:
-            yield metric.family(series)
-
-    def exposition(self) -> bytes:
-        """The Prometheus text form."""
-        return generate_latest(self.registry)
 
     def _figures(self, metric: Metric, labels: Labels) -> list[float]:
         """The figures of a series, made if it is new; the caller holds the lock."""

@@ -75,6 +75,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
             )
             for notice in (*settings.notices, *without_tls(settings.server.host), *service.warnings()):
                 log.warning("%s", notice)
+            gc.collect()
             gc.freeze()  # what is loaded now stays loaded, so the collector need not scan it
             gc.set_threshold(*GC_THRESHOLDS)
             _give_back_large_blocks()
@@ -97,6 +98,7 @@ def _give_back_large_blocks() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(_M_MMAP_THRESHOLD, LARGE_BLOCK_BYTES)
         libc.mallopt(_M_TRIM_THRESHOLD, 2 * LARGE_BLOCK_BYTES)
+        libc.malloc_trim(0)
 
 
 def without_tls(host: str) -> tuple[str, ...]:

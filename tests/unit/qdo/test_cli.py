@@ -28,6 +28,7 @@ from qdo.worker.metrics import WorkerMetrics, serve_metrics
 from qdo.worker.work import WorkerFigures
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
+from queuey.monitor.exposition import registry_of
 from queuey.terminal.options import Server
 
 HEX = "1f9f6640e56711f189bf02fc00000001"
@@ -227,7 +228,7 @@ def test_a_workers_figures_in_prometheus_form() -> None:
     told.took(0.02)
 
     def sample(name: str, **labels: str) -> float | None:
-        return told.registry.get_sample_value(name, labels)
+        return registry_of(told).get_sample_value(name, labels)
 
     assert [sample("qdo_jobs_total", result=each) for each in ("done", "failed", "dead")] == [3, 2, 1]
     assert [sample("qdo_lag_seconds", stat=each) for each in ("sum", "max")] == [3.5, 2.0]

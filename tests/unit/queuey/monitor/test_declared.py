@@ -9,6 +9,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from qdo.worker.metrics import WORKER_METRICS
 from queuey.monitor.declared import Counter, Declarations, MetricSet
+from queuey.monitor.exposition import registry_of, text_of
 from queuey.monitor.metrics import (
     MESSAGES_APPENDED,
     REQUESTS_IN_PROGRESS,
@@ -21,7 +22,7 @@ from queuey.monitor.metrics import (
 
 @pytest.mark.parametrize("declarations", [SERVER_METRICS, WORKER_METRICS])
 def test_every_declared_metric_is_exposed_under_its_name_before_it_has_a_value(declarations: Declarations) -> None:
-    told = text_string_to_metric_families(MetricSet(declarations).exposition().decode())
+    told = text_string_to_metric_families(text_of(MetricSet(declarations)).decode())
 
     assert [(family.name, family.documentation) for family in told] == [
         (metric.name, metric.help) for metric in declarations.metrics
@@ -47,8 +48,8 @@ def test_counters_add_up_by_their_labels() -> None:
     monitor.count(MESSAGES_APPENDED, 1, "b")
 
     assert [monitor.value(MESSAGES_APPENDED, app) for app in "abc"] == [5, 1, 0]
-    assert b'queuey_messages_appended_total{app="a"} 5.0' in monitor.exposition()
-    assert b'queuey_message_bytes_total{app="a",direction="in"} 20.0' in monitor.exposition()
+    assert b'queuey_messages_appended_total{app="a"} 5.0' in text_of(monitor)
+    assert b'queuey_message_bytes_total{app="a",direction="in"} 20.0' in text_of(monitor)
 
 
 def test_a_gauge_is_set_or_asked_for() -> None:
@@ -58,8 +59,8 @@ def test_a_gauge_is_set_or_asked_for() -> None:
     monitor.ask(REQUESTS_IN_PROGRESS, lambda: 7)
 
     assert (monitor.value(WATERMARK_AGE), monitor.value(REQUESTS_IN_PROGRESS)) == (0.5, 7)
-    assert b"queuey_watermark_age_seconds 0.5" in monitor.exposition()
-    assert b"queuey_http_requests_in_progress 7.0" in monitor.exposition()
+    assert b"queuey_watermark_age_seconds 0.5" in text_of(monitor)
+    assert b"queuey_http_requests_in_progress 7.0" in text_of(monitor)
 
 
 @given(st.lists(st.floats(0, 20)))
@@ -69,7 +70,7 @@ def test_a_histogram_counts_at_each_bound_what_is_not_above_it(seconds: list[flo
         monitor.took("read", value)
 
     def sample(name: str, **labels: str) -> float | None:
-        return monitor.registry.get_sample_value(name, {"backend": "memory", "op": "read", **labels})
+        return registry_of(monitor).get_sample_value(name, {"backend": "memory", "op": "read", **labels})
 
     for bound in STORAGE_DURATION.buckets:
         found = sample("queuey_storage_duration_seconds_bucket", le=str(bound))

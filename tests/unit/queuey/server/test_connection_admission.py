@@ -13,6 +13,7 @@ from queuey.future import Future, run
 from queuey.http.admission import Admission, Ticket
 from queuey.http.pipeline import SMALL
 from queuey.model import PrincipalKey
+from queuey.monitor.exposition import text_of
 from queuey.monitor.metrics import BYTES_IN_FLIGHT, WAITERS
 from queuey.security.app_keys import digest_of
 from queuey.security.principals import payers
@@ -267,7 +268,7 @@ def test_a_full_server_refuses_at_once_and_serves_its_own_pages() -> None:
         beat = house.wire()
         beat.connection.data_received(request(b"GET", b"/__lbheartbeat__"))
         assert await answered(beat) == [200]
-        counted = house.service.monitor.exposition()
+        counted = text_of(house.service.monitor)
         assert b'queuey_throttled_total{limit="in_flight"} 1.0' in counted
 
     at_home(test, limits={"max_in_flight": 1})

@@ -10,6 +10,7 @@ import pytest
 from queuey.errors import Throttled
 from queuey.http.admission import Ticket
 from queuey.http.cors import ANY
+from queuey.monitor.exposition import text_of
 from queuey.server.refused import Refusals
 from tests.support.loop_server import PATH, House, Wire, answered, at_home, request, until
 from tests.support.raw import replies
@@ -70,7 +71,7 @@ def test_a_quick_refusal_has_the_bytes_of_one_that_was_looked_at(
             assert (quick.is_over(), quick.reading) == (slow.is_over(), slow.reading), form
             assert quick.received.startswith(b"HTTP/1.1 429 "), form
             assert quick.is_over() == (stopping or "last" in form or "1.0" in form), form
-        monitor = house.service.monitor.exposition()
+        monitor = text_of(house.service.monitor)
         assert b'queuey_throttled_total{limit="in_flight"} %d.0' % (2 * len(FORMS)) in monitor
         assert len(house.server.refusals._made) <= 2 * (len(origins) + 1)
 

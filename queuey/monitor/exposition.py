@@ -1,0 +1,62 @@
+"""Prometheus' form of what was counted.
+
+The library takes 3 MiB of memory and a tenth of a second to load. So a server loads this module when somebody reads its
+metrics for the first time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.core import Metric as Family
+from prometheus_client.registry import Collector
+
+from queuey.monitor.declared import Counter, Histogram, Labels, Metric, MetricSet
+
+__all__ = ["registry_of", "text_of"]
+
+
+def text_of(metrics: MetricSet) -> bytes:
+    """The text form of all that was counted."""
+    return generate_latest(registry_of(metrics))
+
+
+def registry_of(metrics: MetricSet) -> CollectorRegistry:
+    """A registry from which the library reads what was counted, whenever it is asked."""
+    registry = CollectorRegistry(auto_describe=False)
+    registry.register(_Families(metrics))
+    return registry
+
+
+class _Families(Collector):
+    def __init__(self, metrics: MetricSet) -> None:
+        self._metrics = metrics
+
+    def collect(self) -> Iterator[Family]:
+        for metric, series in self._metrics.figures():
+            yield _family(metric, series)
+
+
+def _family(metric: Metric, series: Mapping[Labels, list[float]]) -> Family:
+    """The library's form of all series of a metric."""
+    if isinstance(metric, Histogram):
+        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+        for labels, figures in series.items():
+            histogram.add_metric(labels, _cumulated(metric, figures), figures[-1])
+        return histogram
+    kind = CounterMetricFamily if isinstance(metric, Counter) else GaugeMetricFamily
+    family = kind(metric.name, metric.help, labels=metric.labels)
+    for labels, (value,) in series.items():
+        family.add_metric(labels, value)
+    return family
+
+
+def _cumulated(histogram: Histogram, figures: list[float]) -> list[tuple[str, float]]:
+    """The library counts, at each bound, all that was not above it."""
+    found, total = [], 0.0
+    for bound, count in zip((*map(str, histogram.buckets), "+Inf"), figures[:-1], strict=True):
+        total += count
+        found.append((bound, total))
+    return found
