@@ -242,7 +242,7 @@ def test_a_job_hears_that_its_lease_ended(client: Client, make: Make) -> None:
     def job(message: Delivery, context: Any) -> None:
         heard.append(context.is_lost)
         if len(heard) == 1:
-            for one in worker.work._buffer.holdings.queues[queue].held.values():  # type: ignore[attr-defined]
+            for one in worker.work._buffer.holdings.queues.by_name[queue].held.values():  # type: ignore[attr-defined]
                 one.until = 0.0
             heard.append(context.is_lost)
 
@@ -353,6 +353,26 @@ def test_several_queues_take_turns(client: Client, make: Make, monkeypatch: pyte
         eventually(lambda: {"other", "new"} <= set(job.texts) and len(job.seen) == 502, seconds=90)
 
     assert "a letter" not in job.texts
+
+
+def test_one_request_waits_for_messages_of_many_queues(client: Client, make: Make) -> None:
+    """Also if one of them is not there, or goes, and whatever the length of their leases."""
+    names, job = [filled(client, visibility=30 + number % 2) for number in range(12)], Noting()
+    worker = make(job, *names, new_name())
+    buffer = worker.work._buffer  # type: ignore[attr-defined]
+
+    def asked_together() -> list[int]:
+        return sorted(len(one.queues) for one in buffer.holdings.queues.sets)
+
+    with at_work(worker):
+        eventually(lambda: asked_together() == [1, 12])
+        for name in names:
+            client.append(name, name)
+        eventually(lambda: set(job.texts) == set(names))
+        client.delete_queue(names[0])
+        client.append(names[1], "after that")
+        eventually(lambda: asked_together() == [1, 1, 11])
+        eventually(lambda: worker.counts.done == 13)
 
 
 def test_a_queue_that_is_missing_is_waited_for(client: Client, make: Make) -> None:

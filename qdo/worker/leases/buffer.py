@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 
-from qdo.client.lease_values import Delivery, Settled
-from qdo.worker.leases.due import due, poll_seconds
+from qdo.worker.leases.due import due
 from qdo.worker.leases.holdings import TURN_SECONDS, Holdings
-from qdo.worker.leases.values import Ended, HeldMessage, LeaseQueue, LeaseRequest, Turn
+from qdo.worker.leases.outcomes import Outcomes
+from qdo.worker.leases.values import Ended, HeldMessage, LeaseRequest, QueueSet, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
 from queuey.ids import MessageId
@@ -24,6 +25,7 @@ class LeaseBuffer:
         self._elapsed = elapsed
         self.counts = counts
         self.holdings = Holdings(options, counts)
+        self._outcomes = Outcomes(self.holdings, elapsed)
         self._lock = threading.Lock()
         self._work_is_ready = threading.Condition(self._lock)
         self._request_is_due = threading.Condition(self._lock)
@@ -31,15 +33,8 @@ class LeaseBuffer:
 
     def follow(self, names: Collection[str]) -> None:
         """Receive from these queues, and from no others any more."""
-        now = self._elapsed()
         with self._lock:
-            queues = self.holdings.queues
-            for name in names:
-                queues.setdefault(name, LeaseQueue(name, now))
-            for name, queue in [*queues.items()]:
-                queue.is_open = name in names
-                if not queue.is_open and queue.is_idle:
-                    del queues[name]
+            self.holdings.queues.follow(names, self._elapsed())
             self._request_is_due.notify_all()
 
     # Jobs
@@ -60,14 +55,14 @@ class LeaseBuffer:
     def end(self, caller: int, ended: Sequence[Ended]) -> None:
         """A turn is over. Of its calls that have not begun, the messages are given back."""
         with self._lock:
-            if any(not one.messages[0].queue.ended for one in ended):
+            if any(not one.queue.asked_with.ended for one in ended):
                 self._request_is_due.notify()
             self._work_is_ready.notify(self.holdings.end(caller, ended, self._elapsed()))
             self._tell_senders()
 
     def _tell_senders(self) -> None:
         holdings = self.holdings
-        if holdings.wants_messages and any(one.is_open and one.receiving is None for one in holdings.queues.values()):
+        if holdings.wants_messages and any(one.receiving is None for one in holdings.queues.sets):
             self._request_is_due.notify()
 
     def stop(self) -> None:
@@ -89,91 +84,28 @@ class LeaseBuffer:
     def next_request(self) -> LeaseRequest | None:
         """Wait for the request that is due next. None once closed.
 
-        Of several queues, the one that was asked for messages the longest time ago comes first.
+        Of several sets of queues, the one that was asked for messages the longest time ago comes first.
         """
         with self._lock:
             while not self._closed:
                 now, look_at = self._elapsed(), inf
-                for queue in sorted(self.holdings.queues.values(), key=_asked):
-                    found = due(self.holdings, queue, now)
+                for asked in sorted(self.holdings.queues.sets, key=_asked_at):
+                    found = due(self.holdings, asked, now)
                     if isinstance(found, LeaseRequest):
                         return found
                     look_at = min(look_at, found)
                 self._request_is_due.wait(min(max(look_at - now, 0.001), 1.0))
             return None
 
-    def answered(self, request: LeaseRequest, settled: Settled[Delivery]) -> None:
+    @contextmanager
+    def outcomes(self) -> Iterator[Outcomes]:
+        """Take in what became of requests, while the block runs."""
         with self._lock:
-            now, queue, holdings = self._elapsed(), request.queue, self.holdings
-            holdings.over(request)
-            for one in request.ended:
-                holdings.count(one, settled.stale)
-            queue.trouble = None
-            got = queue.took(request, settled, now)
-            if request.receives:
-                queue.answered, queue.was_short, queue.is_at_end = now, len(got) < request.most, False
-                if not got and not request.wait:
-                    queue.resume_at = now + poll_seconds(holdings)
-            self._work_is_ready.notify(holdings.got(queue, got, now))
-            self._go_on()
-
-    def _go_on(self) -> None:
-        self._work_is_ready.notify(self.holdings.advance())
-        self._request_is_due.notify()
-
-    def failed(self, request: LeaseRequest, pause: float, why: str) -> None:
-        """Nobody knows what became of a request: it is repeated as it is."""
-        with self._lock:
-            request.again_at = self._elapsed() + pause
-            request.tries += 1
-            request.queue.trouble = pause, why
+            before = self.holdings.ready
+            yield self._outcomes
+            self.holdings.advance()
+            self._work_is_ready.notify(max(self.holdings.ready - before, 0))
             self._request_is_due.notify()
-
-    def divided(self, request: LeaseRequest) -> None:
-        """A request was refused, and nothing was done, because of something that it settles or appends."""
-        with self._lock:
-            half = len(request.ended) // 2
-            parts = request.ended[:half], request.ended[half:]
-            request.queue.divided.extend(part for part in parts if part)
-            self.holdings.over(request, is_settled=False)
-            self._go_on()
-
-    def lost(self, request: LeaseRequest) -> None:
-        """The leases that a request names had ended, or their queue or group is gone."""
-        with self._lock:
-            self.holdings.over(request)
-            self.holdings.count_lost(request.ended)
-            self._go_on()
-
-    def refused(self, request: LeaseRequest, pause: float, why: str) -> None:
-        """The server does nothing of this, and will not before somebody changes something.
-
-        What ended is settled later, as long as its leases last.
-        """
-        with self._lock:
-            queue, now = request.queue, self._elapsed()
-            self.holdings.over(request, is_settled=False)
-            gone = [one for one in request.ended if one.lease_until <= now]
-            self.holdings.forget(queue, gone)
-            self.holdings.count_lost(gone)
-            queue.ended.extendleft(one for one in reversed(request.ended) if one.lease_until > now)
-            queue.trouble, queue.refused_until = (pause, why), now + pause
-            self._go_on()
-
-    def missing(self, request: LeaseRequest) -> None:
-        """The queue of a request does not exist."""
-        with self._lock:
-            queue = request.queue
-            self.holdings.over(request)
-            self.holdings.count_lost(request.ended)
-            self.holdings.missing(queue)
-            queue.is_at_end, queue.resume_at = True, self._elapsed() + poll_seconds(self.holdings)
-            self._go_on()
-
-    def looked(self, queue: LeaseQueue, *, is_at_end: bool) -> None:
-        """Somebody looked whether anything is left to do in a queue that gave nothing."""
-        with self._lock:
-            queue.is_at_end = is_at_end and not queue.held
 
     # Looking
 
@@ -187,7 +119,7 @@ class LeaseBuffer:
         with self._lock:
             return [
                 (len(queue.held), min(message.delivery.id for message in queue.held.values()))
-                for queue in self.holdings.queues.values()
+                for queue in self.holdings.queues.by_name.values()
                 if queue.held
             ]
 
@@ -195,20 +127,20 @@ class LeaseBuffer:
     def is_empty(self) -> bool:
         """Nothing is held, and nothing is under way."""
         with self._lock:
-            return all(queue.is_idle for queue in self.holdings.queues.values())
+            return self.holdings.is_empty
 
     @property
     def is_at_end(self) -> bool:
         """Nothing is left to do in any queue, as far as the last answers knew."""
         with self._lock:
-            return all(queue.is_at_end and queue.is_idle for queue in self.holdings.queues.values())
+            return self.holdings.is_empty and all(queue.is_at_end for queue in self.holdings.queues.by_name.values())
 
     def troubles(self) -> Iterator[tuple[str, str]]:
         """Queues from which nothing can be received at the moment, and why."""
         with self._lock:
-            found = [(queue.name, queue.trouble) for queue in self.holdings.queues.values()]
+            found = [(name, asked.trouble) for asked in self.holdings.queues.sets for name in asked.queues]
         return ((name, trouble[1]) for name, trouble in found if trouble is not None)
 
 
-def _asked(queue: LeaseQueue) -> float:
-    return queue.asked
+def _asked_at(asked: QueueSet) -> float:
+    return asked.asked_at

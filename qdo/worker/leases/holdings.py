@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Collection, Sequence
 from contextlib import suppress
+from itertools import chain, groupby
 
 from qdo.client.lease_values import Delivery
+from qdo.worker.leases.queue_sets import QueueSets
 from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseQueue, LeaseRequest, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
@@ -31,7 +33,9 @@ class Holdings:
     def __init__(self, options: WorkerOptions, counts: Counts) -> None:
         self.options = options
         self.counts = counts
-        self.queues: dict[str, LeaseQueue] = {}
+        self.queues = QueueSets()
+        self.held = 0
+        """Messages that are received and not settled."""
         self.turns: deque[LeaseQueue] = deque()
         """Queues with messages that are ready, in turns."""
         self.ready = 0
@@ -47,15 +51,6 @@ class Holdings:
         """No job begins any more."""
 
     # Measures
-
-    @property
-    def open_count(self) -> int:
-        """Queues from which the worker receives."""
-        return sum(queue.is_open for queue in self.queues.values())
-
-    @property
-    def held_count(self) -> int:
-        return sum(len(queue.held) for queue in self.queues.values())
 
     @property
     def ahead(self) -> int:
@@ -76,9 +71,14 @@ class Holdings:
         return self.has_ended or self.is_apart or bool(self.apart)
 
     @property
+    def is_empty(self) -> bool:
+        """Nothing is held, and nothing is under way."""
+        return not self.held and all(one.is_idle for one in self.queues.sets)
+
+    @property
     def dead_since(self) -> int:
         """Messages that the groups have given up since this worker began, as far as it has looked."""
-        return sum(queue.dead - (queue.dead_before or 0) for queue in self.queues.values())
+        return sum(queue.dead - (queue.dead_before or 0) for queue in self.queues.by_name.values())
 
     # Working
 
@@ -132,8 +132,8 @@ class Holdings:
             self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
         freed = 0
         for one in ended:
-            queue = one.messages[0].queue
-            queue.end(one, now)
+            queue = one.queue
+            queue.asked_with.end(one, now)
             self.counts.failed += one.how is JobOutcome.FAILED
             if queue.running_keys:
                 queue.running_keys -= {message.delivery.key for message in one.messages}
@@ -144,52 +144,44 @@ class Holdings:
             some[0].queue.give_back(some, now)
         return freed
 
-    def put(self, queue: LeaseQueue, messages: Sequence[HeldMessage]) -> None:
+    def put(self, messages: Sequence[HeldMessage]) -> None:
         """These may be worked on."""
-        queue.ready.extend(messages)
-        if queue not in self.turns:
-            self.turns.append(queue)
+        for queue, some in groupby(messages, lambda message: message.queue):
+            queue.ready.extend(some)
+            if queue not in self.turns:
+                self.turns.append(queue)
         self.ready += len(messages)
 
-    def got(self, queue: LeaseQueue, messages: list[HeldMessage], now: float) -> int:
-        """These were received.
-
-        :returns: how many of them may be worked on at once.
-        """
+    def got(self, request: LeaseRequest, deliveries: Sequence[Delivery], now: float) -> None:
+        """These were received."""
+        messages: list[HeldMessage] = []
+        for name, some in groupby(deliveries, lambda delivery: delivery.queue):
+            messages += next(one for one in request.queues if one.name == name).took(request, [*some], now)
+        self.held += len(messages)
         self.bytes += sum(message.size for message in messages)
-        if not messages:
-            return 0
         if self.has_ended:
-            queue.give_back(messages, now)
-        elif is_suspect([message.delivery for message in messages], queue.max_failures):
+            for message in messages:
+                message.queue.give_back([message], now)
+        elif messages and is_suspect(deliveries, messages[0].queue.max_failures):
             self.apart.append(messages)
         else:
-            self.put(queue, messages)
-            return len(messages)
-        return 0
+            self.put(messages)
 
-    def advance(self) -> int:
-        """Go on with what was set apart, once nothing else is held.
-
-        :returns: how many messages may be worked on with that.
-        """
-        if self.held_count != sum(map(len, self.apart)):
-            return 0
-        self.is_apart = bool(self.apart)
-        if not self.apart:
-            return 0
-        messages = self.apart.popleft()
-        self.put(messages[0].queue, messages)
-        return len(messages)
+    def advance(self) -> None:
+        """Go on with what was set apart, once nothing else is held."""
+        if self.held == sum(map(len, self.apart)):
+            self.is_apart = bool(self.apart)
+            if self.apart:
+                self.put(self.apart.popleft())
 
     def give_all_back(self, now: float) -> None:
         """No job begins any more: what none has begun is given back."""
         self.has_ended = True
-        for queue in self.queues.values():
+        for queue in self.queues.by_name.values():
             queue.give_back([*queue.ready], now)
             queue.ready.clear()
-        for messages in self.apart:
-            messages[0].queue.give_back(messages, now)
+        for message in chain.from_iterable(self.apart):
+            message.queue.give_back([message], now)
         self.apart.clear()
         self.turns.clear()
         self.ready = 0
@@ -198,17 +190,31 @@ class Holdings:
 
     def over(self, request: LeaseRequest, *, is_settled: bool = True) -> None:
         """A request is answered. What it settled is not held any more."""
-        queue = request.queue
-        if queue.receiving is request:
-            queue.receiving = None
+        asked = request.asked
+        if asked.receiving is request:
+            asked.receiving = None
         else:
-            queue.settling = None
+            asked.settling = None
+        self.queues.drop_unused()
         if is_settled:
-            self.forget(queue, request.ended)
+            for one in request.ended:
+                self.forget(one.queue, one.messages)
 
-    def forget(self, queue: LeaseQueue, ended: Sequence[Ended]) -> None:
+    def forget(self, queue: LeaseQueue, messages: Sequence[HeldMessage]) -> None:
         """These are settled, or somebody else's."""
-        self.bytes -= queue.forget([message for one in ended for message in one.messages])
+        before = len(queue.held)
+        self.bytes -= queue.forget(messages)
+        self.held -= before - len(queue.held)
+
+    def put_back(self, request: LeaseRequest, now: float) -> None:
+        """Nothing of a request was done: what ended is settled later, as long as its leases last."""
+        self.over(request, is_settled=False)
+        for one in reversed(request.ended):
+            if one.lease_until > now:
+                one.queue.asked_with.ended.appendleft(one)
+            else:
+                self.forget(one.queue, one.messages)
+                self.count_lost([one])
 
     def count(self, one: Ended, stale: Collection[str]) -> None:
         """The server has settled these, but for stale ones."""
@@ -229,11 +235,12 @@ class Holdings:
         running = {one.receipt for turn in self.busy.values() for some in (turn.current, *turn.calls) for one in some}
         gone = [message for message in queue.held.values() if message.receipt not in running]
         self.counts.lost += len(gone)
-        self.bytes -= queue.forget(gone)
+        self.forget(queue, gone)
         self.ready -= len(queue.ready)
-        self.apart = deque(some for some in self.apart if some[0].queue is not queue)
+        self.apart = deque(left for some in self.apart if (left := [one for one in some if one.queue is not queue]))
         queue.ready.clear()
-        queue.ended.clear()
+        asked = queue.asked_with
+        asked.ended = deque(one for one in asked.ended if one.queue is not queue)
         if queue in self.turns:
             self.turns.remove(queue)
 

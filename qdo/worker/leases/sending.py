@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from time import time
 
 from qdo.client import Client
@@ -13,9 +13,17 @@ from qdo.client.lease_values import LeaseGroup
 from qdo.client.refusals import may_pass
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.due import MOST_WAITING
-from qdo.worker.leases.values import LEAST_SECONDS, Ended, JobOutcome, LeaseQueue, LeaseRequest
+from qdo.worker.leases.values import Ended, JobOutcome, LeaseQueue, LeaseRequest
 from queuey.clock import Clock
-from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, QueueyError, StaleReceipt, TooManyWaiters
+from queuey.errors import (
+    InvalidParameter,
+    InvalidReceipt,
+    LeaseGroupNotFound,
+    QueueNotFound,
+    QueueyError,
+    StaleReceipt,
+    TooManyWaiters,
+)
 
 __all__ = ["LeaseSenders"]
 
@@ -62,66 +70,85 @@ class LeaseSenders:
                 try:
                     self._send(client, request)
                 except Exception:
-                    log.exception("a request about queue %s was not dealt with", request.queue.name)
+                    log.exception("a request about %s was not dealt with", request.names)
 
     def _send(self, client: Client, request: LeaseRequest) -> None:
         """Send a request, and survive whatever goes wrong."""
-        queue = request.queue
         self.requests += 1
         try:
-            self._look_before(client, queue)
-            settled = client.settle(queue.name, self._group, request.to_settle(self._receiver))
+            for queue in request.queues:
+                self._look_before(client, queue)
+            settled = client.settle(request.where, self._group, request.to_settle(self._receiver))
         except QueueyError as error:
             self._not_done(request, error)
         except Exception:
-            log.exception("queue %s: the answer is none that Queuey gives", queue.name)
-            self._buffer.failed(request, _pause(request.tries), "the answer is none that Queuey gives")
+            log.exception("%s: the answer is none that Queuey gives", request.names)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.failed(request, _pause(request.tries), "the answer is none that Queuey gives")
         else:
-            self._buffer.answered(request, settled)
-            if self._exit_at_end and request.receives and not settled.messages and not queue.held:
-                self._look(client, queue)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.answered(request, settled)
+            if self._exit_at_end and request.receives and not settled.messages:
+                self._look_for_end(client, request.queues)
 
     def _not_done(self, request: LeaseRequest, error: QueueyError) -> None:
-        queue, why = request.queue, f"{error.code}: {error}"
+        why, is_of_several = f"{error.code}: {error}", len(request.queues) > 1
         if isinstance(error, TooManyWaiters) and request.wait:  # what it settles must not wait for others to go
             request.stop_waiting()
-            self._buffer.failed(request, 0.0, why)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.failed(request, 0.0, why)
         elif may_pass(error):
             pause = _pause(request.tries)
-            log.warning("queue %s: a request failed, again in %.1f s: %s", queue.name, pause, error)
-            self._buffer.failed(request, pause, why)
-        elif isinstance(error, QueueNotFound) and not request.has_results:
-            self._buffer.missing(request)
+            log.warning("%s: a request failed, again in %.1f s: %s", request.names, pause, error)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.failed(request, pause, why)
+        elif is_of_several and isinstance(error, InvalidParameter) and "queues" in error.problems:
+            with self._buffer.outcomes() as outcomes:
+                outcomes.split(request)
         elif request.ended and (isinstance(error, InvalidReceipt | StaleReceipt) or request.has_results):
             self._find_out(request, error)
+        elif is_of_several:
+            log.info("%s: refused, each is asked by itself: %s", request.names, why)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.parted(request)
+        elif isinstance(error, QueueNotFound):
+            with self._buffer.outcomes() as outcomes:
+                outcomes.missing(request)
         else:
-            pause = min((queue.trouble[0] if queue.trouble else FIRST_PAUSE_SECONDS / 2) * 2, MOST_PAUSE_SECONDS)
-            log.warning("queue %s: refused, again in %.1f s: %s", queue.name, pause, why)
-            self._buffer.refused(request, pause, why)
+            before = request.asked.trouble
+            pause = min((before[0] if before else FIRST_PAUSE_SECONDS / 2) * 2, MOST_PAUSE_SECONDS)
+            log.warning("%s: refused, again in %.1f s: %s", request.names, pause, why)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.refused(request, pause, why)
 
     def _find_out(self, request: LeaseRequest, error: QueueyError) -> None:
         """Something that a request settles or appends was refused, and nothing was done."""
-        (first, *others), queue = request.ended, request.queue
+        first, *others = request.ended
         if others:
-            self._buffer.divided(request)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.divided(request)
         elif isinstance(error, InvalidReceipt | StaleReceipt):
             if len(first.messages) > 1 and not first.results:
                 request.ended = [Ended([one], first.how, first.reason) for one in first.messages]
-                self._buffer.divided(request)
+                with self._buffer.outcomes() as outcomes:
+                    outcomes.divided(request)
                 return
-            log.warning("queue %s: a lease had ended, and what its job did does not count: %s", queue.name, error)
-            self._buffer.lost(request)
+            log.warning("%s: a lease had ended, and what its job did does not count: %s", request.names, error)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.lost(request)
         else:
-            log.error("queue %s: the results of a job are refused: %s", queue.name, error)
+            log.error("%s: the results of a job are refused: %s", request.names, error)
             request.ended = [Ended(first.messages, JobOutcome.FAILED)]
             self._buffer.counts.failed += 1
-            self._buffer.divided(request)
+            with self._buffer.outcomes() as outcomes:
+                outcomes.divided(request)
 
     # Looking at the group
 
     def _look_before(self, client: Client, queue: LeaseQueue) -> None:
-        """Read the settings now and then, and what the group had given up before."""
-        if queue.settings_until <= self._clock.elapsed():
+        """Read the settings at first, and what the group had given up before; later only while it gives messages."""
+        is_known = queue.dead_before is not None and not queue.held
+        if not is_known and queue.settings_until <= self._clock.elapsed():
             queue.settings_until = self._clock.elapsed() + SETTINGS_SECONDS
             self._found(client, queue)
 
@@ -139,16 +166,20 @@ class LeaseSenders:
             if may_pass(error):
                 raise
             return None
-        queue.max_failures = int(found.settings["max_failures"])
-        queue.per_key = int(found.settings["per_key"])
-        queue.visibility = max(float(found.settings["visibility"]), LEAST_SECONDS)
-        queue.dead = sum(part.dead for part in found.partitions)
-        if queue.dead_before is None:
-            queue.dead_before = queue.dead
+        with self._buffer.outcomes() as outcomes:
+            outcomes.know(queue, found)
         return found
 
     def _ask(self, client: Client, queue: LeaseQueue) -> LeaseGroup:
         return client.lease_group(queue.name, self._group)
+
+    def _look_for_end(self, client: Client, queues: Sequence[LeaseQueue]) -> None:
+        """Whether empty queues are done: look at each, up to the first that is not."""
+        for queue in queues:
+            if not (queue.held or queue.is_at_end):
+                self._look(client, queue)
+            if not queue.is_at_end:
+                return
 
     def _look(self, client: Client, queue: LeaseQueue) -> None:
         """Whether an empty queue is done. Others may have messages, or some wait for another try."""
@@ -159,7 +190,8 @@ class LeaseSenders:
             return
         is_paused = found is not None and float(found.settings["paused_until"] or 0) > time()
         is_at_end = found is None or not (is_paused or any(part.held for part in found.partitions))
-        self._buffer.looked(queue, is_at_end=is_at_end)
+        with self._buffer.outcomes() as outcomes:
+            outcomes.looked(queue, is_at_end=is_at_end)
 
 
 def _pause(tries: int) -> float:

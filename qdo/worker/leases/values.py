@@ -17,16 +17,31 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
+from typing import Literal
 
-from qdo.client.lease_values import Delivery, ExtendAll, Receive, Reject, Release, Settle, Settled, receipt_of
+from qdo.client.lease_values import (
+    Delivery,
+    ExtendAll,
+    LeaseGroup,
+    Queues,
+    Receive,
+    Reject,
+    Release,
+    Settle,
+    receipt_of,
+)
 from qdo.client.values import NewMessage
 
-__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "Turn"]
+__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "QueueSet", "Turn"]
 
 MOST_RECEIPTS = 1000
 """That one request settles. So does the server bound it."""
 MOST_RESULTS, MOST_RESULT_BYTES, MOST_RESULT_QUEUES = 100, 1 << 20, 10
 """That one request appends, unless one job alone has more."""
+MOST_TOGETHER = 100
+"""Queues that one request names. So does the server bound it, and their partitions as well."""
+MOST_NAMED = 3
+"""Queues in a line of the log."""
 KNOWN_SECONDS = 240.0
 """For which a repeat is the same request to the server for sure."""
 LEAST_SECONDS = 1.0
@@ -105,6 +120,10 @@ class Ended:
     """Messages to append with the acknowledgement, by queue."""
 
     @property
+    def queue(self) -> LeaseQueue:
+        return self.messages[0].queue
+
+    @property
     def result_count(self) -> int:
         return sum(map(len, self.results.values()))
 
@@ -120,21 +139,24 @@ class Ended:
 
 @dataclass(slots=True, eq=False)
 class LeaseRequest:
-    """One request about a queue: it settles, extends and receives.
+    """One request about the queues of a set: it settles, extends or receives.
 
     It is repeated as it is until an answer comes. So nothing is done twice, and no lease is lost with an answer (G23).
     """
 
-    queue: LeaseQueue
+    asked: QueueSet
+    queues: Sequence[LeaseQueue]
+    """Those that it names."""
     ended: list[Ended]
     sent: float
     """Elapsed time when it was sent first: leases last from then on at least."""
     most: int = 0
     """Messages to receive; 0 receives none."""
     visibility: float | None = None
-    """Of the leases; None for the group's."""
+    """Of the leases; None for that of each group."""
     wait: float = 0.0
-    extends: bool = False
+    extends: float | None = None
+    """Extend all leases of the worker in these queues to this many seconds from now."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
     again_at: float | None = None
     """When to repeat it. None while it is under way."""
@@ -158,6 +180,19 @@ class LeaseRequest:
     def has_results(self) -> bool:
         return any(one.results for one in self.ended)
 
+    @property
+    def where(self) -> Queues:
+        """As the client takes the queues."""
+        names = [queue.name for queue in self.queues]
+        return names[0] if len(names) == 1 else names
+
+    @property
+    def names(self) -> str:
+        """The queues, for people."""
+        names = [queue.name for queue in self.queues[:MOST_NAMED]]
+        more = len(self.queues) - len(names)
+        return ", ".join(names) + (f" and {more} more" if more else "")
+
     def to_settle(self, receiver: str) -> Settle:
         """As the client takes it."""
         acknowledge: list[Delivery | str] = []
@@ -177,24 +212,33 @@ class LeaseRequest:
         return Settle(
             acknowledge=acknowledge,
             release=release,
-            extend=ExtendAll(receiver, self.queue.lease_seconds) if self.extends else (),
+            extend=() if self.extends is None else ExtendAll(receiver, self.extends),
             reject=reject,
             append=append,
-            receive=Receive(self.most, self.visibility, wait=self.wait) if self.receives else None,
+            receive=self._receive() if self.receives else None,
             receiver=receiver,
             attempt=self.attempt,
         )
 
+    def _receive(self) -> Receive:
+        order: Literal["weighted"] | None = (
+            "weighted" if len(self.queues) > 1 else None
+        )  # so no queue waits behind another
+        return Receive(self.most, self.visibility, wait=self.wait, order=order)
 
-class LeaseQueue:
-    """One queue that a worker receives from. The lock of the buffer guards its fields."""
 
-    def __init__(self, name: str, now: float) -> None:
-        self.name = name
-        self.ready: deque[HeldMessage] = deque()
-        """Received, and not begun."""
-        self.held: dict[str, HeldMessage] = {}
-        """By receipt: all that is not settled yet."""
+class QueueSet:
+    """Queues that one request asks for messages. The lock of the buffer guards its fields.
+
+    A queue is *on trial* in a set of its own until a request about it alone is answered. Then it is asked together with
+    others. If a request about several is refused, each of them is on trial again: so one that is gone, or forbidden, keeps no
+    other from being asked.
+    """
+
+    def __init__(self, now: float, *, is_on_trial: bool, most: int = MOST_TOGETHER) -> None:
+        """:param most: the queues that it may have."""
+        self.queues: dict[str, LeaseQueue] = {}
+        self.is_on_trial, self.most = is_on_trial, most
         self.ended: deque[Ended] = deque()
         """What the next request settles."""
         self.ended_since = 0.0
@@ -204,13 +248,103 @@ class LeaseQueue:
         self.receiving: LeaseRequest | None = None
         self.settling: LeaseRequest | None = None
         """Requests under way: one that receives, and one that does not."""
-        self.asked = now
+        self.asked_at = now
         """When messages were last asked for."""
-        self.answered = now
+        self.answered_at = now
         self.was_short = False
         """The last answer had fewer messages than there was room for."""
         self.resume_at = self.refused_until = now
         """Nothing is received before the one time, and nothing at all is sent before the other."""
+        self.extend_at = inf
+        """No lease of these queues is to be extended before."""
+        self.trouble: tuple[float, str] | None = None
+        """Why nothing can be received: the latest pause, and the reason."""
+
+    @property
+    def is_open(self) -> bool:
+        """The worker goes on to receive from these queues."""
+        return any(queue.is_open for queue in self.queues.values())
+
+    @property
+    def holds(self) -> bool:
+        """Whether messages of these queues are received and not settled."""
+        return any(queue.held for queue in self.queues.values())
+
+    @property
+    def is_idle(self) -> bool:
+        """Nothing is under way, and nothing is to be settled."""
+        return not (self.receiving or self.settling or self.divided or self.ended)
+
+    def names(self, queue: LeaseQueue) -> bool:
+        """Whether a request under way names a queue."""
+        return any(one is not None and queue in one.queues for one in (self.receiving, self.settling))
+
+    @property
+    def visibility(self) -> float | None:
+        """Of leases, if it is the same for all groups, to have leases of a known length."""
+        lengths = {queue.visibility for queue in self.queues.values()}
+        return lengths.pop() if len(lengths) == 1 else None
+
+    def suits(self, queue: LeaseQueue) -> bool:
+        """Whether a queue may be asked with these: where leases are too short to work under, all have to be longer."""
+        return all(one.is_short == queue.is_short for one in self.queues.values())
+
+    def end(self, ended: Ended, now: float) -> None:
+        """The next request settles these."""
+        if not self.ended:
+            self.ended_since = now
+        self.ended.append(ended)
+
+    def next_ended(self) -> list[Ended]:
+        """As much as one request may settle."""
+        taken: list[Ended] = []
+        receipts = results = size = 0
+        names: set[str] = set()
+        while self.ended:
+            one = self.ended[0]
+            receipts += len(one.messages)
+            results += one.result_count
+            size += one.result_bytes
+            names |= one.results.keys()
+            is_much = results > MOST_RESULTS or size > MOST_RESULT_BYTES or len(names) > MOST_RESULT_QUEUES
+            if taken and (receipts > MOST_RECEIPTS or is_much):
+                break
+            taken.append(self.ended.popleft())
+        return taken
+
+    def to_extend(self, now: float) -> tuple[float | None, Sequence[LeaseQueue]]:
+        """The queues whose leases are extended now, and for how long; none if it is not time yet.
+
+        They have leases of one length: a request has one for all.
+        """
+        held = [queue for queue in self.queues.values() if queue.held]
+        self.extend_at = min((queue.extend_at for queue in held), default=inf)
+        due = [queue.lease_seconds for queue in held if queue.extend_at <= now]
+        return (due[0], [queue for queue in held if queue.lease_seconds == due[0]]) if due else (None, ())
+
+    def take_in(self, queue: LeaseQueue) -> None:
+        """A queue comes from another set, with what ended of it."""
+        before, queue.asked_with = queue.asked_with, self
+        self.queues[queue.name] = queue
+        del before.queues[queue.name]
+        for one in before.ended:
+            if one.queue is queue:
+                self.end(one, before.ended_since)
+        before.ended = deque(one for one in before.ended if one.queue is not queue)
+        self.extend_at = min(self.extend_at, queue.extend_at)
+
+
+class LeaseQueue:
+    """One queue that a worker receives from. The lock of the buffer guards its fields."""
+
+    def __init__(self, name: str, asked_with: QueueSet, now: float) -> None:
+        self.name = name
+        self.asked_with = asked_with
+        asked_with.queues[name] = self
+        self.ready: deque[HeldMessage] = deque()
+        """Received, and not begun."""
+        self.held: dict[str, HeldMessage] = {}
+        """By receipt: all that is not settled yet."""
         self.is_open = True
         """The worker goes on to receive from it."""
         self.lease_seconds = UNKNOWN_SECONDS
@@ -231,23 +365,15 @@ class LeaseQueue:
         self.dead = 0
         self.is_at_end = False
         """There is nothing left to do, as far as the last answers knew."""
-        self.trouble: tuple[float, str] | None = None
-        """Why nothing can be received: the latest pause, and the reason."""
 
     @property
-    def is_idle(self) -> bool:
-        """Nothing is held, and nothing is under way."""
-        return not (self.held or self.receiving or self.settling or self.divided or self.ended)
-
-    def end(self, ended: Ended, now: float) -> None:
-        """The next request settles these."""
-        if not self.ended:
-            self.ended_since = now
-        self.ended.append(ended)
+    def is_short(self) -> bool:
+        """Its group gives leases that are too short to work under."""
+        return self.visibility == LEAST_SECONDS
 
     def give_back(self, messages: Sequence[HeldMessage], now: float) -> None:
         for message in messages:
-            self.end(Ended([message], JobOutcome.GIVEN_BACK), now)
+            self.asked_with.end(Ended([message], JobOutcome.GIVEN_BACK), now)
 
     def next_ready(self, mine: set[str]) -> HeldMessage | None:
         """The first message whose key nobody works on; None if there is none.
@@ -266,24 +392,39 @@ class LeaseQueue:
                 return message
         return None
 
-    def took(self, request: LeaseRequest, settled: Settled[Delivery], now: float) -> list[HeldMessage]:
+    def took(self, request: LeaseRequest, deliveries: Sequence[Delivery], now: float) -> list[HeldMessage]:
         """Take over the messages of an answer."""
-        self._learn_length(settled.messages, request.visibility)
+        self.is_at_end = False
+        self._learn_length(deliveries, request.visibility)
         until = request.sent + self.lease_seconds
-        if request.extends:
-            for message in self.held.values():
-                if message.arrived <= request.sent:
-                    message.until = max(message.until, until)
-        got = [HeldMessage(delivery, self, until, now) for delivery in settled.messages]
+        got = [HeldMessage(delivery, self, until, now) for delivery in deliveries]
         self.held.update((one.receipt, one) for one in got)
-        if request.extends or (got and self.extend_at == inf):
-            self.extend_at = request.sent + self.lease_seconds / 3
+        self._extend_at(min(self.extend_at, request.sent + self.lease_seconds / 3))
         return got
+
+    def extended(self, request: LeaseRequest, seconds: float) -> None:
+        """All leases that were there when a request was sent last for so long from then on."""
+        for message in self.held.values():
+            if message.arrived <= request.sent:
+                message.until = max(message.until, request.sent + seconds)
+        self._extend_at(request.sent + seconds / 3 if self.held else inf)
+
+    def _extend_at(self, moment: float) -> None:
+        self.extend_at = moment
+        self.asked_with.extend_at = min(self.asked_with.extend_at, moment)
+
+    def know(self, group: LeaseGroup) -> None:
+        """The group was read."""
+        self.max_failures = int(group.settings["max_failures"])
+        self.per_key = int(group.settings["per_key"])
+        self.visibility = self.lease_seconds = max(float(group.settings["visibility"]), LEAST_SECONDS)
+        self._knows_length = True
+        self.dead = sum(part.dead for part in group.partitions)
+        if self.dead_before is None:
+            self.dead_before = self.dead
 
     def _learn_length(self, deliveries: Sequence[Delivery], asked: float | None) -> None:
         """How long these leases are. If none was asked for, only a first delivery tells exactly when it began."""
-        if not deliveries:
-            return
         if asked is not None:
             self.lease_seconds = asked
             return
@@ -296,23 +437,6 @@ class LeaseQueue:
                 return
         if not self._knows_length:
             self.lease_seconds = deliveries[0].lease_seconds
-
-    def next_ended(self) -> list[Ended]:
-        """As much as one request may settle."""
-        taken: list[Ended] = []
-        receipts = results = size = 0
-        names: set[str] = set()
-        while self.ended:
-            one = self.ended[0]
-            receipts += len(one.messages)
-            results += one.result_count
-            size += one.result_bytes
-            names |= one.results.keys()
-            is_much = results > MOST_RESULTS or size > MOST_RESULT_BYTES or len(names) > MOST_RESULT_QUEUES
-            if taken and (receipts > MOST_RECEIPTS or is_much):
-                break
-            taken.append(self.ended.popleft())
-        return taken
 
     def forget(self, messages: Sequence[HeldMessage]) -> int:
         """These are settled, or somebody else's.

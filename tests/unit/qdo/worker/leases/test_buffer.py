@@ -2,90 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import pytest
 
-from qdo.client.lease_values import Delivery, Settled
-from qdo.worker.leases.buffer import LeaseBuffer
-from qdo.worker.leases.due import COMPANY_SECONDS, SETTLE_SECONDS, due
+from qdo.worker.leases.due import COMPANY_SECONDS, SETTLE_SECONDS
 from qdo.worker.leases.holdings import is_suspect
-from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseRequest
-from qdo.worker.options import WorkerOptions
-from qdo.worker.work import Counts
-from queuey.clock import ManualClock
-from queuey.ids import MessageId
-
-VISIBILITY = 30
-
-
-class Group:
-    """A server with one queue, and the buffer of a worker: what is due is looked at, and nothing waits."""
-
-    def __init__(self, **options: Any) -> None:
-        self.clock = ManualClock()
-        options = {"lease": True, "threads": 2} | options
-        self.buffer = LeaseBuffer(WorkerOptions(**options), self.clock.elapsed, Counts())
-        self.buffer.follow(["q"])
-        self.queue = self.buffer.holdings.queues["q"]
-        self.queue.per_key = 1
-        self.number = 0
-
-    def due(self) -> LeaseRequest | None:
-        """The request that a sender would get now."""
-        found = due(self.buffer.holdings, self.queue, self.clock.elapsed())
-        return found if isinstance(found, LeaseRequest) else None
-
-    def asks(self) -> LeaseRequest:
-        found = self.due()
-        assert found is not None
-        return found
-
-    def answer(self, request: LeaseRequest, *deliveries: Delivery, stale: Sequence[str] = ()) -> None:
-        self.buffer.answered(request, Settled(stale=tuple(stale), messages=deliveries))
-
-    def delivery(self, *, deliveries: int = 1, failures: int = 0, size: int = 1, key: str | None = None) -> Delivery:
-        self.number += 1
-        return Delivery(
-            MessageId(1000 + self.number, 0),
-            1,
-            b"x" * size,
-            key=key,
-            queue="q",
-            group="g",
-            receipt=f"r{self.number}",
-            deliveries=deliveries,
-            failures=failures,
-            first_delivered="100",
-            visible_at=str(100 + VISIBILITY),
-        )
-
-    def begin(self, thread: int = 0) -> Sequence[HeldMessage]:
-        """The first call of a turn."""
-        turn = self.buffer.take(thread)
-        assert turn is not None
-        assert turn.begin_next(self.clock.elapsed())
-        return turn.current
-
-    def end(self, taken: Sequence[HeldMessage], thread: int = 0, how: JobOutcome = JobOutcome.DONE) -> None:
-        self.buffer.end(thread, [Ended(taken, how)])
-
-    @property
-    def held(self) -> int:
-        return len(self.queue.held)
+from qdo.worker.leases.values import Ended, JobOutcome, LeaseRequest
+from tests.support.lease_server import VISIBILITY, LeaseServer, receipts
 
 
 @pytest.fixture
-def group() -> Group:
-    return Group()
+def group() -> LeaseServer:
+    return LeaseServer()
 
 
-def receipts(request: LeaseRequest) -> list[str]:
-    return [message.receipt for one in request.ended for message in one.messages]
-
-
-def test_an_acknowledgement_rides_on_the_next_receive(group: Group) -> None:
+def test_an_acknowledgement_rides_on_the_next_receive(group: LeaseServer) -> None:
     """One request for each message, also if they come one by one."""
     request = group.asks()
     for number in range(1, 6):
@@ -97,7 +27,7 @@ def test_an_acknowledgement_rides_on_the_next_receive(group: Group) -> None:
         assert receipts(request) == [f"r{number}"]
 
 
-def test_a_receive_does_not_wait_for_a_long_job_and_its_end_waits_for_no_answer(group: Group) -> None:
+def test_a_receive_does_not_wait_for_a_long_job_and_its_end_waits_for_no_answer(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery())
     taken = group.begin()
     group.clock.advance(COMPANY_SECONDS)
@@ -112,7 +42,7 @@ def test_a_receive_does_not_wait_for_a_long_job_and_its_end_waits_for_no_answer(
     assert group.due() is None
 
 
-def test_nothing_is_read_ahead_before_it_is_known_how_long_a_job_takes(group: Group) -> None:
+def test_nothing_is_read_ahead_before_it_is_known_how_long_a_job_takes(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery(), group.delivery())
     assert group.due() is None or not group.buffer.holdings.ready
 
@@ -128,7 +58,7 @@ def test_nothing_is_read_ahead_before_it_is_known_how_long_a_job_takes(group: Gr
 
 
 def test_short_jobs_go_in_turns_and_nothing_waits_behind_one_that_is_long_after_all() -> None:
-    group = Group(threads=2)
+    group = LeaseServer(threads=2)
     group.answer(group.asks(), group.delivery(), group.delivery())
     for _ in range(2):
         group.end(group.begin())
@@ -152,7 +82,7 @@ def test_short_jobs_go_in_turns_and_nothing_waits_behind_one_that_is_long_after_
 
 
 def test_what_is_left_of_a_turn_is_given_back_at_the_end() -> None:
-    group = Group(threads=1)
+    group = LeaseServer(threads=1)
     group.answer(group.asks(), group.delivery())
     group.end(group.begin())
     group.answer(group.asks(), *(group.delivery() for _ in range(10)))
@@ -169,7 +99,7 @@ def test_what_is_left_of_a_turn_is_given_back_at_the_end() -> None:
     assert not any(one["count"] for one in wire["release"])
 
 
-def test_a_long_job_reads_nothing_ahead(group: Group) -> None:
+def test_a_long_job_reads_nothing_ahead(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery(), group.delivery())
     first = group.begin(0)
     group.begin(1)
@@ -184,7 +114,7 @@ def test_a_long_job_reads_nothing_ahead(group: Group) -> None:
     ("options", "most"), [({"prefetch_messages": 3}, 5), ({"prefetch_messages": 3, "batch": 4}, 11)]
 )
 def test_no_more_is_held_than_the_options_say(options: dict[str, int], most: int) -> None:
-    group = Group(**options)
+    group = LeaseServer(**options)
     for _ in range(10):
         request = group.due()
         if request is None:
@@ -197,7 +127,7 @@ def test_no_more_is_held_than_the_options_say(options: dict[str, int], most: int
 
 
 def test_bytes_are_bounded_by_what_one_more_answer_may_bring() -> None:
-    group = Group(prefetch_bytes=2 << 20)
+    group = LeaseServer(prefetch_bytes=2 << 20)
     group.answer(group.asks(), *(group.delivery(size=600_000) for _ in range(2)))
     group.end(group.begin())
     settle_later = group.due()
@@ -209,7 +139,7 @@ def test_bytes_are_bounded_by_what_one_more_answer_may_bring() -> None:
     assert group.asks().receives
 
 
-def test_one_extension_is_for_all_leases_of_the_queue(group: Group) -> None:
+def test_one_extension_is_for_all_leases_of_the_queue(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery(), group.delivery())
     group.begin(0)
     group.begin(1)
@@ -226,7 +156,7 @@ def test_one_extension_is_for_all_leases_of_the_queue(group: Group) -> None:
     assert group.queue.extend_at == extension.sent + VISIBILITY / 3
 
 
-def test_what_lost_its_lease_before_it_began_is_given_back(group: Group) -> None:
+def test_what_lost_its_lease_before_it_began_is_given_back(group: LeaseServer) -> None:
     """The process was stopped, or the server was away."""
     group.answer(group.asks(), group.delivery(), group.delivery())
     group.clock.advance(VISIBILITY + 1)
@@ -239,7 +169,7 @@ def test_what_lost_its_lease_before_it_began_is_given_back(group: Group) -> None
     ]
 
 
-def test_a_stale_receipt_counts_nothing(group: Group) -> None:
+def test_a_stale_receipt_counts_nothing(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery(), group.delivery())
     group.end(group.begin())
     group.end(group.begin())
@@ -249,12 +179,13 @@ def test_a_stale_receipt_counts_nothing(group: Group) -> None:
     assert (counts.done, counts.lost, group.held) == (1, 1, 0)
 
 
-def test_a_request_that_failed_is_repeated_as_it_is(group: Group) -> None:
+def test_a_request_that_failed_is_repeated_as_it_is(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery())
     group.end(group.begin())
     request = group.asks()
     before = request.attempt, receipts(request), request.most
-    group.buffer.failed(request, 5.0, "away")
+    with group.buffer.outcomes() as outcomes:
+        outcomes.failed(request, 5.0, "away")
     assert group.due() is None
     group.clock.advance(5)
 
@@ -262,13 +193,14 @@ def test_a_request_that_failed_is_repeated_as_it_is(group: Group) -> None:
 
     assert again is request
     assert (again.attempt, receipts(again), again.most) == before
-    group.buffer.failed(again, 5.0, "away")
+    with group.buffer.outcomes() as outcomes:
+        outcomes.failed(again, 5.0, "away")
     group.clock.advance(300)  # the server knows the attempt no more
     assert group.asks().attempt != before[0]
 
 
-def test_what_is_refused_is_divided_until_the_cause_is_alone(group: Group) -> None:
-    group = Group(threads=4)
+def test_what_is_refused_is_divided_until_the_cause_is_alone(group: LeaseServer) -> None:
+    group = LeaseServer(threads=4)
     group.answer(group.asks(), *(group.delivery() for _ in range(4)))
     for _ in range(4):
         group.end(group.begin())
@@ -279,10 +211,12 @@ def test_what_is_refused_is_divided_until_the_cause_is_alone(group: Group) -> No
         if "r3" not in receipts(request):
             group.answer(request)
         elif len(request.ended) > 1:
-            group.buffer.divided(request)
+            with group.buffer.outcomes() as outcomes:
+                outcomes.divided(request)
         else:
             alone.extend(receipts(request))
-            group.buffer.lost(request)
+            with group.buffer.outcomes() as outcomes:
+                outcomes.lost(request)
 
     find(refused)
     while group.held:
@@ -292,18 +226,20 @@ def test_what_is_refused_is_divided_until_the_cause_is_alone(group: Group) -> No
     assert (alone, group.buffer.counts.done, group.buffer.counts.lost) == (["r3"], 3, 1)
 
 
-def test_a_refusal_is_not_repeated_for_ever(group: Group) -> None:
+def test_a_refusal_is_not_repeated_for_ever(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery())
     group.end(group.begin())
-    group.buffer.refused(group.asks(), 1.0, "Forbidden")
+    with group.buffer.outcomes() as outcomes:
+        outcomes.refused(group.asks(), 1.0, "Forbidden")
     assert [*group.buffer.troubles()] == [("q", "Forbidden")]
     group.clock.advance(VISIBILITY + 1)
-    group.buffer.refused(group.asks(), 2.0, "Forbidden")
+    with group.buffer.outcomes() as outcomes:
+        outcomes.refused(group.asks(), 2.0, "Forbidden")
 
     assert (group.held, group.buffer.counts.lost) == (0, 1)
 
 
-def test_what_may_have_killed_a_receiver_is_worked_on_with_nothing_else_held(group: Group) -> None:
+def test_what_may_have_killed_a_receiver_is_worked_on_with_nothing_else_held(group: LeaseServer) -> None:
     group.answer(group.asks(), group.delivery(), group.delivery())
     first = group.begin(0)
     group.clock.advance(0.001)
@@ -329,7 +265,7 @@ def test_what_may_have_killed_a_receiver_is_worked_on_with_nothing_else_held(gro
 
 def test_messages_of_a_key_that_came_together_follow_each_other() -> None:
     """In a group with ``per_key`` over 1."""
-    group = Group(threads=3)
+    group = LeaseServer(threads=3)
     group.queue.per_key = 10
     group.answer(group.asks(), *(group.delivery(key=key) for key in ("a", "a", "b")))
 
@@ -355,7 +291,7 @@ def test_messages_of_a_key_that_came_together_follow_each_other() -> None:
     ],
 )
 def test_a_message_is_suspect_if_its_receiver_died_or_it_has_its_last_try(
-    group: Group, deliveries: list[tuple[int, int]], most: int | None, expected: bool
+    group: LeaseServer, deliveries: list[tuple[int, int]], most: int | None, expected: bool
 ) -> None:
     found = [group.delivery(deliveries=number, failures=failures) for number, failures in deliveries]
 

@@ -35,6 +35,7 @@ class Sending:
         options = WorkerOptions(lease=True, exit_at_end=exit_at_end)
         self.buffer = LeaseBuffer(options, self.clock.elapsed, Counts())
         self.buffer.follow(["q"])
+        self.queue.asked_with.is_on_trial = False
         self.senders = LeaseSenders(
             lambda: pytest.fail("it needs no thread"), self.buffer, self.clock, "g", exit_at_end=exit_at_end
         )
@@ -42,10 +43,10 @@ class Sending:
 
     @property
     def queue(self) -> LeaseQueue:
-        return self.buffer.holdings.queues["q"]
+        return self.buffer.holdings.queues.by_name["q"]
 
     def send(self) -> LeaseRequest:
-        request = due(self.buffer.holdings, self.queue, self.clock.elapsed())
+        request = due(self.buffer.holdings, self.queue.asked_with, self.clock.elapsed())
         assert isinstance(request, LeaseRequest)
         self.senders._send(self.client, request)
         return request
@@ -63,7 +64,7 @@ def test_where_too_many_wait_a_request_asks_again_and_does_not_wait(script: Scri
     assert again is first
     assert [body["receive"].get("wait", 0) for body in bodies] == [2.0, 0]
     assert bodies[0]["attempt"] != bodies[1]["attempt"]
-    assert sending.queue.resume_at > sending.clock.elapsed()
+    assert sending.queue.asked_with.resume_at > sending.clock.elapsed()
 
 
 def test_a_queue_is_not_at_its_end_if_nobody_knows_what_others_have(script: Script) -> None:

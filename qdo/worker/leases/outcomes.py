@@ -1,0 +1,96 @@
+"""What a worker makes of answers and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from qdo.client.lease_values import Delivery, LeaseGroup, Settled
+from qdo.worker.leases.due import poll_seconds
+from qdo.worker.leases.holdings import Holdings
+from qdo.worker.leases.values import LeaseQueue, LeaseRequest
+
+__all__ = ["Outcomes"]
+
+
+class Outcomes:
+    """Takes in what became of requests; see :meth:`qdo.worker.leases.buffer.LeaseBuffer.outcomes`."""
+
+    def __init__(self, holdings: Holdings, elapsed: Callable[[], float]) -> None:
+        self._holdings, self._elapsed = holdings, elapsed
+
+    def answered(self, request: LeaseRequest, settled: Settled[Delivery]) -> None:
+        """A request was carried out."""
+        now, asked, holdings = self._elapsed(), request.asked, self._holdings
+        holdings.over(request)
+        for one in request.ended:
+            holdings.count(one, settled.stale)
+        asked.trouble = None
+        if request.extends is not None:
+            for queue in request.queues:
+                queue.extended(request, request.extends)
+        if request.receives:
+            asked.answered_at, asked.was_short = now, len(settled.messages) < request.most
+            if not settled.messages and not request.wait:
+                asked.resume_at = now + poll_seconds(holdings)
+        holdings.got(request, settled.messages, now)
+        if request.receives and len(request.queues) == 1:
+            holdings.queues.has_passed(request.queues[0], now)
+
+    def failed(self, request: LeaseRequest, pause: float, why: str) -> None:
+        """Nobody knows what became of a request: it is repeated as it is."""
+        request.again_at = self._elapsed() + pause
+        request.tries += 1
+        request.asked.trouble = pause, why
+
+    def divided(self, request: LeaseRequest) -> None:
+        """A request was refused, and nothing was done, because of something that it settles or appends."""
+        half = len(request.ended) // 2
+        parts = request.ended[:half], request.ended[half:]
+        request.asked.divided.extend(part for part in parts if part)
+        self._holdings.over(request, is_settled=False)
+
+    def lost(self, request: LeaseRequest) -> None:
+        """The leases that a request names had ended, or their queue or group is gone."""
+        self._holdings.over(request)
+        self._holdings.count_lost(request.ended)
+
+    def refused(self, request: LeaseRequest, pause: float, why: str) -> None:
+        """The server does nothing of this, and will not before somebody changes something.
+
+        What ended is settled later, as long as its leases last.
+        """
+        asked, now = request.asked, self._elapsed()
+        self._holdings.put_back(request, now)
+        asked.trouble, asked.refused_until = (pause, why), now + pause
+
+    def parted(self, request: LeaseRequest) -> None:
+        """A request was refused, and nothing was done, because of one of its queues: ask each by itself."""
+        now = self._elapsed()
+        self._holdings.put_back(request, now)
+        for queue in request.queues:
+            self._holdings.queues.try_alone(queue, now)
+
+    def split(self, request: LeaseRequest) -> None:
+        """A request was refused, and nothing was done, because of the number of its queues, or of their partitions."""
+        now = self._elapsed()
+        self._holdings.put_back(request, now)
+        self._holdings.queues.split(request, now)
+
+    def missing(self, request: LeaseRequest) -> None:
+        """The one queue of a request does not exist."""
+        (queue,), now = request.queues, self._elapsed()
+        self._holdings.over(request)
+        self._holdings.count_lost(request.ended)
+        self._holdings.missing(queue)
+        self._holdings.queues.try_alone(queue, now)
+        queue.is_at_end, queue.asked_with.resume_at = True, now + poll_seconds(self._holdings)
+
+    def know(self, queue: LeaseQueue, group: LeaseGroup) -> None:
+        """Somebody has read what the group of a queue is like."""
+        queue.know(group)
+        if not queue.asked_with.suits(queue):
+            self._holdings.queues.try_alone(queue, self._elapsed())
+
+    def looked(self, queue: LeaseQueue, *, is_at_end: bool) -> None:
+        """Somebody looked whether anything is left to do in a queue that gave nothing."""
+        queue.is_at_end = is_at_end and not queue.held
