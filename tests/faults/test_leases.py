@@ -19,22 +19,11 @@ import pytest
 from tests.support.client import authorization
 from tests.support.figures import Figures
 from tests.support.lease_log import HandOut, LeaseLog
-from tests.support.lease_receiver import AWAY, GROUP, QUEUE, Receiver, StaleResults
+from tests.support.lease_receiver import AWAY, GROUP, QUEUE, VISIBILITY, Receiver, StaleResults, Worker, fill
 from tests.support.node import APPLICATION, Node, busy, wait_for_more
 from tests.support.servers import FIRST_KEY
 
 RESULTS = "results"
-
-
-def fill(node: Node, number: int, queue: str = QUEUE) -> list[str]:
-    """Append messages, a hundred at a time; their ids."""
-    ids: list[str] = []
-    for start in range(0, number, 100):
-        batch = {"messages": [{"body": str(at)} for at in range(start, min(start + 100, number))]}
-        answer = node.call("POST", queue, json=batch)
-        assert answer.status_code == 201, answer.text
-        ids += [one["key"] for one in answer.json()["messages"]]
-    return ids
 
 
 def bodies_of(node: Node, queue: str) -> list[str]:
@@ -42,43 +31,6 @@ def bodies_of(node: Node, queue: str) -> list[str]:
     with suppress(KeyError):
         return [message.body.decode() for message in node.client().stream_ndjson(queue)]
     return []
-
-
-VISIBILITY = 1.0
-
-
-class Worker:
-    """Receives, and acknowledges with the next receive; now and then it does nothing until its leases are over."""
-
-    def __init__(self, node: Node, log: LeaseLog, name: str, chance: random.Random) -> None:
-        self._receiver, self._log, self._chance = Receiver(node, name), log, chance
-        self._held: list[HandOut] = []
-        self._receipts: list[str] = []
-
-    def step(self) -> None:
-        if self._held and self._chance.random() < 0.05:
-            self._held, self._receipts = [], []
-            time.sleep(VISIBILITY * self._chance.random() * 1.5)
-        sent, held, receipts = time.monotonic(), self._held, self._receipts
-        self._held, self._receipts = [], []
-        self._log.gives_back(sent, held)
-        try:
-            found = self._receiver.step(
-                acknowledge=receipts, receive={"max": self._chance.randint(1, 5), "visibility": VISIBILITY, "wait": 0.2}
-            )
-        except AWAY:
-            time.sleep(0.02)
-            return
-        answered = time.monotonic()
-        if held:
-            stale = {*found["settled"]["stale"]}
-            fresh = [one.message for one, receipt in zip(held, receipts, strict=True) if receipt not in stale]
-            self._log.took_back(answered, fresh)
-        for one in found["messages"]:
-            handed = HandOut(one["message_id"], self._receiver.name, sent, answered, VISIBILITY, one["deliveries"])
-            self._held.append(handed)
-            self._receipts.append(one["receipt"])
-        self._log.note(self._held)
 
 
 def test_nobody_has_what_another_has_and_nothing_is_passed_over(

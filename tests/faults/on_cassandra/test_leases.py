@@ -1,0 +1,117 @@
+"""G21, G22: messages that three servers hand out over three nodes, while a server and a node die."""
+
+from __future__ import annotations
+
+import random
+import shutil
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.support.figures import Figures
+from tests.support.fleet import READ_DELAY, Fleet
+from tests.support.lease_log import HandOut, LeaseLog
+from tests.support.lease_receiver import AWAY, GROUP, QUEUE, Receiver, Worker, fill
+from tests.support.node import Node, busy, wait_for_more
+from tests.support.services.cassandra import Cassandra
+
+RECEIVERS = 16
+VISIBILITY = 4.0
+MESSAGES = 200
+"""At first; more come all the time."""
+
+
+def _append_more(node: Node, ids: list[str]) -> None:
+    answer = node.call("POST", QUEUE, json={"messages": [{"body": "later"}] * 10})
+    if answer.status_code == 201:
+        ids += [one["key"] for one in answer.json()["messages"]]
+    time.sleep(0.3)
+
+
+def _lose(cassandra: Cassandra, number: int, keyspace: str) -> None:
+    """Take from a node that is down all that it had stored in a keyspace."""
+    home = cassandra.folder / f"cassandra-{number + 1}"
+    shutil.rmtree(home / "commitlog")
+    shutil.rmtree(home / "data" / keyspace)
+
+
+def _hand_out_the_rest(receiver: Receiver, log: LeaseLog) -> None:
+    """Receive and acknowledge what is left, once all faults and leases are over."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        sent = time.monotonic()
+        try:
+            found = receiver.receive(max=100, visibility=100, wait=3)
+            if not found:
+                return
+            answered = time.monotonic()
+            log.note([HandOut(one["message_id"], "last", sent, answered, 0.0, one["deliveries"]) for one in found])
+            receiver.step(acknowledge=[one["receipt"] for one in found])
+        except AWAY:
+            continue
+    raise AssertionError("messages keep coming")
+
+
+@pytest.mark.parametrize("exact", [pytest.param(True, id="exact"), pytest.param(False, id="weak")])
+def test_nobody_has_what_another_has_while_a_server_and_a_node_die(
+    tmp_path: Path,
+    cassandra_cluster: Cassandra,
+    rounds: Callable[[int], range],
+    chance: random.Random,
+    figures: Figures,
+    exact: bool,
+) -> None:
+    """A weak group loses what one replica had, and no message. It is the planted fault: two receivers have one message."""
+    log, kills = LeaseLog(), len(rounds(1))
+
+    def wait_for_answers(number: int) -> None:
+        wait_for_more(lambda: len(log.acknowledged), number, seconds=120)
+
+    with Fleet(tmp_path, cassandra_cluster) as fleet:
+        fleet.client(0).create_queue(QUEUE, partitions=3)
+        fleet.client(0).set_lease_group(QUEUE, GROUP, exact=exact, k=1)
+        ids = fill(fleet.nodes[0], MESSAGES)
+        time.sleep(READ_DELAY)
+        workers = [
+            Worker(fleet.nodes[number % 3], log, f"w{number}", random.Random(chance.random()), VISIBILITY)
+            for number in range(RECEIVERS)
+        ]
+        with busy(lambda: _append_more(fleet.nodes[0], ids), *(worker.step for worker in workers)):
+            for _ in range(kills):
+                wait_for_answers(60)
+                down = chance.randrange(3)
+                cassandra_cluster.nodes[down].kill()
+                wait_for_answers(30)
+                if not exact:
+                    _lose(cassandra_cluster, down, fleet.keyspace)
+                server = chance.choice(fleet.nodes[1:])
+                server.kill()
+                server.start()
+                cassandra_cluster.mend()
+                wait_for_answers(60)
+        time.sleep(VISIBILITY)
+        _hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
+        transactions = fleet.counted("queuey_lease_transactions_total")
+
+    verdict = log.judge(ids)
+    for guarantee in ("G21", "G22") if exact else ("G22",):
+        figures(
+            guarantee,
+            group="exact" if exact else "weak",
+            servers=3,
+            nodes=3,
+            receivers=RECEIVERS,
+            kills=2 * kills,
+            messages=len(ids),
+            transactions=transactions,
+            held_by_two=len(verdict.held_by_two),
+            after_acknowledgement=len(verdict.handed_after_acknowledgement),
+            never_handed=len(verdict.never_handed),
+        )
+    assert verdict.never_handed == set()
+    if exact:
+        assert (verdict.held_by_two, verdict.handed_after_acknowledgement) == ([], [])
+    else:
+        assert verdict.held_by_two, "the judge sees what two receivers have"
