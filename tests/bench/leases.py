@@ -42,7 +42,7 @@ def receive_head(queue: str) -> str:
     return head.removesuffix("0\r\n\r\n")
 
 
-def _script(queue: str, asks: str) -> str:
+def lease_script(queue: str, asks: str) -> str:
     """Settles what earlier answers handed out."""
     before = json.dumps(receive_head(queue))
     return f"""
@@ -88,7 +88,7 @@ def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, p
     """Receive and acknowledge from a queue that has more than enough."""
     queue = next(names)
     _fill(server, queue, round(_MOST_A_SECOND[messages] * (plan.seconds + 1)))
-    found = _run(server, _script(queue, asks), messages / requests, plan.seconds)
+    found = _run(server, lease_script(queue, asks), messages / requests, plan.seconds)
     _check_rest(server, queue)
     return found
 

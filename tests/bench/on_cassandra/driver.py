@@ -1,6 +1,6 @@
 """The bare driver: what a program could do without Queuey, in a process of its own.
 
-``python -m tests.bench.on_cassandra.driver inserts|batches|pages HOSTS PORT KEYSPACE QUEUE SECONDS`` writes to the
+``python -m tests.bench.on_cassandra.driver inserts|batches|pages|transactions|writes HOSTS PORT KEYSPACE QUEUE SECONDS`` writes to the
 store's own table what the store would write, or reads pages of a thousand from it, and prints how many a second.
 The driver is as it comes, but for TCP_NODELAY, token-aware routing to a quorum and plain tuples as rows.
 """
@@ -27,7 +27,7 @@ from queuey.storage.cassandra.session import CQL
 from queuey.storage.checksums import checksum_of
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.nodes import Nodes
-from tests.bench.plan import BATCH, BODY, PARTITIONS, TTL_SECONDS
+from tests.bench.plan import BATCH, BODY, CONNECTIONS, PARTITIONS, TTL_SECONDS
 from tests.bench.servers import ROOT
 
 SINGLES_IN_FLIGHT = 100
@@ -149,6 +149,25 @@ def pages(session: Session, select: PreparedStatement, queue: UUID, bucket: int,
     return done
 
 
+def transactions(session: Session, begin: PreparedStatement, queue: UUID, seconds: float) -> int:
+    """Lightweight transactions, each on a Cassandra partition of its own."""
+    names = count()
+    begin.serial_consistency_level = ConsistencyLevel.SERIAL
+    make = lambda: begin.bind((1, b"", "{}", 1, 1, b"", 0, 0, queue, str(next(names)), None))  # noqa: E731
+    return _Flight(session, make, CONNECTIONS, seconds).finish()
+
+
+def writes(session: Session, keep: PreparedStatement, queue: UUID, seconds: float) -> int:
+    """Plain writes of a row of 256 bytes to one Cassandra partition, by one replica."""
+    numbers, data = count(), BODY.encode()
+    keep.consistency_level = ConsistencyLevel.ONE
+    make = lambda: keep.bind((queue, "g", 1, next(numbers), 1, 1, data))  # noqa: E731
+    return _Flight(session, make, CONNECTIONS, seconds).finish()
+
+
+_OTHERS = {"transactions": (transactions, "leases_begin"), "writes": (writes, "lease_lane_keep")}
+
+
 def main(what: str, hosts: str, port: str, keyspace: str, queue_hex: str, seconds: str) -> None:
     profile = ExecutionProfile(consistency_level=ConsistencyLevel.QUORUM, row_factory=tuple_factory)
     nodelay = [(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)]
@@ -162,6 +181,9 @@ def main(what: str, hosts: str, port: str, keyspace: str, queue_hex: str, second
         if what == "pages":
             (bucket,) = session.execute(_FIRST_BUCKET, (queue,)).one()
             done = pages(session, session.prepare(CQL["read_ascending"] % names), queue, bucket, wanted)
+        elif what in _OTHERS:
+            work, statement = _OTHERS[what]
+            done = work(session, session.prepare(CQL[statement] % names), queue, wanted)
         else:
             insert = session.prepare(CQL["message_insert"] % names)
             done = {"inserts": inserts, "batches": batches}[what](session, insert, queue, wanted)

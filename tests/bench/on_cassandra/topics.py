@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.bench.on_cassandra import appends, deleted, disorder, killed, queues, reads, servers
+from tests.bench.on_cassandra import appends, deleted, disorder, killed, leases, queues, reads, servers
 from tests.bench.plan import Plan
 from tests.bench.table import Row
 
@@ -17,5 +17,6 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "queues": queues.measure,
     "deleted": deleted.measure,
     "killed": killed.measure,
+    "leases": leases.measure,
     "disorder": disorder.measure,
 }

@@ -1,0 +1,141 @@
+"""Lease groups on Cassandra: against the bare driver, and at several servers."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack
+from itertools import count
+from statistics import median
+from time import sleep
+from typing import NamedTuple
+
+from tests.bench.drivers import drive
+from tests.bench.leases import FILLED, GROUP, TOGETHER, lease_script
+from tests.bench.measure import BenchFailed, alternate, ratios
+from tests.bench.on_cassandra.appends import WARM_SECONDS
+from tests.bench.on_cassandra.driver import measured
+from tests.bench.on_cassandra.nodes import Nodes, cluster
+from tests.bench.plan import BODY, CONNECTIONS, TTL_SECONDS, Plan
+from tests.bench.servers import APPLICATION, Server
+from tests.bench.table import Row, number
+
+PARTITIONS = 8
+TENS = 10
+RECEIVERS = 16
+SERVERS = 3
+_MOST_A_SECOND = 8_000
+"""More messages than are handed out."""
+_READ_DELAY_SECONDS = 3.0
+_TRANSACTIONS = re.compile(r'queuey_lease_transactions_total\{result="(done|lost)"\} (\d+)')
+
+
+class Received(NamedTuple):
+    """What receivers got together."""
+
+    rate: float
+    """Requests a second; each settles ten messages and receives ten."""
+    lost: float
+    """The share of transactions that were lost."""
+
+
+class _Queues:
+    """A queue for each run, with more messages than the run hands out."""
+
+    def __init__(self, server: Server, *, exact: bool) -> None:
+        self._server, self._exact = server, exact
+        self._names = (f"leases-{exact}-{at}".lower() for at in count())
+
+    def next(self, seconds: float) -> str:
+        queue = next(self._names)
+        self._server.create(queue, PARTITIONS)
+        self._server.ask(
+            "PUT", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", json={"exact": self._exact, "visibility": 600}
+        )
+        for at in range(round(_MOST_A_SECOND * (seconds + 1)) // FILLED):
+            messages = [{"body": BODY, "ttl": TTL_SECONDS, "partition": at % PARTITIONS + 1}] * FILLED
+            self._server.ask("POST", f"/v1/{APPLICATION}/{queue}", json={"messages": messages})
+        sleep(_READ_DELAY_SECONDS)
+        return queue
+
+
+def _received(servers: Sequence[Server], queue: str, receivers: int, seconds: float) -> Received:
+    """Receivers at some servers, each as many."""
+    script = lease_script(queue, TOGETHER % (TENS, TENS))
+    before = [_transactions(server) for server in servers]
+    with ThreadPoolExecutor() as threads:
+        shares = [receivers * (at + 1) // len(servers) - receivers * at // len(servers) for at in range(len(servers))]
+        loads = [*threads.map(lambda server, share: drive(server, script, share, seconds), servers, shares)]
+    after = [_transactions(server) for server in servers]
+    done, lost = (sum(now[at] - then[at] for now, then in zip(after, before, strict=True)) for at in (0, 1))
+    left = servers[0].ask("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", json={"receive": {}}).json()["messages"]
+    if not left:
+        raise BenchFailed("the queue ran empty: it had too few messages")
+    return Received(sum(load.rate for load in loads), lost / max(done + lost, 1))
+
+
+def _transactions(server: Server) -> tuple[int, int]:
+    found = dict(_TRANSACTIONS.findall(server.ask("GET", "/metrics").text))
+    return int(found.get("done", 0)), int(found.get("lost", 0))
+
+
+def _against(plan: Plan, nodes: Nodes, *, exact: bool) -> Row:
+    """Ten a request at one server, against statements of the bare driver."""
+    keyspace = nodes.keyspace()
+    what = "transactions" if exact else "writes"
+
+    def driver(seconds: float) -> float:
+        return measured(nodes, what, keyspace, uuid.uuid4(), seconds)
+
+    with nodes.server(plan, keyspace) as server:
+        queues = _Queues(server, exact=exact)
+
+        def ours(seconds: float) -> float:
+            return _received([server], queues.next(seconds), CONNECTIONS, seconds).rate
+
+        driver(WARM_SECONDS)
+        ours(WARM_SECONDS)
+        below, above = alternate(lambda: driver(plan.seconds), lambda: ours(plan.seconds), plan.rounds)
+    return Row(
+        f"receive and settle by tens, {PARTITIONS} partitions, {'exact' if exact else 'weak'}",
+        f"{number(median(below))} {'lightweight transactions' if exact else 'plain writes'}/s of the bare driver",
+        f"{number(median(above))} requests/s",
+        ratios(above, below),
+        first=f"ratio >= {0.5 if exact else 0.3}",
+        goal=f"ratio >= {0.8 if exact else 0.6}",
+    )
+
+
+def _at_servers(plan: Plan, nodes: Nodes) -> Row:
+    """Sixteen receivers at one server and at three."""
+    with ExitStack() as running:
+        keyspace = nodes.keyspace()
+        servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(SERVERS)]
+        queues = _Queues(servers[0], exact=True)
+        for server in servers:
+            _received([server], queues.next(WARM_SECONDS), RECEIVERS, WARM_SECONDS)
+        alone, together = alternate(
+            lambda: _received(servers[:1], queues.next(plan.seconds), RECEIVERS, plan.seconds),
+            lambda: _received(servers, queues.next(plan.seconds), RECEIVERS, plan.seconds),
+            plan.rounds,
+        )
+    lost = median(one.lost for one in together)
+    return Row(
+        f"{RECEIVERS} receivers of one queue at {SERVERS} servers, exact",
+        f"{number(median(one.rate for one in alone))} requests/s at one server",
+        f"{number(median(one.rate for one in together))} requests/s, {lost:.0%} of transactions lost",
+        ratios([one.rate for one in together], [one.rate for one in alone]),
+        first="ratio >= 0.9",
+        goal="ratio >= 1.0, lost <= 0.1",
+        figures={"lost": lost},
+    )
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Exact and weak groups against the driver, and several servers."""
+    with cluster(plan) as nodes:
+        yield _against(plan, nodes, exact=True)
+        yield _against(plan, nodes, exact=False)
+        yield _at_servers(plan, nodes)
