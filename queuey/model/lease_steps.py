@@ -189,6 +189,9 @@ class LeaseOutcome(NamedTuple):
     """What was settled may let others be handed messages that are there: it opened a key, or a group was full."""
     repeated: bool = False
     """The attempt was known; nothing was done."""
+    more: bool = False
+    """Nothing was handed out, and the step has passed over as many messages as one step does. Look again: there may be
+    others behind them."""
     worked: int = 0
     """Ticks from the lease to the acknowledgement, the longest of the first ones in each partition; 0 if there is none."""
 

@@ -10,7 +10,7 @@ from typing import NamedTuple, Protocol
 from queuey import future
 from queuey.clock import Clock
 from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
-from queuey.future import Future
+from queuey.future import Future, others_turn
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import IdempotencyKey, Queue, Retention
 from queuey.model.holes import Hole
@@ -38,6 +38,8 @@ __all__ = ["AnswerRoom", "Leases", "Waiting", "settled_of"]
 
 _GROUPS = 100
 """Groups that are listed together."""
+_LOOK_ON_SECONDS = 1.0
+"""How long a receive that does not wait passes over messages that are for other groups, or of closed keys."""
 
 
 class AnswerRoom(Protocol):
@@ -107,7 +109,7 @@ class Leases:
             return await self._step(step)
         first = _within(step, room)
         if waiting is None:
-            outcome = await self._step(first)
+            outcome = await self._look_on(step, await self._step(first), room)
             if not outcome.larger:
                 return outcome
             found = await self._larger(_only_receive(step), outcome, outcome, room)
@@ -126,6 +128,19 @@ class Leases:
                 if not _has_done(step):
                     raise
                 return outcome  # what is done stays done, and its receiver has to know
+
+    async def _look_on(self, step: LeaseStep, outcome: LeaseOutcome, room: AnswerRoom) -> LeaseOutcome:
+        """Look again while there are messages to be passed over: in steps of their own, between which others go on."""
+        look, until, found = _only_receive(step), self._clock.elapsed() + _LOOK_ON_SECONDS, outcome
+        try:
+            while found.more and self._clock.elapsed() < until:
+                await others_turn()
+                found = await self._step(_within(look, room))
+        except QueueyError:
+            if not _has_done(step):
+                raise
+            return outcome  # what is done stays done, and its receiver has to know
+        return outcome if found is outcome else _with_handed(outcome, found)
 
     async def _larger(
         self, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom
@@ -152,11 +167,13 @@ class Leases:
                 raise
             if found.larger:
                 return await self._larger(again, outcome, found, room)
-            if found.handed:
+            if found.handed or found.more:
                 self._rooms.found(receiver)
+            if found.handed or self._waiters.ended or self._clock.elapsed() >= until:
                 return _with_handed(outcome, found)
-            if self._waiters.ended or self._clock.elapsed() >= until:
-                return _with_handed(outcome, found)
+            if found.more:
+                await others_turn()
+                continue
             with room.waiting():
                 await receiver.wait(until)
             if not room.regain():

@@ -24,7 +24,9 @@ from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows
 from queuey.storage.cassandra.session import CassandraSession, Change
 from queuey.storage.contract import LeaseHistory, LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
+from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
+from queuey.storage.leasing import book as leasing_book
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close
 from tests.support.servers import eventually
@@ -152,6 +154,21 @@ def test_nothing_is_answered_by_what_another_server_has_changed(first: LeaseServ
     assert not here.receive()
     assert there.settle(one)
     assert here.count().holes == 1
+
+
+def test_what_one_server_passes_over_the_other_does_not_look_at(
+    first: LeaseServer, second: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 100)
+    append_for(first.log, "others", 600)
+    first.log.add(b"mine")
+    both, steps = [first.jobs(), second.jobs(first)], 0
+    while not (handed := both[0].receive()):
+        assert both[0].outcome.more
+        both.reverse()
+        steps += 1
+    assert bodies(handed) == [b"mine"]
+    assert 3 <= steps <= 6
 
 
 def test_settings_and_ends_of_groups_are_seen_at_once(first: LeaseServer, second: LeaseServer) -> None:

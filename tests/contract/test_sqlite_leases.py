@@ -22,6 +22,7 @@ from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
+from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.leasing import changes as leasing_changes
@@ -72,7 +73,11 @@ def test_any_history_of_leases_is_as_the_model_says(opened: Opened) -> None:
 
 @pytest.fixture
 def folding(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each state is large: it is folded all the time, in small portions, and read outside of the committer's turn."""
+    """Each state is large: it is folded all the time, in small portions, and read outside of the committer's turn. And a
+    step passes over few messages.
+    """
+    monkeypatch.setattr(leasing_book, "AHEAD", 2)
+    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 3)
     monkeypatch.setattr(holes, "_CHUNK", 2)
     monkeypatch.setattr(leasing_book, "FOLD_BYTES", 16)
     monkeypatch.setattr(leasing_changes, "_BLOCKS_TOGETHER", 1)
@@ -209,6 +214,33 @@ def test_keys_are_in_order_across_restarts(opened: Opened) -> None:
         opened.again()
         assert not opened.jobs(order=ORDER_BY_KEY).step({1: [settle_of(one) for one in handed]}).stale
     assert found == [b"%d" % at for at in range(40)]
+
+
+def test_what_was_passed_over_stays_so_after_a_restart(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 100)
+    append_for(opened.log, "others", 1000)
+    opened.log.add(b"mine")
+    handed, steps = opened.jobs().receive(), 1
+    while not handed and steps < 12:
+        opened.again()
+        handed, steps = opened.jobs().receive(), steps + 1
+    assert bodies(handed) == [b"mine"]
+    assert 5 < steps < 12
+
+
+def test_after_a_restart_a_receive_looks_up_a_key_in_steps(opened: Opened) -> None:
+    drafts = [draft(b"%d" % at, key="a") for at in range(2500)]
+    opened.log.append(draft(b"first", key="b"), *drafts, draft(b"last", key="b"))
+    first, _ = opened.jobs(order=ORDER_BY_KEY).receive(2)
+    assert not opened.jobs(order=ORDER_BY_KEY).receive()
+    assert opened.jobs().settle(first)
+    opened.again()
+    steps = 1
+    jobs = opened.jobs()
+    while not (handed := jobs.receive()):
+        assert jobs.outcome.more
+        steps += 1
+    assert (bodies(handed), steps) == ([b"last"], 3)
 
 
 def test_changes_are_folded_and_forgotten_ones_are_purged(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -349,16 +381,34 @@ def test_settling_goes_on_when_the_store_is_full(opened: Opened, monkeypatch: py
 
 
 UNTIL_FOUND = settings(HISTORIES, max_examples=100, phases=[Phase.generate])
-PLANTED: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
-    "memory is kept after a rollback": lambda patch: patch.setattr(leasing_book.LeaseBook, "undone", lambda self: None),
+PLANTED: dict[str, tuple[object, str, object, Callable[[Opened, pytest.MonkeyPatch], None]]] = {
+    "memory is kept after a rollback": (
+        leasing_book.LeaseBook,
+        "undone",
+        lambda self: None,
+        test_a_commit_that_fails_leaves_memory_as_the_file_is,
+    ),
+    "what is passed over is only in memory": (
+        leasing_book.PartitionBook,
+        "change",
+        lambda self, change: None,
+        test_what_was_passed_over_stays_so_after_a_restart,
+    ),
+    "a step passes over all that there is": (
+        leasing_book,
+        "has_passed_enough",
+        lambda access: False,
+        test_what_was_passed_over_stays_so_after_a_restart,
+    ),
 }
 
 
 @pytest.mark.parametrize("fault", PLANTED)
 def test_these_tests_find(fault: str, opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    PLANTED[fault](monkeypatch)
+    where, name, planted, test = PLANTED[fault]
+    monkeypatch.setattr(where, name, planted)
     with pytest.raises(AssertionError):
-        test_a_commit_that_fails_leaves_memory_as_the_file_is(opened, monkeypatch)
+        test(opened, monkeypatch)
 
 
 def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -195,6 +195,20 @@ def test_each_message_wakes_one_of_many(shipped_server: RunningServer) -> None:
     assert sorted(found, key=int) == [str(number) for number in range(12)]
 
 
+@pytest.mark.parametrize("wait", [0, 10])
+def test_a_receive_looks_behind_many_messages_for_another_group(server: Server, wait: int) -> None:
+    queue = server.queue()
+    for _ in range(6):
+        server.add_batch(queue, *[{"body": "x", "headers": {"queuey-only-group": "other"}}] * 1000)
+    server.add(queue, "mine")
+    asked: Json = {"attempt": f"many {wait}", "receive": {"wait": wait}}
+    found = step(server, queue, **asked)
+    assert [one["body"] for one in found["messages"]] == ["mine"]
+    assert step(server, queue, **asked) == found
+    assert receive(server, queue) == []
+    assert len(receive(server, queue, "other", max=1000)) == 1000
+
+
 def test_keys_are_kept_in_order(server: Server) -> None:
     queue = server.queue()
     assert put(server, queue, order="key").json()["settings"]["backoff"]["most"] == 30

@@ -31,7 +31,7 @@ from queuey.model import (
 from queuey.model.dead_letters import Story, story_of, without_story
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseStep
+from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
 from queuey.model.only_groups import only_for
 from queuey.model.tasks import StoredTask, TaskState
 from queuey.model.values import IdempotencyKey
@@ -167,7 +167,10 @@ class RedriveKind(TaskKind):
     async def _next(self, task: StoredTask, place: dict[str, Any], dead: Queue, asked: _Asked, queue: Queue) -> Stepped:
         """Receive some letters, and note those that are to be moved."""
         numbers = [number for number in range(1, dead.partitions + 1) if number not in place["ended"]]
-        handed = await self._receive(task, place, dead, numbers, asked) if numbers else []
+        outcome = await self._receive(task, place, dead, numbers, asked) if numbers else None
+        if outcome is not None and outcome.more:
+            return Stepped(task.changed(place=place))
+        handed = [*outcome.handed] if outcome is not None else []
         if not handed:
             counts = await self._leases.count(dead.uuid, _group_of(task), numbers)
             waits = any(count.holes for count in counts.values()) or self._log.watermark(dead) < asked.upto
@@ -205,7 +208,7 @@ class RedriveKind(TaskKind):
 
     async def _receive(
         self, task: StoredTask, place: Mapping[str, Any], dead: Queue, numbers: Sequence[int], asked: _Asked
-    ) -> Sequence[HandedOut]:
+    ) -> LeaseOutcome:
         most = MOST_TOGETHER if not asked.rate else min(max(int(asked.rate), 1), MOST_TOGETHER)
         new = LeaseGroup(place["token"], settings=GroupSettings(max_failures=0))
         group = GroupStep(dead, _group_of(task), new, receive_from=numbers)
@@ -216,7 +219,7 @@ class RedriveKind(TaskKind):
             receive = receive._replace(max_bytes=outcome.larger)
             attempt = IdempotencyKey(f"{key} larger", _DIGEST)
             outcome = await self._leases.step(LeaseStep([group], (), receive, attempt))
-        return [*outcome.handed]
+        return outcome
 
     async def _settle(
         self, task: StoredTask, place: Mapping[str, Any], dead: Queue, handed: Sequence[HandedOut], action: Action

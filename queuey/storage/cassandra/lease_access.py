@@ -68,6 +68,7 @@ class GroupAccess:
         """
         self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
         self.watermark, self.now_ticks = now
+        self.passed_over = 0
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
         """By partition and number: the bytes, and whether it is a base."""

@@ -117,6 +117,7 @@ def _since(access: GroupAccess, book: LeaseBook, group: GroupBook, one: GroupSte
         return _NEVER
     places = [book.partition(access, group, one.queue.partition(number)) for number in one.receive_from]
     moments = [place.waits_since(access, now) for place in places]
+    book.save(access)  # what was passed over
     return min([moment for moment in moments if moment is not None], default=_NEVER)
 
 
@@ -197,4 +198,5 @@ class _Run:
             frees=any(each.frees for _, each in found),
             worked=max((each.worked for _, each in found), default=0),
             repeated=bool(found) and all(each.repeated for _, each in found),
+            more=not handed and any(each.more for _, each in found),
         )

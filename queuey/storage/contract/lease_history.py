@@ -10,10 +10,11 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition,
 
 from queuey.clock import ManualClock
 from queuey.ids import MessageId
-from queuey.model import AppendRequest, Draft, IdempotencyKey
+from queuey.model import AppendRequest, Draft, IdempotencyKey, encode_headers
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import HandedOut, LeaseOutcome, RenewAll
+from queuey.model.only_groups import only_for
 from queuey.storage import Stores
 from queuey.storage.contract.common import SECOND, QueueLog, draft
 from queuey.storage.contract.lease_receiver import Receiver, settle_of
@@ -29,6 +30,7 @@ _LEASE_SECONDS = 10.0
 _MOST_FAILURES = 3
 _SHORT_SECONDS, _LONG_SECONDS = 15, 10_000_000
 """How long messages live."""
+_FOR_ANOTHER = encode_headers(only_for({}, "another"))
 _AHEAD = SECOND
 """How far ids may run ahead of the clock after a restart, in ticks."""
 
@@ -132,6 +134,7 @@ class _Model(RuleBasedStateMachine):
         for one in outcome.handed:
             place = (one.partition, one.message.id)
             assert place not in self.settled, "it was settled"
+            assert place in self.fates, "it is for another group"
             fate = self.fates[place]
             assert one.message.body == fate.body
             assert fate.due <= self._latest() + _AHEAD
@@ -188,6 +191,10 @@ class LeaseHistory(_Model):
     def append_what_expires(self, partition: int) -> None:
         drafts = [Draft(partition, b"%d" % self.appended, _SHORT_SECONDS)]
         self._note(drafts, self._log().append(*drafts).placed)
+
+    @rule(number=st.integers(1, 6), partition=_PARTITIONS, key=st.sampled_from([None, "a"]))
+    def append_for_another_group(self, number: int, partition: int, key: str | None) -> None:
+        self._log().append(*[Draft(partition, b"", _LONG_SECONDS, None, key, headers=_FOR_ANOTHER)] * number)
 
     @precondition(lambda self: self.fates)
     @rule(any_=_ANY)

@@ -19,6 +19,7 @@ from queuey.model.lease_rules import Backoff
 from queuey.model.lease_steps import RenewAll
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft
+from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_queues import SeveralQueues
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
 from queuey.storage.leasing import ATTEMPT_SECONDS
@@ -408,7 +409,7 @@ class Managing(WithLeases):
         assert behind == holes[1:]
 
 
-class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, Managing):
+class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, PassingOver, Managing):
     """Every sentence of :class:`~queuey.storage.LeaseStore`."""
 
 

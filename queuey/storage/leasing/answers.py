@@ -32,6 +32,7 @@ def encode_answer(outcome: LeaseOutcome) -> bytes:
         "full": outcome.is_full,
         "due": outcome.next_due,
         "larger": outcome.larger,
+        "more": outcome.more,
     }
     head = json.dumps(document, separators=(",", ":")).encode()
     changes = [encode_change(_leases(part)) for part in outcome.handed.parts]
@@ -81,6 +82,7 @@ def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequenc
             document["due"],
             document["larger"],
             repeated=True,
+            more=document["more"],
         )
     except (struct.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not an answer to an attempt: {error}") from error

@@ -36,11 +36,15 @@ __all__ = [
     "MOST_AHEAD_BYTES",
     "MOST_GROUPS",
     "MOST_HOLES",
+    "MOST_PASSED_OVER",
     "GroupBook",
     "LeaseAccess",
     "LeaseBook",
     "PartitionBook",
     "StoredAttempt",
+    "cost",
+    "has_passed_enough",
+    "most_together",
     "partition_key",
 ]
 
@@ -54,6 +58,9 @@ MOST_AHEAD = 1024
 """The most of them."""
 AHEAD_BYTES = 256 << 10
 """Bytes of bodies that are read together, or one body."""
+MOST_PASSED_OVER = 5000
+"""Messages that one transaction passes over, since no receive may hand them out; a KiB of them counts as one more. The
+next step goes on behind them."""
 MOST_AHEAD_BYTES = 64 << 20
 """Bytes of all messages that were read and are not handed out yet."""
 _ROW_BYTES = 256
@@ -76,6 +83,8 @@ class LeaseAccess(ChangesAccess, Protocol):
     watermark: int
     now_ticks: int
     """The wall clock, for expiry."""
+    passed_over: int
+    """What the transaction has passed over, see :data:`MOST_PASSED_OVER`; it begins at 0."""
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         """A group as stored."""
@@ -122,6 +131,7 @@ class PartitionBook:
         "ahead_bytes",
         "at",
         "counted",
+        "is_cut",
         "next_unread",
         "place",
         "state",
@@ -138,6 +148,8 @@ class PartitionBook:
         self._unsaved: list[Change] = []
         self.counted = 0
         """Holes that the owner has counted."""
+        self.is_cut = False
+        """The last look ended before it came to all messages, as its transaction had passed over many."""
         self.waits_alone = False
         """The last receive had no place for the next message, which goes alone. So the next receive begins here."""
         self._together = AHEAD
@@ -162,38 +174,54 @@ class PartitionBook:
     def look_ahead(self, access: LeaseAccess, most: int, max_bytes: int = 1 << 20) -> Columns:
         """The next live messages behind the frontier: ``most`` of them if there are as many.
 
+        Those that are for other groups alone are passed over. They are settled on the way, so a later look goes on
+        behind them, also after a restart. If they are many, this look gives less than there is: see :attr:`is_cut`.
+
         :param max_bytes: of their bodies and headers; one message comes in any case.
         """
         if self._earliest <= access.now_ticks:
             self.forget_ahead()
-        left = len(self.ahead) - self.at
+        left, passed_over = len(self.ahead) - self.at, 0
+        self.is_cut = False
         while (left < most and self.ahead_bytes < max_bytes + AHEAD_BYTES) and self.next_unread <= access.watermark:
-            self._read(access, most)
+            if passed_over and has_passed_enough(access):
+                self.is_cut = not left
+                break
+            passed_over += self._read(access, most)
             left = len(self.ahead)
         found = self.ahead[self.at : self.at + most]
         if self.ahead_bytes <= max_bytes or len(found) < 2 or found.size <= max_bytes:
             return found
         return found[: _within(found, max_bytes)]
 
-    def _read(self, access: LeaseAccess, most: int) -> None:
+    def _read(self, access: LeaseAccess, most: int) -> int:
+        """Read some messages.
+
+        :returns: how many of them were passed over.
+        """
         end = MessageId.last_of(access.watermark)
-        limit = max(most - len(self.ahead) + self.at, self._together)
+        limit = most_together(access, max(most - len(self.ahead) + self.at, self._together))
         page = access.read(ReadRequest(self.place, Span(self.upto, end), limit, max_bytes=AHEAD_BYTES))
-        found = Columns.of(page.messages)
-        last = found[-1].id if found else end
-        found = for_group(found, self._group)
+        whole = Columns.of(page.messages)
+        found, last = for_group(whole, self._group), whole[-1].id if whole else end
         left = self.ahead[self.at :]
         self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
         self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
         self._earliest = min(self._earliest, min(found.expires_ticks, default=_NEVER))
         self._owner.keep_ahead(self)
+        passed_over = len(whole) - len(found)
+        if passed_over:
+            access.passed_over += cost(whole) - cost(found)
+        if passed_over and not self.ahead:
+            self.change(Change(last))
         if page.more:
             self._together = min(2 * self._together, MOST_AHEAD)
             self.upto = last
-            return
+            return passed_over
         self.upto = max(end, self.upto)
         beyond = access.read(ReadRequest(self.place, Span(end, MAX_ID), 1, with_bodies=False)).messages
         self.next_unread = beyond[0].ticks if beyond else _NEVER
+        return passed_over
 
     def waits_since(self, access: LeaseAccess, now: int) -> int | None:
         """From when on the message that waits longest might be handed out, in ticks; None if there is none."""
@@ -215,8 +243,10 @@ class PartitionBook:
         """Read some messages of closed keys that are not in memory."""
         span = self.state.to_look_up
         if span is not None:
-            page = access.read(ReadRequest(self.place, span, 1000, max_bytes=4 << 20))
+            limit = most_together(access, MOST_AHEAD)
+            page = access.read(ReadRequest(self.place, span, limit, max_bytes=1 << 20))
             found = Columns.of(page.messages)
+            access.passed_over += cost(found)
             self.state.look_up(for_group(found, self._group), found[-1].id if page.more else span.upto)
             if not page.more:
                 self.change(self.state.without_message())
@@ -258,6 +288,21 @@ class PartitionBook:
     def folded(self) -> list[bytes]:
         """The whole state as changes, which the store is about to keep in place of those before."""
         return self._stored.folded(self.state)
+
+
+def cost(passed_over: Columns) -> int:
+    """How much messages count that are passed over."""
+    return len(passed_over) + (passed_over.size >> 10)
+
+
+def has_passed_enough(access: LeaseAccess) -> bool:
+    """Whether the transaction has passed over as many messages as one does."""
+    return access.passed_over >= MOST_PASSED_OVER
+
+
+def most_together(access: LeaseAccess, most: int) -> int:
+    """How many messages are read together, if all of them may be passed over."""
+    return min(most, max(MOST_PASSED_OVER - access.passed_over, AHEAD))
 
 
 def _within(columns: Columns, max_bytes: int) -> int:

@@ -30,12 +30,21 @@ from queuey.model.leases import pass_over, receive, renew, settle
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
-from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook, StoredAttempt
+from queuey.storage.leasing.book import (
+    GroupBook,
+    LeaseAccess,
+    LeaseBook,
+    PartitionBook,
+    StoredAttempt,
+    cost,
+    has_passed_enough,
+    most_together,
+)
 
 __all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "partitions_of", "run_step"]
 
-MOST_PASSED_OVER = 1000
-"""Messages that a receive of a group that orders keys looks at, at once."""
+_LOOKED_AT_TOGETHER = 1000
+"""Messages that a receive of a group that orders keys, or is fair, looks at together."""
 _FETCHED_TOGETHER = 8
 """Messages that are fetched by id before their bytes are counted."""
 _LOOKS = 10
@@ -102,6 +111,7 @@ class _Step:
         for book, change in changes:
             book.change(change)
         handed = self._received(must_answer=bool(changes or appended))
+        more = step.receive is not None and not handed and self._has_more()
         outcome = LeaseOutcome(
             self._now,
             access.now_ticks,
@@ -111,10 +121,11 @@ class _Step:
             handed,
             self._given_up,
             self._is_full,
-            self._next_due(),
+            self._now if more else self._next_due(),
             0 if handed else self._larger,
             self._expired,
             self._frees,
+            more=more,
             worked=self._worked,
         )
         if step.attempt is not None and (handed or not step.looks_again):
@@ -144,6 +155,16 @@ class _Step:
             place = self._step.groups[index].queue.partition(number)
             known = self._book.partition(self._access, group, place)
         return known
+
+    def _has_more(self) -> bool:
+        """Whether the receive has left out messages that it may come to."""
+        for index, one in enumerate(self._step.groups):
+            if not self._groups[index].group.settings.is_paused(self._access.now_ticks):
+                for number in one.receive_from:
+                    book = self._partition(index, number)
+                    if book.is_cut or book.state.to_look_up is not None:
+                        return True
+        return False
 
     def _next_due(self) -> int | None:
         """A moment before which nothing falls due in these groups; None if nothing will."""
@@ -297,10 +318,10 @@ class _Step:
         """What one partition hands out. Messages that are no more are settled on the way."""
         looks_far = rules.orders_keys or rules.fair
         for look in range(1, _LOOKS + 1):
-            most = MOST_PASSED_OVER if looks_far else asked.most + rules.k - 1
+            most = most_together(self._access, _LOOKED_AT_TOGETHER) if looks_far else asked.most + rules.k - 1
             ahead = book.look_ahead(self._access, most, self._room)
             if rules.fair:
-                asked = asked._replace(looks_on=look < _LOOKS)
+                asked = asked._replace(looks_on=look < _LOOKS and not has_passed_enough(self._access))
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
             if received.fresh and not received.again and (book.ahead_bytes <= self._room or ahead.size <= self._room):
                 return _Taken(index, book, received, _messages((), ahead, received.fresh))
@@ -320,8 +341,12 @@ class _Step:
             elif not received.number and received.change.frontier is not None and looks_far:
                 book.change(received.change)  # all of these were passed over: look further
                 self._note_given_up(index, book, received)
+                self._access.passed_over += cost(ahead)
+                if has_passed_enough(self._access):
+                    break
             else:
                 return _Taken(index, book, received, _messages(again, ahead, received.fresh))
+        book.is_cut = True
         return _nothing(index, book, rules, self._now)
 
     def _within_room(self, again: Sequence[Message | None], ahead: Columns, received: Received) -> int:

@@ -126,6 +126,7 @@ class _Access:
     def __init__(self, leases: MemoryLeases, messages: MemoryMessages, watermark: int, now_ticks: int) -> None:
         self._leases, self._messages = leases, messages
         self.watermark, self.now_ticks = watermark, now_ticks
+        self.passed_over = 0
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         return self._leases.stored_group(queue, name)

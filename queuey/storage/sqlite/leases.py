@@ -199,6 +199,7 @@ class _Access:
         self._messages, self.transaction = messages, transaction
         self.watermark = messages.watermark(Consistency.STRONG)
         self.now_ticks = file.clock.now_ticks()
+        self.passed_over = 0
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         with making_sense():

@@ -33,6 +33,7 @@ from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.service.tasks import LetterFilter, redrive_name
 from queuey.settings import load_settings
+from queuey.storage.leasing import book
 from queuey.storage.memory import MemoryStores
 
 GROUP = "workers"
@@ -321,6 +322,28 @@ def test_a_message_for_one_group_comes_to_no_other(
     assert handed(GROUP) == [b"0", b"1", b"for all"]
     marked = [message for message in messages_of(service, queue) if message.body != b"for all"]
     assert {decode_headers(message.headers)[ONLY_GROUP_HEADER] for message in marked} == {GROUP.encode()}
+
+
+def test_a_message_for_one_group_that_fails_again_is_a_letter_like_others(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock
+) -> None:
+    headers = with_story(encode_headers({ONLY_GROUP_HEADER: GROUP.encode()}), story(0))
+    run(service.log.append(AppendRequest(dead, [Draft(1, b"again", 86_400, headers=headers)])))
+    begin(service, queue)
+    assert to_its_end(service, queue, clock).done == 1
+    (message,) = messages_of(service, queue)
+    assert decode_headers(message.headers) == {ONLY_GROUP_HEADER: GROUP.encode()}
+
+
+def test_a_redrive_looks_behind_all_that_is_not_for_it(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(book, "MOST_PASSED_OVER", 10)
+    others = encode_headers({ONLY_GROUP_HEADER: b"other"})
+    run(service.log.append(AppendRequest(dead, [Draft(1, b"", 86_400, headers=others)] * 500)))
+    bury(service, dead)
+    begin(service, queue)
+    assert to_its_end(service, queue, clock).done == LETTERS
 
 
 def test_a_letter_without_its_message_takes_it_from_the_queue(
