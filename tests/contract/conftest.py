@@ -15,18 +15,22 @@ from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.lease_servers import LeaseServers
-from tests.support.services.fixtures import TIMEOUT_SECONDS, Reached
+from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces, Reached
 
 
-@pytest.fixture(scope="module")
-def session(cassandra_node: Reached, module_keyspace: str) -> Iterator[CassandraSession]:
-    """Tables of their own for a module's tests."""
+@pytest.fixture(scope="session")
+def tables(cassandra_node: Reached, keyspaces: Keyspaces) -> Iterator[Options]:
+    """A keyspace for all these tests: they differ by queue, those of metadata empty its tables."""
     node = cassandra_node
-    options = Options(
-        timeout_seconds=TIMEOUT_SECONDS, hosts=node.contact_points, port=node.port, keyspace=module_keyspace
-    )
-    make_tables(options, "1")
-    session = CassandraSession(options)
+    with keyspaces() as name:
+        options = Options(timeout_seconds=TIMEOUT_SECONDS, hosts=node.contact_points, port=node.port, keyspace=name)
+        make_tables(options, "1")
+        yield options
+
+
+@pytest.fixture(scope="package")
+def session(tables: Options) -> Iterator[CassandraSession]:
+    session = CassandraSession(tables)
     yield session
     session.close()
 

@@ -33,19 +33,19 @@ def wsgi_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningSer
 
 @pytest.fixture(scope="session")
 def cassandra_server(
-    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, lasting_keyspaces: Keyspaces
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[RunningServer]:
     folder = tmp_path_factory.mktemp("cassandra")
-    with lasting_keyspaces() as name, on_cassandra.served(folder, cassandra_node, name) as running:
+    with keyspaces() as name, on_cassandra.served(folder, cassandra_node, name) as running:
         yield running
 
 
 @pytest.fixture(scope="session")
 def delayed(
-    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, lasting_keyspaces: Keyspaces
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[Delayed]:
     """Two servers over one keyspace, without any setting about time."""
-    with lasting_keyspaces() as name, ExitStack() as stack:
+    with keyspaces() as name, ExitStack() as stack:
         on_cassandra.init(cassandra_node, name)
         text = on_cassandra.settings(cassandra_node, name)
         several = [
@@ -90,10 +90,10 @@ def trusting_shipped_server(tmp_path_factory: pytest.TempPathFactory, key_site: 
 
 @pytest.fixture(scope="session")
 def trusting_cassandra_server(
-    tmp_path_factory: pytest.TempPathFactory, key_site: Site, cassandra_node: Reached, lasting_keyspaces: Keyspaces
+    tmp_path_factory: pytest.TempPathFactory, key_site: Site, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[TrustingServer]:
     folder = tmp_path_factory.mktemp("trusting-cassandra")
-    with lasting_keyspaces() as name:
+    with keyspaces() as name:
         trusting = settings(folder, key_site)
         with watched(folder, lambda: on_cassandra.served(folder, cassandra_node, name, rest=trusting)) as running:
             yield running

@@ -71,10 +71,10 @@ def embedded_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Runnin
 
 @pytest.fixture(scope="session")
 def cassandra_server(
-    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, lasting_keyspaces: Keyspaces
+    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[RunningServer]:
     """The shipped server over Cassandra, whose readers stay behind the clock."""
-    with lasting_keyspaces() as name:
+    with keyspaces() as name:
         on_cassandra.init(cassandra_node, name)
         settings = on_cassandra.settings(cassandra_node, name, BEHIND)
         with servers.shipped(tmp_path_factory.mktemp("cassandra"), settings=settings, name="pipeline") as running:

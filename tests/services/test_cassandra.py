@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.services.cassandra import PROTOCOL, Cassandra, make_table, session
-from tests.support.services.fixtures import Keyspaces, Reached
+from tests.support.services.fixtures import Keyspaces, Reached, drop
 from tests.support.services.proxy import Way
 from tests.support.services.service import NotUp
 
@@ -25,10 +25,10 @@ def mine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cassandra]:
 def test_the_shared_node_has_keyspaces_for_each_test(
     cassandra_node: Reached, keyspace: str, keyspaces: Keyspaces
 ) -> None:
-    with session(cassandra_node.address, cassandra_node.port) as node:
-        with keyspaces() as other:
-            make_table(node, other)
-        make_table(node, keyspace)
+    with session(cassandra_node.address, cassandra_node.port) as node, keyspaces() as other:
+        for name in (keyspace, other):
+            make_table(node, name)
+        drop(cassandra_node, other)
 
         there = {row.keyspace_name for row in node.execute("SELECT keyspace_name FROM system_schema.keyspaces")}
     assert keyspace in there
@@ -51,6 +51,7 @@ def test_what_was_acknowledged_survives_kill_9(mine: Cassandra) -> None:
         assert len(list(open_session.execute("SELECT id FROM mine.kept"))) == 50
 
 
+@pytest.mark.drawn
 def test_paused_it_does_not_answer_and_resumed_it_does(mine: Cassandra) -> None:
     (node,) = mine.nodes
 
@@ -63,6 +64,7 @@ def test_paused_it_does_not_answer_and_resumed_it_does(mine: Cassandra) -> None:
     mine.wait_until_up(0)
 
 
+@pytest.mark.drawn
 def test_clients_know_it_by_its_proxy(mine: Cassandra) -> None:
     from cassandra import OperationTimedOut
     from cassandra.cluster import Cluster, NoHostAvailable
@@ -85,6 +87,7 @@ def test_clients_know_it_by_its_proxy(mine: Cassandra) -> None:
         cluster.shutdown()
 
 
+@pytest.mark.drawn
 def test_nodetool_reaches_it(mine: Cassandra) -> None:
     (node,) = mine.nodes
     with session(node.address, node.port) as open_session:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +16,7 @@ from queuey.model import MAX_TTL_SECONDS
 from tests.support.expiry import Watch, fill, live_and_die, roads
 from tests.support.figures import Figures
 from tests.support.fleet import READ_DELAY, Fleet, wait_until_readable
+from tests.support.node import APPLICATION
 from tests.support.servers import eventually
 from tests.support.services.cassandra import session
 from tests.support.services.fixtures import Reached
@@ -26,18 +27,24 @@ TWENTY_YEARS_SECONDS = 630_720_000
 """Cassandra takes no longer TTL."""
 
 
-def test_messages_live_as_long_as_they_should(tmp_path: Path, cassandra_node: Reached, figures: Figures) -> None:
-    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
-        client = fleet.client(0)
-        client.create_queue("q", partitions=3)
-        watches = []
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached) -> Iterator[Fleet]:
+    """One server; each test has a queue of its own."""
+    with Fleet(tmp_path_factory.mktemp("fleet"), cassandra_node, servers=1, replication=1) as fleet:
+        yield fleet
 
-        def lived() -> bool:
-            expiries, places = fill(client, TTL_SECONDS, 100)
-            watches.append(Watch(SystemClock().now_ticks, expiries))
-            return live_and_die(watches[-1], roads(client, places))
 
-        eventually(lived, seconds=120)
+def test_messages_live_as_long_as_they_should(fleet: Fleet, figures: Figures) -> None:
+    client = fleet.client(0)
+    client.create_queue("q", partitions=3)
+    watches = []
+
+    def lived() -> bool:
+        expiries, places = fill(client, TTL_SECONDS, 100)
+        watches.append(Watch(SystemClock().now_ticks, expiries))
+        return live_and_die(watches[-1], roads(client, places))
+
+    eventually(lived, seconds=120)
 
     early, late = sum(watch.early for watch in watches), max(tick for watch in watches for tick in watch.late_ticks)
     figures("G8", messages=sum(len(watch.due) for watch in watches), early=early, late_max_ms=late / 10_000)
@@ -45,27 +52,28 @@ def test_messages_live_as_long_as_they_should(tmp_path: Path, cassandra_node: Re
     assert late <= TICKS_PER_SECOND
 
 
-def rows(node: Session, keyspace: str) -> list[tuple[int, int]]:
-    """How long Cassandra will keep each message, and when the message expires."""
+def rows(node: Session, keyspace: str, name: str) -> list[tuple[int, int]]:
+    """How long Cassandra will keep each message of a queue, and when the message expires."""
     node.set_keyspace(keyspace)
-    return [(row[0], row[1]) for row in node.execute("select ttl(body), expires from messages")]
+    (uuid,) = node.execute("select uuid from queues where application = %s and name = %s", (APPLICATION, name)).one()
+    found = node.execute("select ttl(body), expires from messages where queue = %s allow filtering", (uuid,))
+    return [(row[0], row[1]) for row in found]
 
 
 def test_the_longest_ttl_is_within_what_cassandra_can_hold(
-    tmp_path: Path, cassandra_node: Reached, figures: Figures
+    fleet: Fleet, cassandra_node: Reached, figures: Figures
 ) -> None:
     """Due in a year, and living for another one: Cassandra must neither refuse it nor drop it early."""
     now = SystemClock().now_ticks()
     due = format_timestamp(now + 365 * 86400 * TICKS_PER_SECOND)
-    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
-        client = fleet.client(0)
-        client.create_queue("q")
-        last = client.append_batch("q", [NewMessage("x", ttl_seconds=MAX_TTL_SECONDS)] * 20)[-1]
-        client.append("q", NewMessage("x", ttl_seconds=MAX_TTL_SECONDS, deliver_at=due))
-        wait_until_readable(client, "q", last.id)
-        seen = len(list(client.iterate("q")))
-        with session(cassandra_node.address, cassandra_node.port) as node:
-            kept = rows(node, fleet.keyspace)
+    client = fleet.client(0)
+    client.create_queue("longest")
+    last = client.append_batch("longest", [NewMessage("x", ttl_seconds=MAX_TTL_SECONDS)] * 20)[-1]
+    client.append("longest", NewMessage("x", ttl_seconds=MAX_TTL_SECONDS, deliver_at=due))
+    wait_until_readable(client, "longest", last.id)
+    seen = len(list(client.iterate("longest")))
+    with session(cassandra_node.address, cassandra_node.port) as node:
+        kept = rows(node, fleet.keyspace, "longest")
 
     short = sum(now // TICKS_PER_SECOND + ttl < expires // TICKS_PER_SECOND for ttl, expires in kept)
     figures("G8", ttl_days=MAX_TTL_SECONDS // 86400, messages=len(kept), dropped_early=short)
@@ -74,14 +82,13 @@ def test_the_longest_ttl_is_within_what_cassandra_can_hold(
 
 
 @pytest.mark.parametrize("ttl_seconds", [1, int(READ_DELAY), TWENTY_YEARS_SECONDS, TWENTY_YEARS_SECONDS + 1])
-def test_a_ttl_that_cannot_be_kept_is_refused(tmp_path: Path, cassandra_node: Reached, ttl_seconds: int) -> None:
+def test_a_ttl_that_cannot_be_kept_is_refused(fleet: Fleet, ttl_seconds: int) -> None:
     """Shorter than readers wait, or longer than Cassandra can count."""
-    with Fleet(tmp_path, cassandra_node, servers=1, replication=1) as fleet:
-        client = fleet.client(0)
-        client.create_queue("q")
+    client = fleet.client(0)
+    client.create_queue("refused")
 
-        with pytest.raises(InvalidParameter) as refusal:
-            client.append("q", NewMessage("x", ttl_seconds=ttl_seconds))
+    with pytest.raises(InvalidParameter) as refusal:
+        client.append("refused", NewMessage("x", ttl_seconds=ttl_seconds))
 
     problems: dict[str, Any] = dict(refusal.value.problems)
     assert list(problems) == ["ttl"]

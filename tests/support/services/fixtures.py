@@ -81,29 +81,20 @@ def cassandra_cluster(three_nodes: Cassandra) -> Iterator[Cassandra]:
 
 
 @pytest.fixture(scope="session")
-def lasting_keyspaces(cassandra_node: Reached, keyspaces: Keyspaces) -> Keyspaces:
-    """As ``keyspaces``, for a whole run: nothing is dropped of a node that ends with it."""
-    return keyspaces if cassandra_node.goes_on else _named
-
-
-@contextmanager
-def _named() -> Iterator[str]:
-    yield f"t_{secrets.token_hex(6)}"
-
-
-@pytest.fixture(scope="session")
 def keyspaces(cassandra_node: Reached) -> Keyspaces:
-    """``with keyspaces() as name``: a name that no other test has; what was made under it is dropped at the end.
+    """``with keyspaces() as name``: a name that no other test has.
 
-    A keyspace with its tables takes up to a second: share one in a module where tests can be told apart by queue.
+    A keyspace with its tables takes a second of a processor, and as much to drop: share one where tests can be told
+    apart by queue. What was made is dropped of a node that goes on after the run; of another it goes with the node.
     """
 
     @contextmanager
     def keyspace() -> Iterator[str]:
-        with _named() as name:
-            try:
-                yield name
-            finally:
+        name = f"t_{secrets.token_hex(6)}"
+        try:
+            yield name
+        finally:
+            if cassandra_node.goes_on:
                 drop(cassandra_node, name)
 
     return keyspace
