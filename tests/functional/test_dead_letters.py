@@ -19,6 +19,7 @@ from qdo.client.values import check_headers
 from qdo.compat.qdo_worker import as_dict
 from qdo.groups.assign import Partition
 from qdo.groups.local import LocalCoordinator
+from qdo.worker import fetching, owners
 from qdo.worker.dead_letters import DeadLetter, letters, write_letters
 from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
 from qdo.worker.job import FailedMessages
@@ -332,8 +333,10 @@ def test_a_partition_that_is_held_does_not_keep_a_worker_from_its_end(
 
 
 def test_a_partition_that_stands_still_goes_on_when_its_queue_is_made_anew(
-    tmp_path: Path, make_client: Callable[[], Client]
+    tmp_path: Path, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(owners, "LIST_SECONDS", 0.5)
+    monkeypatch.setattr(fetching, "HELD_SECONDS", 0.5)
     name, done = new_name(), list[str]()
     with make_client() as client:
         client.create_queue(name)

@@ -16,6 +16,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import Coordinator
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
+from qdo.worker import owners
 from qdo.worker.dead_letters import letters
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, StorageUnavailable
@@ -30,6 +31,12 @@ Run = Callable[..., Worker]
 def server(shipped_server: RunningServer) -> Server:
     """One is enough: workers see nothing of what is behind it."""
     return Server(shipped_server)
+
+
+@pytest.fixture(autouse=True)
+def queues_are_listed_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where one comes, these tests wait for the next list."""
+    monkeypatch.setattr(owners, "LIST_SECONDS", 0.5)
 
 
 @pytest.fixture

@@ -145,7 +145,7 @@ def test_a_stream_of_one_queue_into_another_stores_each_message_once(
     def run() -> None:
         frame = (
             spark.readStream.format("queuey")
-            .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="150", **given)
+            .options(subscribe=source, startingOffsets="earliest", maxOffsetsPerTrigger="300", **given)
             .load()
         )
         writer = (

@@ -12,6 +12,7 @@ import pytest
 from qdo import Client, Worker
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
+from qdo.worker import slots
 from qdo.worker.job import Job
 from tests.support.client import Server
 from tests.support.servers import RunningServer
@@ -26,6 +27,12 @@ def server(request: pytest.FixtureRequest, next_fresh: Callable[[], str]) -> Ite
     assert isinstance(running, RunningServer)
     with Server(running, next_fresh()) as found:
         yield found
+
+
+@pytest.fixture(autouse=True)
+def moments_are_recorded_often(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of workers in the process of the tests: they wait for the next record."""
+    monkeypatch.setattr(slots, "RECORD_SECONDS", 0.5)
 
 
 @pytest.fixture
