@@ -8,8 +8,8 @@ TESTS ?=
 ROUNDS ?= 10
 # Tests wait for clocks and servers as often as they compute: three processes keep two processors busy, and more starve three Cassandra nodes.
 WORKERS ?= 3
-# Number of long tests, and of tests that break three Cassandra nodes, in a run; `make faults` runs them all.
-SHARE ?= 1
+# Number of long tests in a run, beside one of those that kill servers and nodes of Cassandra; `make faults` runs them all.
+SHARE ?= 3
 # A run that takes longer is broken off and says what it has found.
 LIMIT ?= 60m
 # `make cassandra NODES=3` starts three.

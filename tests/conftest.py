@@ -27,6 +27,8 @@ MOSTLY_WAIT = (
     "tests/functional/test_qdo_offsets.py",
 )
 """Fit to run beside three nodes of Cassandra: they leave them the processors."""
+KILLS = tuple(f"{BREAKS_NODES}test_{what}.py" for what in ("kill", "leases", "once"))
+"""Each run has one of these: kill -9 of servers over Cassandra, and of its nodes."""
 SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")
 """Of these there are many that take little: they fill up what is left at the end of a run."""
 
@@ -38,7 +40,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=int,
         metavar="N",
-        help="of the tests that take long: only N, others each time; and as many of those that break three Cassandra nodes",
+        help="of the tests that take long: only N, others each time; and a third as many of those that kill over Cassandra",
     )
     group.addoption("--fault-seed", type=int, metavar="SEED", help="repeat the choices of an earlier run")
     group.addoption("--pictures", action="store_true", help="examples: write the pictures of the documentation anew")
@@ -73,19 +75,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     share: int | None = config.option.share
     if share is not None:
         drawn = [item for item in items if item.get_closest_marker("drawn")]
-        for breaks_nodes in (True, False):
-            _leave_out(config, items, [item for item in drawn if _breaks_nodes(item) is breaks_nodes], share)
+        for kills, number in ((True, max(1, share // 3)), (False, share)):
+            _leave_out(config, items, [item for item in drawn if item.nodeid.startswith(KILLS) is kills], number)
     items.sort(key=_turn)
 
 
-def _breaks_nodes(item: pytest.Item) -> bool:
-    return item.nodeid.startswith(BREAKS_NODES)
-
-
-def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pytest.Item], share: int) -> None:
-    """All but so many, whole functions: the same ones in each process, others with another seed."""
+def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pytest.Item], number: int) -> None:
+    """All but this number of whole functions: the same ones in each process, others with another seed."""
     names = sorted({item.nodeid.partition("[")[0] for item in drawn})
-    kept = random.Random(config.option.fault_seed).sample(names, min(share, len(names)))
+    kept = random.Random(config.option.fault_seed).sample(names, min(number, len(names)))
     left_out = {item for item in drawn if item.nodeid.partition("[")[0] not in kept}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))

@@ -99,6 +99,7 @@ class Measured:
         }
 
 
+@pytest.mark.drawn
 def test_a_thousand_slow_clients_hold_nobody_up(
     tmp_path: Path, rounds: Callable[[int], range], figures: Figures
 ) -> None:

@@ -74,6 +74,7 @@ def test_messages_and_metadata_in_different_stores(
     assert (more_messages, name in queues) == ((1, False) if storage == "cassandra" else (0, True))
 
 
+@pytest.mark.drawn
 def test_messages_in_one_keyspace_and_metadata_in_another(
     tmp_path: Path, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> None:

@@ -67,6 +67,7 @@ def test_three_workers_divide_the_partitions_and_say_so(processes: WorkProcesses
     assert (told["members"], told["lag_messages"], told["lag_seconds"]) == ([], 0, 0.0)
 
 
+@pytest.mark.drawn
 def test_queues_that_come_grow_and_go_are_noticed_and_nobody_stops(processes: WorkProcesses) -> None:
     processes.server.create("p-old", partitions=2)
     workers = [processes.start("work", "jobs:note", "--queue", "p-*") for _ in range(2)]
@@ -343,6 +344,7 @@ def test_a_job_that_cannot_do_its_work_is_refused_at_start(processes: WorkProces
     assert processes.run("dead", "ls", queue).rows == []
 
 
+@pytest.mark.drawn
 def test_a_job_that_kills_its_process_costs_only_its_own_attempt(processes: WorkProcesses) -> None:
     queue = processes.server.queue(partitions=2)
     processes.server.fill(queue, "kill", partition=1)

@@ -391,6 +391,7 @@ def test_a_token_that_is_for_appending_alone_replays(
     assert contents(client, target) == contents(client, name)  # once
 
 
+@pytest.mark.drawn
 def test_the_commands(spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path) -> None:
     name, target = filled(client, new_name()), new_name()
     client.create_queue(target, partitions=3)

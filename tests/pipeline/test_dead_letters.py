@@ -149,6 +149,7 @@ def fail(client: Client, queue: str, message: Message, error: Exception) -> None
 
 
 @pytest.mark.usefixtures("spark")
+@pytest.mark.drawn
 def test_the_command_reads_what_workers_gave_up_and_its_command_brings_it_back(
     running: RunningServer, client: Client, tmp_path: Path
 ) -> None:

@@ -201,6 +201,7 @@ def elsewhere(spark: SparkSession, tmp_path: Path) -> Iterator[str]:
     settings.unset(name)
 
 
+@pytest.mark.drawn
 def test_an_archive_that_only_spark_reaches_is_the_same_and_goes_on_on_the_machine_s_own(
     spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, elsewhere: str
 ) -> None:

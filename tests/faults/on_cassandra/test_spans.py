@@ -15,6 +15,8 @@ from itertools import count
 from pathlib import Path
 from typing import NamedTuple
 
+import pytest
+
 from qdo.client import Client, NewMessage
 from qdo.measure import duplicates, loss
 from queuey.clock import SystemClock
@@ -113,6 +115,7 @@ def read_while_appended(fleet: Fleet, chance: random.Random, buckets: int, secon
     return None
 
 
+@pytest.mark.drawn
 def test_pages_join_over_the_edges_of_buckets(
     tmp_path: Path, cassandra_node: Reached, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:

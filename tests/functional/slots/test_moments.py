@@ -22,6 +22,7 @@ MAX_TICKS = 1 << 59
 
 
 @both_stores
+@pytest.mark.drawn
 def test_a_moment_never_passes_what_is_not_finished(
     run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey
 ) -> None:
@@ -102,6 +103,7 @@ def test_a_slot_that_goes_while_it_is_swept_keeps_its_moment(
     coordinator.close()
 
 
+@pytest.mark.drawn
 def test_news_need_no_sweep(run: Run, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> None:
     """A million queues are swept for minutes; what the server tells is worked on at once."""
     monkeypatch.setattr("qdo.worker.sweeps.LEAST_REST_SECONDS", 3600.0)

@@ -21,6 +21,7 @@ from tests.support.work_processes import WAIT_SECONDS, WorkProcesses
 
 
 @both_stores
+@pytest.mark.drawn
 def test_an_offset_that_is_set_back_is_found_by_who_is_at_work_and_by_who_comes(
     run: Run, make_client: Callable[[], Client], outside: OffsetsInQueuey
 ) -> None:
