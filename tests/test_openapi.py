@@ -167,8 +167,8 @@ def test_limits_of_leases_are_those_of_the_code() -> None:
     assert receive["wait"]["maximum"] == lease_requests.MAX_WAIT_SECONDS
     for longest in (schemas["Visibility"], schemas["Release"]["properties"]["delay"], group["visibility"]):
         assert longest["maximum"] == lease_settings.MAX_VISIBILITY_SECONDS
-    assert set(group) == {*GroupSettings._fields, "start"}
-    assert set(schemas["LeaseSettings"]["required"]) == set(GroupSettings._fields)
+    assert set(group) == set(lease_settings.SETTINGS_MEMBERS)
+    assert {*schemas["LeaseSettings"]["required"], "start"} == set(lease_settings.SETTINGS_MEMBERS)
     for name, most in (
         ("per_key", lease_settings.MAX_K),
         ("max_leased", lease_settings.MAX_LEASED),

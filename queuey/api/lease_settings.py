@@ -31,7 +31,9 @@ __all__ = [
     "shown_settings",
 ]
 
-SETTINGS_MEMBERS = (*GroupSettings._fields, "start")
+_OWN_MEMBERS = {"tripped_ticks"}
+"""Members of settings that are the server's own."""
+SETTINGS_MEMBERS = (*(name for name in GroupSettings._fields if name not in _OWN_MEMBERS), "start")
 MAX_VISIBILITY_SECONDS = 43_200
 MAX_K = 1000
 MAX_LEASED, MAX_HELD = 120_000, 1_000_000
@@ -157,7 +159,8 @@ def new_group(service: Service, queue: Queue, start: str | None = None) -> Lease
 
 def shown_settings(queue: str, settings: GroupSettings) -> dict[str, Any]:
     """Settings as answers show them."""
-    return settings.to_json() | {"dead_letter_queue": settings.dead_letter_queue or dead_letter_queue(queue)}
+    shown = {name: value for name, value in settings.to_json().items() if name not in _OWN_MEMBERS}
+    return shown | {"dead_letter_queue": settings.dead_letter_queue or dead_letter_queue(queue)}
 
 
 async def check_dead_letters(service: Service, call: Call, queue: str | None, settings: GroupSettings) -> None:

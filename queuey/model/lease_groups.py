@@ -67,6 +67,9 @@ class GroupSettings(NamedTuple):
     breaker: Breaker | None = None
     fair: bool = False
     """A key with more than a tenth of the leases, and 30 of them, waits behind others."""
+    tripped_ticks: int = 0
+    """When the breaker paused the group last; dead letters from before do not count any more. The server alone sets
+    it."""
 
     @property
     def rules(self) -> LeaseRules:

@@ -78,8 +78,7 @@ class DeadLetters:
         breaker = group.settings.breaker
         if message is not None:
             dead = await self._queue(one.queue, group)
-            if breaker is not None:
-                await self._breakers.prepare(one.queue, one.name, breaker, dead)
+            await self._breakers.prepare(one.queue, one.name, group.settings, dead)
             appends.append(AppendRequest(dead, [self._letter(one, given_up, message, dead)]))
         moved = Settle(given_up.hole.id, given_up.hole.deliveries, Action.MOVED)
         step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [moved]})
@@ -87,7 +86,7 @@ class DeadLetters:
         for request, appended in zip(appends, outcome.appended, strict=True):
             self._log.arrived(request.queue, appended.placed)
             if breaker is not None:
-                await self._breakers.note(one.queue, one.name, breaker)
+                await self._breakers.note(one.queue, one.name, breaker, appended.placed[0].id.ticks)
 
     async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:
         """The dead-letter queue, which is made if it does not exist."""

@@ -98,6 +98,12 @@ def test_a_count_and_a_pause_outlive_a_server(tmp_path: Path) -> None:
     with servers.shipped(tmp_path) as running, Server(running) as server:
         server.add(queue, "more")
         assert receive(server, queue) == []
+        put(server, queue, paused_until=0)
+    with servers.shipped(tmp_path) as running, Server(running) as server:
+        reject(server, queue, *messages[4:7])
+        assert settings_of(server, queue)["paused_until"] == 0, "letters from before the pause do not count again"
+        reject(server, queue, messages[7])
+        assert settings_of(server, queue)["paused_until"] == UNTIL_RESUMED
 
 
 @pytest.mark.parametrize(
