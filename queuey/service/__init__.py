@@ -46,6 +46,7 @@ class Service:
         self.offsets = Offsets(stores.offsets, self.log, self.clock)
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
         self.tasks = Tasks(stores, self.queues, self.log, self.leases, self.clock, self.monitor)
+        self.queues.before_drop = self.tasks.abandon
         self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections import OrderedDict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
 from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
+from queuey.future import Future
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
 from queuey.service.waiting.registry import Waiters
@@ -63,6 +64,10 @@ class _Known:
         return now < self.aged or (self.asked and now < self.until)
 
 
+async def _nothing(_: uuid.UUID) -> None:
+    """Nobody hears of removals."""
+
+
 class Queues:
     """The queues of all applications, with a bounded cache of their settings.
 
@@ -79,6 +84,8 @@ class Queues:
         self._cache: OrderedDict[tuple[str, str], _Known] = OrderedDict()
         self._changes = 0
         self._monitor = monitor
+        self.before_drop: Callable[[uuid.UUID], Coroutine[Future[Any], None, None]] = _nothing
+        """Hears of each queue that was removed, while what is stored beside it is still there. May hear of it again."""
 
     @property
     def hears_of_changes(self) -> bool:
@@ -235,6 +242,7 @@ class Queues:
             raise OutcomeUnknown from error  # the queue is gone; its unreadable messages go later
 
     async def _drop(self, incarnation: uuid.UUID) -> None:
+        await self.before_drop(incarnation)
         await self._stores.messages.drop(incarnation)
         await self._metadata.forget_removed(incarnation)
 

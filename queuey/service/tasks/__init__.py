@@ -12,12 +12,14 @@ import secrets
 import threading
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import (
     OutcomeUnknown,
+    QueueNotFound,
     QueueyError,
     TaskNotFound,
     TaskRunning,
@@ -151,6 +153,23 @@ class Tasks:
                 self._wake.set()
                 return cancelled
 
+    async def abandon(self, queue: uuid.UUID) -> None:
+        """A queue is being removed, and its tasks with it: they leave nothing behind elsewhere. May be repeated.
+
+        :raises StorageUnavailable: some of it may be left.
+        """
+        start = ""
+        while tasks := await self._store.list_tasks(queue, start=start):
+            for task in tasks:
+                if task.is_open:
+                    await self._abandon(task)
+            start = tasks[-1].name + "\0"
+
+    async def _abandon(self, task: StoredTask) -> None:
+        kind = self._kinds.get(task.kind)
+        if kind is not None:
+            await kind.abandon(task)
+
     # Running
 
     def start(self) -> None:
@@ -220,6 +239,7 @@ class Tasks:
         queue = await self._queues.find(task.application, task.queue_name)
         if kind is None or queue is None or queue.uuid != task.queue:
             reason = "this server does not know such tasks" if kind is None else "the queue was removed"
+            await self._abandon(task)
             return await self._ended(task, task.changed(state=TaskState.FAILED, reason=reason))
         try:
             if task.state is TaskState.CANCELLING:
@@ -262,11 +282,20 @@ class Tasks:
 
     async def _ended(self, task: StoredTask, after: StoredTask) -> float:
         done = after.changed(finished=self._clock.now_ticks(), place={})
-        if await self._store.change_task(task, done):
+        if await self._change(task, done):
             self._monitor.count(TASKS_ENDED, 1, task.application, task.kind, str(after.state))
         return 0.0
 
     async def _keep(self, task: StoredTask, after: StoredTask) -> None:
         """Store a task as this server's. If another has changed it meanwhile, it is looked at again."""
         until = self._clock.now_ticks() + round(_KEPT_SECONDS * TICKS_PER_SECOND)
-        await self._store.change_task(task, after.changed(runner=self._server, runner_until=until))
+        await self._change(task, after.changed(runner=self._server, runner_until=until))
+
+    async def _change(self, before: StoredTask, after: StoredTask) -> bool:
+        """Store a task. If its queue was removed during the last step, what the step made goes after it."""
+        with suppress(QueueNotFound):
+            if await self._store.change_task(before, after):
+                return True
+        if await self._store.find_task(before.queue, before.name) is None:
+            await self._abandon(before)
+        return False

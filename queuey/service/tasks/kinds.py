@@ -32,5 +32,9 @@ class TaskKind(ABC):
         """Do some of the work, in about a quarter of a second at most."""
 
     @abstractmethod
+    async def abandon(self, task: StoredTask) -> None:
+        """Leave nothing behind outside of the task's queue, which was removed. May be repeated."""
+
+    @abstractmethod
     async def end(self, task: StoredTask, queue: Queue) -> StoredTask:
         """Bring what is under way to an end: the task is cancelled, or failed. May be repeated."""

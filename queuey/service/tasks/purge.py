@@ -84,6 +84,9 @@ class PurgeKind(TaskKind):
     async def _settle(self, task: StoredTask, queue: Queue, partitions: int) -> None:
         await self._leases.pass_over(queue, dict.fromkeys(range(1, partitions + 1), _upto(task)))
 
+    async def abandon(self, task: StoredTask) -> None:
+        """A purge makes nothing outside of its queue."""
+
     async def end(self, task: StoredTask, queue: Queue) -> StoredTask:
         """Lease groups settle what is gone; the rest of the messages stays."""
         place = task.place

@@ -316,16 +316,26 @@ class RedriveKind(TaskKind):
 
     async def end(self, task: StoredTask, queue: Queue) -> StoredTask:
         """Delete the letters that were moved, and forget the group. The others stay where they are."""
-        dead = await self._queues.find(queue.application, _Asked.of(task).dead_letters)
+        return task.changed(done=task.done + await self._clear(task))
+
+    async def abandon(self, task: StoredTask) -> None:
+        await self._clear(task)
+
+    async def _clear(self, task: StoredTask) -> int:
+        """Leave nothing of a redrive on the dead-letter queue.
+
+        :returns: how many of the noted letters had been moved.
+        """
+        dead = await self._queues.find(task.application, _Asked.of(task).dead_letters)
         if dead is None or "token" not in task.place:
-            return task
+            return 0
         moved = 0
         if _noted(task):
             with suppress(InvalidReceipt, LeaseGroupNotFound):  # it was forgotten by the end before
                 moved = await self._recover(task, dead)
         await self._leases.forget_group(dead.uuid, _group_of(task))
         self._monitor.count(DEAD_LETTERS_MOVED, moved, task.application, "moved")
-        return task.changed(done=task.done + moved)
+        return moved
 
 
 class _Asked(NamedTuple):

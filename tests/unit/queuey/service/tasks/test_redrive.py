@@ -50,6 +50,8 @@ class Stores(MemoryStores):
     def __init__(self, clock: ManualClock) -> None:
         super().__init__(clock, IdGenerator(clock))
         self.dies_at, self.calls, self.is_done = -1, 0, False
+        self.at_call: dict[int, Callable[[], None]] = {}
+        """What happens right before a call."""
         for store, name in ((self.leases, "step"), (self.messages, "delete"), (self.tasks, "change_task")):
             setattr(store, name, self._dying(getattr(store, name)))
         setattr(self.leases, "forget_group", self._dying(self.leases.forget_group))  # noqa: B010
@@ -57,6 +59,7 @@ class Stores(MemoryStores):
     def _dying(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def carried_out(*arguments: Any, **named: Any) -> Any:
             self.calls += 1
+            self.at_call.pop(self.calls, lambda: None)()
             if self.calls == self.dies_at and not self.is_done:
                 raise Died
             found = call(*arguments, **named)
@@ -381,3 +384,42 @@ def test_a_queue_that_goes_away_ends_it(service: Service, queue: Queue, dead: Qu
 
     assert (found.state, found.reason) == ("failed", "no queue is named elsewhere any more")
     assert bodies(service, dead) == ALL
+
+
+@pytest.mark.parametrize("is_other", [False, True], ids=["here", "at another server"])
+def test_a_redrive_leaves_nothing_behind_when_its_queue_is_removed(is_other: bool) -> None:
+    removals = 0
+    for at in range(1, 20):
+        clock = ManualClock()
+        stores = Stores(clock)
+        first, second = server(stores, clock), server(stores, clock)
+        jobs = run(first.queues.create("demo", "jobs", QueueSettings(partitions=2)))
+        run(first.leases.keep(jobs, GROUP, first.leases.new_group(GroupSettings(), ZERO_ID), None))
+        letters = run(first.queues.create("demo", "jobs-dead", QueueSettings(partitions=2)))
+        bury(first, letters)
+        begin(first, jobs, rate=3)
+        remove = (second if is_other else first).queues.delete
+        stores.calls, stores.at_call[at] = 0, lambda jobs=jobs, remove=remove: run(remove(jobs))  # type: ignore[misc]
+        for _ in range(30):
+            clock.advance(min(run(first.tasks.turn()), 60))
+        removals += not stores.at_call
+        if not stores.at_call:
+            assert not stores.leases.list_groups(letters.uuid).wait()
+        first.close()
+        second.close()
+    assert removals > 8
+
+
+def test_a_removal_that_a_death_broke_off_leaves_no_redrive(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: Stores
+) -> None:
+    bury(service, dead)
+    begin(service, queue)
+    for _ in range(3):
+        run(service.tasks.turn())
+    assert stores.leases.list_groups(dead.uuid).wait()
+    stores.metadata.remove_queue(queue).wait()
+    another = server(stores, clock)
+    run(another.queues.finish_removals())
+    assert not stores.leases.list_groups(dead.uuid).wait()
+    another.close()
