@@ -81,6 +81,25 @@ LEASE_WORK = SERVER_METRICS.histogram(
 LEASE_K = SERVER_METRICS.histogram(
     "queuey_lease_k", "K of receives of weak groups whose K is automatic", buckets=_MESSAGES
 )
+LEASE_GROUPS = SERVER_METRICS.gauge(
+    "queuey_lease_groups",
+    "Lease groups that this server has used last, 1,000 at most: those of the next gauges",
+    ("app",),
+)
+LEASE_GROUPS_HELD = SERVER_METRICS.gauge(
+    "queuey_lease_groups_held", "Messages that these groups hold: leased, waiting, or given up", ("app",)
+)
+LEASE_GROUPS_LEASED = SERVER_METRICS.gauge(
+    "queuey_lease_groups_leased",
+    "Messages that receivers of these groups have, or had when their lease ran out",
+    ("app",),
+)
+LEASE_GROUPS_CLOSED_KEYS = SERVER_METRICS.gauge(
+    "queuey_lease_groups_closed_keys", "Keys of these groups of which messages wait behind others", ("app",)
+)
+LEASE_GROUPS_OLDEST = SERVER_METRICS.gauge(
+    "queuey_lease_groups_oldest_seconds", "Age of the oldest message that one of these groups has not settled", ("app",)
+)
 REQUESTS_IN_PROGRESS = SERVER_METRICS.gauge("queuey_http_requests_in_progress", "Requests under way")
 BYTES_IN_FLIGHT = SERVER_METRICS.gauge("queuey_http_in_flight_bytes", "Bytes of bodies and large answers in flight")
 WAITERS = SERVER_METRICS.gauge("queuey_waiters", "Readers that wait for messages, long polls and streams")

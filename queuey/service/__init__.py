@@ -11,6 +11,7 @@ from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
 from queuey.security.schemes import Trust
+from queuey.service.held_figures import HeldFigures
 from queuey.service.keys import Keys
 from queuey.service.leases import Leases
 from queuey.service.log import Log
@@ -49,6 +50,8 @@ class Service:
         self.queues.before_drop = self.tasks.abandon
         self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
+        self.held_figures = HeldFigures(stores, self.clock, self.monitor)
+        self.leases.note_use = self.held_figures.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.recent: dict[str, Identity] = {}
@@ -83,6 +86,7 @@ class Service:
         await self.queues.finish_removals()
         self.tasks.start()
         self.retained.start()
+        self.held_figures.start()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
@@ -99,6 +103,7 @@ class Service:
             self.closed = True
             self.tasks.stop()
             self.retained.stop()
+            self.held_figures.stop()
             self.waiters.close()
             self.trust.stop()
             self.stores.close()

@@ -81,6 +81,8 @@ class Leases:
         self._waiters, self._clock, self._monitor = waiters, clock, monitor
         self._rooms = Rooms(waiters, clock)
         self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
+        self.note_use: Callable[[Queue, str], None] = lambda queue, group: None
+        """Hears of each step of a group."""
         self.note_step: Callable[[Queue], None] = lambda queue: None
         """Hears of each step in a queue whose messages go once they are settled."""
 
@@ -203,6 +205,7 @@ class Leases:
             for each in buried:
                 await each
         for one in step.groups:
+            self.note_use(one.queue, one.name)
             if one.queue.retention is Retention.ACKNOWLEDGED:
                 self.note_step(one.queue)
         return outcome

@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
+from tests.support import servers
 from tests.support.client import Server
 from tests.support.lease_requests import step
+from tests.support.servers import eventually
+
+GAUGES = "queuey_lease_groups"
+"""They are looked at now and then."""
 
 
 def figures(server: Server) -> dict[str, float]:
@@ -11,7 +18,11 @@ def figures(server: Server) -> dict[str, float]:
     found, mine = {}, f'app="{server.application}"'
     for line in server.request("GET", "/metrics").text.splitlines():
         name, _, value = line.rpartition(" ")
-        if mine in name and ("lease" in name or "received" in name) and "bucket" not in name:
+        if (
+            mine in name
+            and ("lease" in name or "received" in name)
+            and not any(one in name for one in ("bucket", GAUGES))
+        ):
             found[name.replace(f",{mine}", "").replace(f"{{{mine}}}", "").replace(f"{mine},", "")] = float(value)
     return found
 
@@ -42,3 +53,20 @@ def test_what_is_received_and_settled_is_counted(fresh: Server) -> None:
         "queuey_lease_dwell_seconds_count": 1,
         "queuey_lease_work_seconds_count": 1,
     }
+
+
+def test_what_groups_hold_is_reported(tmp_path: Path) -> None:
+    with servers.shipped(tmp_path) as running, Server(running) as server:
+        queue = server.queue()
+        for text in "abc":
+            server.add(queue, text)
+        step(server, queue, receive={"max": 2, "visibility": 600})
+
+        def gauges() -> dict[str, float]:
+            lines = server.request("GET", "/metrics").text.splitlines()
+            found = [line.rpartition(" ") for line in lines if line.startswith(GAUGES)]
+            return {name.partition("{")[0]: float(value) for name, _, value in found}
+
+        found = eventually(gauges, seconds=30)
+    assert 0 < found.pop(f"{GAUGES}_oldest_seconds") < 3600
+    assert found == {GAUGES: 1, f"{GAUGES}_held": 2, f"{GAUGES}_leased": 2, f"{GAUGES}_closed_keys": 0}
