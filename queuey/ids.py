@@ -36,7 +36,6 @@ _COUNT_BITS = 47
 """Of the count in such a tail: it starts over every 162 days."""
 MIN_TAIL, MAX_TAIL = -(1 << 63), (1 << 63) - 1
 
-_HEX = re.compile(r"[0-9a-f]{32}")
 _TIMESTAMP = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,30})?")
 _HALVES = struct.Struct(">QQ")
 
@@ -84,10 +83,14 @@ class MessageId(NamedTuple):
         >>> MessageId.parse("1f9f6640e56711f189bf02fc00000001").hex
         '1f9f6640e56711f189bf02fc00000001'
         """
-        plain = text.replace("-", "").lower() if len(text) != 32 else text.lower()
-        if not _HEX.fullmatch(plain):
+        plain = text.replace("-", "") if len(text) != 32 else text
+        try:
+            raw = bytes.fromhex(plain)
+        except ValueError:
+            raw = b""
+        if len(raw) != 16 or len(plain) != 32:  # blanks between digits count for nothing there
             raise ValueError("not 32 hexadecimal digits")
-        return cls.from_bytes(bytes.fromhex(plain))
+        return cls.from_bytes(raw)
 
     @classmethod
     def from_bytes(cls, raw: bytes) -> MessageId:

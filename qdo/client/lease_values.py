@@ -201,15 +201,8 @@ class LeasedMessage(Message):
     @classmethod
     def handed_out(cls, entry: Json, leases: Settler, held: HeldLease | None, queue: str, group: str) -> Self:
         """A message of an answer. ``held`` is None after a pop."""
-        read = Message.from_wire(entry)
-        return cls(
-            read.id,
-            read.partition,
-            read.body,
-            read.content_type,
-            read.key,
-            read.expires,
-            read.headers,
+        return cls.from_wire(
+            entry,
             queue,
             group,
             entry.get("receipt"),

@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 from queuey.errors import InvalidParameter, QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
@@ -201,16 +201,18 @@ class Message:
     headers: Mapping[str, bytes] = field(default_factory=dict, hash=False)
 
     @classmethod
-    def from_wire(cls, entry: Json) -> Message:
-        body, headers = entry.get("body", ""), entry.get("headers")
+    def from_wire(cls, entry: Json, *more: Any) -> Self:
+        """A message of an answer, with more fields of a subclass."""
+        get, body, headers = entry.get, entry.get("body", ""), entry.get("headers")
         return cls(
             MessageId.parse(entry["message_id"]),
             entry["partition"],
-            base64.b64decode(body) if entry.get("encoding") == "base64" else body.encode(),
-            entry.get("content_type"),
-            entry.get("key"),
-            entry.get("expires"),
+            base64.b64decode(body) if get("encoding") == "base64" else body.encode(),
+            get("content_type"),
+            get("key"),
+            get("expires"),
             {name: _header_from_wire(value) for name, value in headers.items()} if headers else {},
+            *more,
         )
 
     @property

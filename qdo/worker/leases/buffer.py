@@ -30,6 +30,8 @@ class LeaseBuffer:
         self._work_is_ready = threading.Condition(self._lock)
         self._request_is_due = threading.Condition(self._lock)
         self._closed = False
+        self._looking = 0
+        """Threads that wait for a short time, since a job may take longer than expected."""
 
     def follow(self, names: Collection[str]) -> None:
         """Receive from these queues, and from no others any more."""
@@ -47,22 +49,33 @@ class LeaseBuffer:
         with self._lock:
             while not self.holdings.has_ended:
                 if (turn := self.holdings.take(caller, self._elapsed())) is not None:
+                    self._wake_next()
                     self._tell_senders()
                     return turn
-                self._work_is_ready.wait(2 * TURN_SECONDS if self.holdings.waits_behind_others else None)
+                looks_again = self.holdings.waits_behind_others
+                self._looking += looks_again
+                self._work_is_ready.wait(2 * TURN_SECONDS if looks_again else None)
+                self._looking -= looks_again
             return None
+
+    def _wake_next(self) -> None:
+        """Each thread that takes work wakes the next, if there is more: so few threads do what takes little time."""
+        holdings = self.holdings
+        if holdings.ready or (holdings.waits_behind_others and not self._looking):
+            self._work_is_ready.notify()
 
     def end(self, caller: int, ended: Sequence[Ended]) -> None:
         """A turn is over. Of its calls that have not begun, the messages are given back."""
         with self._lock:
             if any(not one.queue.asked_with.ended for one in ended):
                 self._request_is_due.notify()
-            self._work_is_ready.notify(self.holdings.end(caller, ended, self._elapsed()))
+            self.holdings.end(caller, ended, self._elapsed())
+            self._wake_next()
             self._tell_senders()
 
     def _tell_senders(self) -> None:
         holdings = self.holdings
-        if holdings.wants_messages and any(one.receiving is None for one in holdings.queues.sets):
+        if holdings.wants_messages:
             self._request_is_due.notify()
 
     def stop(self) -> None:
@@ -101,10 +114,9 @@ class LeaseBuffer:
     def outcomes(self) -> Iterator[Outcomes]:
         """Take in what became of requests, while the block runs."""
         with self._lock:
-            before = self.holdings.ready
             yield self._outcomes
             self.holdings.advance()
-            self._work_is_ready.notify(max(self.holdings.ready - before, 0))
+            self._wake_next()
             self._request_is_due.notify()
 
     # Looking

@@ -9,7 +9,7 @@ from qdo.client.values import NewMessage
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim
 from qdo.worker.job import Context
-from qdo.worker.leases.values import HeldMessage
+from qdo.worker.leases.values import HeldMessage, lease_until
 from qdo.worker.options import WorkerOptions
 from queuey.clock import Clock
 
@@ -49,7 +49,7 @@ class LeaseContext(Context):
 
         Another worker may have the message, so what this job does will not count.
         """
-        until = min(held.until for held in self._held) if self._until is None else self._until
+        until = lease_until(self._held) if self._until is None else self._until
         return until <= self.clock.elapsed()
 
     def append(self, queue: str, message: NewMessage | bytes | str) -> None:
@@ -61,7 +61,7 @@ class LeaseContext(Context):
         claim = Claim(Partition(self.queue, self.partition), self.generation)
         Context.__init__(copy, claim, member=self.member, group=self.group, clock=self.clock, value=None)
         copy.attempt, copy.message, copy.results = self.attempt, self.message, {}
-        copy._held, copy._until = (), min(held.until for held in self._held)  # noqa: SLF001 -- its own class
+        copy._held, copy._until = (), lease_until(self._held)  # noqa: SLF001 -- its own class
         return copy
 
     def outcome(self) -> Any:

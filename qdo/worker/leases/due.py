@@ -4,6 +4,8 @@ A request settles what has ended, extends leases and receives more. Which one is
 
 - Messages are asked for when jobs could begin, or when half of what is read ahead is used up. What ended until then goes
   with that request: a busy worker sends one request for each message or batch.
+- After an answer that was full, the next request does not wait for the one before to be answered. So the server is busy
+  while this process reads an answer.
 - After an answer that was short, the next request waits a moment for the jobs, so that it can settle their messages.
 - What ended while a request waits at the server, or a quarter of a second ago, is settled by a request of its own.
 - All leases of one length are extended together, at a third of that length.
@@ -29,6 +31,9 @@ SETTLE_SECONDS = 0.25
 """What has ended waits for a request that receives for this long at most."""
 COMPANY_SECONDS = 0.02
 """For this long the next request waits for a job to end, and what ended waits for an answer that the server holds back."""
+MOST_RECEIVES = 2
+"""Requests under way that receive from one set of queues. Half of what may be read ahead is received by them, and the other
+half is settled by them."""
 ANSWER_BYTES = 1 << 20
 """Of the bodies and headers in one answer; a single larger message comes alone."""
 MOST_MESSAGES = 1000
@@ -38,26 +43,29 @@ MOST_MESSAGES = 1000
 def due(holdings: Holdings, asked: QueueSet, now: float) -> LeaseRequest | float:
     """A request that is under way from now on, or when one may be due."""
     look_at = inf
-    for request in (asked.receiving, asked.settling):
-        if request is not None and request.again_at is not None:
+    for request in asked.under_way:
+        if request.again_at is not None:
             if request.again_at <= now:
                 request.repeat(now)
                 return request
             look_at = min(look_at, request.again_at)
-    if asked.receiving is None:
+    receives = asked.receives
+    if len(receives) < (MOST_RECEIVES if asked.has_more else 1):
         most, receive_at = _room(holdings, asked, now)
         if most:
-            asked.receiving = _new_receive(holdings, asked, most, now)
-            return asked.receiving
+            return _begun(_new_receive(holdings, asked, most, now))
         look_at = min(look_at, receive_at)
-    if asked.settling is None:
+    if len(receives) == len(asked.under_way):
         settle_at = max(min(_settle_at(holdings, asked, now), asked.extend_at), asked.refused_until)
-        if asked.divided or settle_at <= now:
-            asked.settling = _new_settle(asked, now)
-        if asked.settling is not None:
-            return asked.settling
+        if (asked.divided or settle_at <= now) and (settling := _new_settle(asked, now)) is not None:
+            return _begun(settling)
         look_at = min(look_at, settle_at)
     return look_at
+
+
+def _begun(request: LeaseRequest) -> LeaseRequest:
+    request.asked.under_way.append(request)
+    return request
 
 
 def poll_seconds(holdings: Holdings) -> float:
@@ -68,7 +76,9 @@ def poll_seconds(holdings: Holdings) -> float:
 
 
 def _new_receive(holdings: Holdings, asked: QueueSet, most: int, now: float) -> LeaseRequest:
-    waits = not (holdings.options.exit_at_end or asked.is_on_trial) and holdings.queues.lasting_sets <= MOST_WAITING
+    is_ahead = bool(asked.receives)
+    may_wait = not (is_ahead or asked.is_on_trial or holdings.options.exit_at_end)
+    waits = may_wait and holdings.queues.lasting_sets <= MOST_WAITING
     asked.asked_at = now
     return LeaseRequest(
         asked,
@@ -78,6 +88,7 @@ def _new_receive(holdings: Holdings, asked: QueueSet, most: int, now: float) -> 
         most,
         visibility=asked.visibility,
         wait=WAIT_SECONDS if waits else 0.0,
+        is_ahead=is_ahead,
     )
 
 
@@ -100,10 +111,10 @@ def _room(holdings: Holdings, asked: QueueSet, now: float) -> tuple[int, float]:
         return 0, inf
     if (resume_at := max(asked.resume_at, asked.refused_until)) > now:
         return 0, resume_at
-    if asked.was_short and not asked.ended and now < asked.answered_at + COMPANY_SECONDS and asked.holds:
+    if not (asked.has_more or asked.ended) and now < asked.answered_at + COMPANY_SECONDS and asked.holds:
         return 0, asked.answered_at + COMPANY_SECONDS
     options = holdings.options
-    under_way = [one.receiving for one in holdings.queues.sets if one.receiving is not None]
+    under_way = [request for one in holdings.queues.sets for request in one.receives]
     # The first answer may be of any size, or a message that is larger than the bound would stop the worker.
     is_first = not (holdings.held or under_way)
     if not is_first and holdings.bytes + (len(under_way) + 1) * ANSWER_BYTES > options.prefetch_bytes:
@@ -113,9 +124,10 @@ def _room(holdings: Holdings, asked: QueueSet, now: float) -> tuple[int, float]:
     left = most - (holdings.held - settled_now) - sum(request.most for request in under_way)
     share = left if left < 1 else max(left // max(holdings.queues.open_sets - len(under_way), 1), 1)
     free = (options.threads - len(holdings.busy)) * options.batch
-    at_once = sum(request.most for request in under_way if not request.wait)
+    at_once = sum(request.most for request in under_way if request.asked is asked or not request.wait)
     wanted = free + holdings.ahead - holdings.ready - at_once
-    return max(min(wanted, share, MOST_MESSAGES), 0), inf
+    portion = max(options.prefetch_messages // (2 * MOST_RECEIVES), options.threads * options.batch)
+    return max(min(wanted, share, portion, MOST_MESSAGES), 0), inf
 
 
 def _settle_at(holdings: Holdings, asked: QueueSet, now: float) -> float:
@@ -124,6 +136,7 @@ def _settle_at(holdings: Holdings, asked: QueueSet, now: float) -> float:
         return inf
     if holdings.is_draining or not asked.is_open:
         return now
-    if asked.receiving is not None and asked.receiving.wait:
-        return min(asked.receiving.sent + COMPANY_SECONDS, asked.ended_since + SETTLE_SECONDS)
+    waiting = None if asked.has_more else next((one for one in asked.receives if one.wait), None)
+    if waiting is not None:
+        return min(waiting.sent + COMPANY_SECONDS, asked.ended_since + SETTLE_SECONDS)
     return asked.ended_since + SETTLE_SECONDS

@@ -23,6 +23,8 @@ AHEAD_SECONDS = 0.25
 """A worker holds what it does in this time, beside what its threads can begin at once."""
 TURN_SECONDS, MOST_CALLS = 0.01, 250
 """Of one turn, at most, if its jobs take as long as those before."""
+LEAST_TURN_SECONDS = 0.001
+"""A turn is no shorter to leave messages to other threads."""
 MEMORY = 0.1
 """The weight of the last turn in the mean of how long a message takes."""
 
@@ -105,8 +107,9 @@ class Holdings:
         """Short jobs go in turns, so that threads need not meet for each; a long one is a turn by itself."""
         if self.message_seconds is None or queue.per_key != 1 or self.is_apart:
             return 1
-        fair = len(queue.ready) // (self.options.threads * self.options.batch)
-        return max(min(int(TURN_SECONDS / max(self.message_seconds, 1e-6)), fair, MOST_CALLS), 1)
+        seconds = max(self.message_seconds, 1e-6)
+        fair = max(len(queue.ready) // (self.options.threads * self.options.batch), int(LEAST_TURN_SECONDS / seconds))
+        return max(min(int(TURN_SECONDS / seconds), fair, MOST_CALLS), 1)
 
     def _left_by_others(self, now: float) -> list[Sequence[HeldMessage]]:
         """A call that waits behind one that takes longer than expected."""
@@ -121,16 +124,12 @@ class Holdings:
         """Whether a thread without work may soon take some from another one."""
         return any(turn.calls for turn in self.busy.values())
 
-    def end(self, caller: int, ended: Sequence[Ended], now: float) -> int:
-        """A turn is over.
-
-        :returns: how many messages could begin only now: they waited for a key, or their turn broke off.
-        """
+    def end(self, caller: int, ended: Sequence[Ended], now: float) -> None:
+        """A turn is over. Messages that waited for a key may begin now."""
         turn, count = self.busy.pop(caller), sum(len(one.messages) for one in ended)
         if count:
             seconds, before = (now - turn.began) / count, self.message_seconds
             self.message_seconds = seconds if before is None else before + MEMORY * (seconds - before)
-        freed = 0
         for one in ended:
             queue = one.queue
             queue.asked_with.end(one, now)
@@ -139,10 +138,8 @@ class Holdings:
                 queue.running_keys -= {message.delivery.key for message in one.messages}
                 if queue.ready and queue not in self.turns:
                     self.turns.append(queue)
-                    freed += len(queue.ready)
         for some in turn.calls:
             some[0].queue.give_back(some, now)
-        return freed
 
     def put(self, messages: Sequence[HeldMessage]) -> None:
         """These may be worked on."""
@@ -190,11 +187,7 @@ class Holdings:
 
     def over(self, request: LeaseRequest, *, is_settled: bool = True) -> None:
         """A request is answered. What it settled is not held any more."""
-        asked = request.asked
-        if asked.receiving is request:
-            asked.receiving = None
-        else:
-            asked.settling = None
+        request.asked.under_way.remove(request)
         self.queues.drop_unused()
         if is_settled:
             for one in request.ended:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from qdo.client.lease_values import Delivery, LeaseGroup, Settled
-from qdo.worker.leases.due import poll_seconds
+from qdo.worker.leases.due import ANSWER_BYTES, poll_seconds
 from qdo.worker.leases.holdings import Holdings
 from qdo.worker.leases.values import LeaseQueue, LeaseRequest
 
@@ -29,8 +29,8 @@ class Outcomes:
             for queue in request.queues:
                 queue.extended(request, request.extends)
         if request.receives:
-            asked.answered_at, asked.was_short = now, len(settled.messages) < request.most
-            if not settled.messages and not request.wait:
+            asked.answered_at, asked.has_more = now, _is_full(request, settled)
+            if not (settled.messages or request.wait or request.is_ahead):
                 asked.resume_at = now + poll_seconds(holdings)
         holdings.got(request, settled.messages, now)
         if request.receives and len(request.queues) == 1:
@@ -94,3 +94,9 @@ class Outcomes:
     def looked(self, queue: LeaseQueue, *, is_at_end: bool) -> None:
         """Somebody looked whether anything is left to do in a queue that gave nothing."""
         queue.is_at_end = is_at_end and not queue.held
+
+
+def _is_full(request: LeaseRequest, settled: Settled[Delivery]) -> bool:
+    """Whether an answer has as much as was asked for, or as may be in one."""
+    messages = settled.messages
+    return len(messages) >= request.most or sum(len(one.body) for one in messages) > ANSWER_BYTES // 2

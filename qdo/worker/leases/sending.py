@@ -54,13 +54,13 @@ class LeaseSenders:
         """Sent so far. Threads count without a lock, so it may be a few too low: it is for people to see."""
 
     def start(self, receiver: str, queues: int) -> None:
-        """Have enough threads: one for each request that waits at the server, and one that never waits.
+        """Have enough threads: one for each request that waits at the server, and two for others.
 
         :param receiver: the name under which leases are extended together.
         """
         self._receiver = receiver
         with self._lock:
-            while self._threads < min(queues, MOST_WAITING) + 1:
+            while self._threads < min(queues, MOST_WAITING) + 2:
                 threading.Thread(target=self._run, name=f"leases-{self._threads}", daemon=True).start()
                 self._threads += 1
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from qdo.worker.job import FailedMessages, RejectMessage, StopWorker
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.context import LeaseContext
-from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn
+from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn, lease_until
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import JobCaller
 from queuey.clock import Clock
@@ -60,7 +60,7 @@ class LeaseThreads:
         now, done = elapsed(), list[HeldMessage]()
         while not holdings.has_ended and turn.begin_next(now):
             held = turn.current
-            if min(one.until for one in held) <= now:  # somebody else may have it, or gets it sooner so
+            if lease_until(held) <= now:  # somebody else may have it, or gets it sooner so
                 ended.append(Ended(held, JobOutcome.GIVEN_BACK))
                 turn.current = ()
                 continue

@@ -32,7 +32,7 @@ from qdo.client.lease_values import (
 )
 from qdo.client.values import NewMessage
 
-__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "QueueSet", "Turn"]
+__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "QueueSet", "Turn", "lease_until"]
 
 MOST_RECEIPTS = 1000
 """That one request settles. So does the server bound it."""
@@ -70,6 +70,11 @@ class HeldMessage:
         """Whether one more failure is the last that the group allows, as far as that is known."""
         most = self.queue.max_failures
         return bool(most) and self.delivery.failures + 1 >= (most or 0)
+
+
+def lease_until(held: Sequence[HeldMessage]) -> float:
+    """When the first of these leases ends, as elapsed time."""
+    return held[0].until if len(held) == 1 else min(one.until for one in held)
 
 
 class Turn:
@@ -155,6 +160,8 @@ class LeaseRequest:
     visibility: float | None = None
     """Of the leases; None for that of each group."""
     wait: float = 0.0
+    is_ahead: bool = False
+    """Another one that receives was under way when it was sent."""
     extends: float | None = None
     """Extend all leases of the worker in these queues to this many seconds from now."""
     attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
@@ -245,14 +252,13 @@ class QueueSet:
         """When the first of these ended."""
         self.divided: deque[list[Ended]] = deque()
         """Parts of a request that was refused. Each is sent by itself, to find what it was refused for."""
-        self.receiving: LeaseRequest | None = None
-        self.settling: LeaseRequest | None = None
-        """Requests under way: one that receives, and one that does not."""
+        self.under_way: list[LeaseRequest] = []
+        """Requests that are not answered."""
         self.asked_at = now
         """When messages were last asked for."""
         self.answered_at = now
-        self.was_short = False
-        """The last answer had fewer messages than there was room for."""
+        self.has_more = False
+        """The last answer was full."""
         self.resume_at = self.refused_until = now
         """Nothing is received before the one time, and nothing at all is sent before the other."""
         self.extend_at = inf
@@ -271,13 +277,18 @@ class QueueSet:
         return any(queue.held for queue in self.queues.values())
 
     @property
+    def receives(self) -> Sequence[LeaseRequest]:
+        """Requests under way that receive."""
+        return [one for one in self.under_way if one.receives]
+
+    @property
     def is_idle(self) -> bool:
         """Nothing is under way, and nothing is to be settled."""
-        return not (self.receiving or self.settling or self.divided or self.ended)
+        return not (self.under_way or self.divided or self.ended)
 
     def names(self, queue: LeaseQueue) -> bool:
         """Whether a request under way names a queue."""
-        return any(one is not None and queue in one.queues for one in (self.receiving, self.settling))
+        return any(queue in one.queues for one in self.under_way)
 
     @property
     def visibility(self) -> float | None:

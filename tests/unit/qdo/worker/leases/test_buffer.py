@@ -61,8 +61,9 @@ def test_short_jobs_go_in_turns_and_nothing_waits_behind_one_that_is_long_after_
     group = LeaseServer(threads=2)
     group.answer(group.asks(), group.delivery(), group.delivery())
     for _ in range(2):
-        group.end(group.begin())
-    group.clock.advance(0.001)
+        began = group.begin()
+        group.clock.advance(0.0005)
+        group.end(began)
     group.answer(group.asks(), *(group.delivery() for _ in range(40)))
     turn = group.buffer.take(0)
     assert turn is not None
@@ -108,6 +109,37 @@ def test_a_long_job_reads_nothing_ahead(group: LeaseServer) -> None:
     group.end(first)
 
     assert group.asks().most == 1
+
+
+def test_after_a_full_answer_two_requests_receive_at_once(group: LeaseServer) -> None:
+    """So the server is busy while this process reads an answer. Together they bring no more than there is room for."""
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    for thread in range(2):
+        began = group.begin(thread)
+        group.clock.advance(0.0001)
+        group.end(began, thread)
+
+    first, second = group.asks(), group.asks()
+    assert (first.wait > 0, second.wait, group.due()) == (True, 0, None)
+    assert (first.most, second.most) == (500, 500)
+    group.answer(first, *(group.delivery() for _ in range(500)))
+    third = group.asks()
+    assert (third.most, third.is_ahead) == (500, True)
+    group.answer(second)
+    group.answer(third)
+    assert group.due() is None  # it waits for company, and not for the time to look again
+    group.clock.advance(COMPANY_SECONDS)
+    assert group.asks().wait > 0
+
+
+def test_a_worker_with_long_jobs_sends_no_request_ahead(group: LeaseServer) -> None:
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    first = group.begin(0)
+    group.begin(1)
+    group.clock.advance(5)
+    group.end(first)
+
+    assert (group.asks().most, group.due()) == (1, None)
 
 
 @pytest.mark.parametrize(
@@ -203,7 +235,9 @@ def test_what_is_refused_is_divided_until_the_cause_is_alone(group: LeaseServer)
     group = LeaseServer(threads=4)
     group.answer(group.asks(), *(group.delivery() for _ in range(4)))
     for _ in range(4):
-        group.end(group.begin())
+        began = group.begin()
+        group.clock.advance(0.001)
+        group.end(began)
     refused, alone = group.asks(), list[str]()
     assert len(refused.ended) == 4
 

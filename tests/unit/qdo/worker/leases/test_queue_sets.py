@@ -7,7 +7,7 @@ from tests.support.lease_server import LeaseServer, names, receipts
 
 
 def test_one_request_asks_all_queues_and_settles_in_several() -> None:
-    group = LeaseServer("a", "b", "c")
+    group = LeaseServer("a", "b", "c", threads=3)
     request = group.asks()
     assert (request.where, request.wait > 0) == (["a", "b", "c"], True)
     assert request.to_settle("w").to_wire()["order"] == "weighted"
@@ -113,9 +113,10 @@ def test_a_queue_that_is_followed_no_more_is_asked_no_more_and_settled() -> None
     group.answer(waiting, group.delivery("b"))
     group.end(group.begin())
 
-    found = [(request.where, request.receives, receipts(request)) for request in iter(group.due, None)]
+    requests = [*iter(group.due, None)]
+    found = [(request.where, request.receives, receipts(request)) for request in requests]
     assert found == [("a", True, []), ("b", False, ["r1"])]
-    group.answer(group.queue_of("b").asked_with.settling or waiting)
+    group.answer(requests[1])
     group.follow("a")
     assert list(group.buffer.holdings.queues.by_name) == ["a"]
     assert len(group.buffer.holdings.queues.sets) == 1
