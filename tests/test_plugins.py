@@ -65,7 +65,7 @@ def run(folder: Path, *options: str, **variables: str) -> str:
     done = subprocess.run(
         [*command, "--rootdir", str(folder), str(folder)],
         cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", **variables},
+        env={"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1", **variables},
         capture_output=True,
         text=True,
         check=False,
@@ -150,7 +150,7 @@ def test_a_process_that_dies_takes_one_test_with_it(tmp_path: Path) -> None:
     for number in range(2):
         (tmp_path / f"test_c{number}.py").write_text("def test_passes():\n    pass\n")
 
-    said = run(tmp_path, "-n", "1", "--no-loadscope-reorder")
+    said = run(tmp_path, "-p", "xdist", "-n", "1", "--no-loadscope-reorder")
 
     assert "1 failed, 16 passed" in said, said
     assert "crashed while running 'test_b.py::test_kills_its_process'" in said
