@@ -33,15 +33,18 @@ from typing import IO, Any, NamedTuple, NoReturn
 
 from tests.support.source import ROOT
 
-PROGRAMS = ("queuey.cli", "qdo.cli", "tests.support.worker_process")
+PROGRAMS = ("queuey.cli", "qdo.cli", "tests.support.skewed", "tests.support.worker_process")
 _MODULES = (
     "queuey.cli.serve",
+    "queuey.monitor.exposition",
     "queuey.server.run",
+    "queuey.storage.opening",
     "queuey.storage.sqlite",
     "qdo.cli.dead",
     "qdo.cli.work",
     "qdo.groups.zookeeper",
     "tests.support.planted_faults",
+    "tests.support.skewed",
 )
 """What the programs load, at once or when they know what they are to do."""
 _CLONE_PARENT = 0x8000
