@@ -27,6 +27,8 @@ from tests.support.services.zookeeper import ZooKeeper
 
 TIMEOUT_SECONDS = 60.0
 """How long a store may wait for the shared node: longer than a busy machine takes."""
+HEAP_MB = 768
+"""Of the shared node: the keyspaces of a whole run have some 350 tables."""
 Keyspaces = Callable[[], AbstractContextManager[str]]
 
 
@@ -52,7 +54,9 @@ class Reached:
 @pytest.fixture(scope="session")
 def cassandra_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reached]:
     """One Cassandra node, which acknowledges what is on disk (commit log: batch), and takes its time for it."""
-    with _reached("cassandra", tmp_path_factory, partial(Cassandra, brittle=True, patient=True)) as reached:
+    with _reached(
+        "cassandra", tmp_path_factory, partial(Cassandra, brittle=True, patient=True, heap_mb=HEAP_MB)
+    ) as reached:
         yield reached
 
 
