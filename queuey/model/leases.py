@@ -174,9 +174,13 @@ def receive(
     """
     if rules.fair or state.leased_of is not None:
         count_keys(state, wanted=rules.fair)
-    elif rules.k == 1 and not rules.orders_keys and not state.has_due(now):
+    elif rules.k == 1 and not rules.orders_keys and not state.skipped and not state.has_due(now):
         return receive_new(state, wanted, rules, now, ahead)
-    kind = ReceiveFairly if rules.fair else ReceiveByKey if rules.orders_keys else Receive
+    kind = Receive
+    if rules.orders_keys or state.skipped:  # a group that ordered keys before has messages behind closed keys still
+        kind = ReceiveByKey
+    elif rules.fair:
+        kind = ReceiveFairly
     step = kind(state, wanted, rules, now, ahead)
     try:
         step.run(pick)

@@ -22,6 +22,8 @@ NOISY_LEASES, NOISY_PART = 30, 10
 """A key is noisy if it has at least this many leases, and more than one of this many of the leases of its group."""
 MOST_ASIDE = 10_000
 """Due messages of noisy keys that one receive of a fair group looks past."""
+MOST_GIVEN_UP = 500
+"""Messages that one receive gives up in a partition."""
 MOST_HELD_BACK = 120_000
 """Messages of noisy keys that a fair group passes over in a partition. SQS looks as far ahead."""
 
@@ -101,7 +103,12 @@ class Receive:
     @property
     def has_place(self) -> bool:
         """Whether one more message may be handed out."""
-        return self.handed + self.others < self.most and not self.ends
+        return self.handed + self.others < self.most and not self.ends and not self.gives_up_enough
+
+    @property
+    def gives_up_enough(self) -> bool:
+        """Whether a later receive gives up what else fails too often."""
+        return len(self.given_up) >= MOST_GIVEN_UP
 
     def run(self, pick: Callable[[int], int]) -> None:
         """Choose what is handed out."""
@@ -140,6 +147,8 @@ class Receive:
                 self._look()
                 if not self._gives_up(due.hole):
                     return due
+                if self.gives_up_enough:
+                    return None
             elif has_new:
                 self._next += 1
                 return at
@@ -239,7 +248,7 @@ class Receive:
 
 
 class ReceiveByKey(Receive):
-    """A receive of a group that orders keys."""
+    """A receive of a group that orders keys, or did so before: then it closes no key any more."""
 
     def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
         super().__init__(state, wanted, rules, now, ahead)
@@ -288,7 +297,7 @@ class ReceiveByKey(Receive):
 
     def _hand_new(self, at: int, fresh: list[int]) -> None:
         """Hand out a new message, or pass it over since its key is closed."""
-        key = self.ahead.keys[at]
+        key = self.ahead.keys[at] if self.rules.orders_keys else None
         if key is not None:
             handed = self._of_keys.get(key, 0)
             if self._is_passed(key) or handed >= self.rules.per_key or (not handed and self.state.of_key(key)):
@@ -346,7 +355,8 @@ class ReceiveByKey(Receive):
         return super()._popped(again)._replace(passed=self._passed, skipped=self._skipped)
 
     def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
-        leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at]) for at in self.fresh]
+        has_keys = self.rules.orders_keys or self.rules.fair  # else they would close their keys
+        leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at] if has_keys else None) for at in self.fresh]
         return Change(holes=[*again, *leases], passed=self._passed, skipped=self._skipped)
 
 

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import pytest
 
-from queuey.model import Columns, Draft, encode_headers
+from queuey.model import Columns, Draft, encode_headers, receiving
 from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
-from queuey.model.lease_steps import HandedOut
+from queuey.model.lease_requests import Action, Settle
+from queuey.model.lease_steps import GivenUp, HandedOut
 from queuey.model.only_groups import for_group, only_for
 from queuey.storage import LeaseStore
-from queuey.storage.contract.common import QueueLog, draft
-from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies
-from queuey.storage.leasing import book
+from queuey.storage.contract.common import QueueLog, done, draft
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
+from queuey.storage.leasing import book, stepping
 
 __all__ = ["PassingOver", "append_for"]
 
@@ -88,6 +89,33 @@ class PassingOver(WithLeases):
             steps += 1
         assert bodies(handed) == [b"other"]
         assert 2 <= steps <= 1000 / MOST_PASSED_OVER
+
+    def test_messages_that_fail_too_often_are_given_up_in_steps(
+        self, jobs: Receiver, leases: LeaseStore, log: QueueLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setattr(receiving, "MOST_GIVEN_UP", 10)
+        monkeypatch.setattr(stepping, "MOST_GIVEN_UP", 10)
+        for partition in (1, 2):
+            log.append(*[draft(b"bad", partition)] * 35)
+        handed = jobs.receive(100)
+        settles: dict[int, list[Settle]] = {1: [], 2: []}
+        for one in handed:
+            settles[one.partition].append(settle_of(one, Action.RELEASE, seconds=0.0))
+        jobs.step(settles)
+        before = done(leases.find_group(log.queue.uuid, jobs.name))
+        assert before is not None
+        group = before._replace(settings=before.settings._replace(max_failures=1))
+        assert done(leases.keep_group(log.queue.uuid, jobs.name, group, before))
+        log.add(b"good", partition=3)
+        given_up: list[GivenUp] = []
+        found: list[HandedOut] = []
+        while not found:
+            found = jobs.receive()
+            given_up += jobs.outcome.given_up
+            assert len(jobs.outcome.given_up) < 2 * 10
+            assert found or jobs.outcome.more
+        assert bodies(found) == [b"good"]
+        assert {(one.partition, one.hole.id) for one in given_up} == {(one.partition, one.message.id) for one in handed}
 
 
 def received(jobs: Receiver, looks: list[int], most: int = 1) -> list[HandedOut]:

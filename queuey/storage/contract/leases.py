@@ -13,7 +13,7 @@ from queuey.errors import InvalidReceipt, KeyReused, LeaseGroupNotFound, QueueNo
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model.holes import GIVEN_UP, LEASED
-from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
+from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_rules import Backoff
 from queuey.model.lease_steps import RenewAll
@@ -285,6 +285,28 @@ class OrderedByKey(WithLeases):
         assert bodies(jobs.receive(9)) == [b"5"]
         assert jobs.settle(second)
         assert bodies(jobs.receive(9)) == [b"4"]
+
+    def test_a_group_that_orders_keys_no_more_hands_out_what_waits_behind_them(
+        self, leases: LeaseStore, log: QueueLog
+    ) -> None:
+        jobs = Receiver(leases, log, order=ORDER_BY_KEY)
+        log.append(*[Draft(1, b"%d" % at, 3600, None, "a") for at in range(4)])
+        (first,) = jobs.receive(9)
+        before = done(leases.find_group(log.queue.uuid, jobs.name))
+        assert before is not None
+        group = before._replace(settings=before.settings._replace(order=NO_ORDER))
+        assert done(leases.keep_group(log.queue.uuid, jobs.name, group, before))
+        log.append(*[Draft(1, b"%d" % at, 3600, None, "a") for at in range(4, 6)])
+        handed = jobs.receive(9)
+        assert bodies(handed) == [b"4", b"5"]
+        assert jobs.settle(first)
+        assert jobs.outcome.frees
+        for body in (b"1", b"2", b"3"):
+            (one,) = jobs.receive(9)
+            assert one.message.body == body
+            assert jobs.settle(one)
+        assert not jobs.step({1: [settle_of(one) for one in handed]}).stale
+        assert jobs.count()[2:6] == (0, 0, 0, 0)
 
     def test_a_closed_key_hides_no_other_however_much_waits_behind_it(self, leases: LeaseStore, log: QueueLog) -> None:
         jobs = Receiver(leases, log, order=ORDER_BY_KEY)

@@ -27,6 +27,7 @@ from queuey.model.lease_steps import (
     without_place,
 )
 from queuey.model.leases import pass_over, receive, renew, settle
+from queuey.model.receiving import MOST_GIVEN_UP
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.answers import decode_answer, encode_answer
@@ -195,7 +196,8 @@ class _Step:
                 change, ended, given_up = settle(book.state, settles, rules, self._now, random.random)
                 if ended:
                     stale += [StaleLease(index, number, at) for at in ended]
-                self._frees = self._frees or rules.orders_keys or _is_full(book.state, rules)
+                opens = rules.orders_keys or bool(book.state.skipped)
+                self._frees = self._frees or opens or _is_full(book.state, rules)
                 self._given_up += [GivenUp(index, number, hole, change.reasons[hole.id]) for hole in given_up]
                 changes.append((book, change))
             if one.renewals:
@@ -252,6 +254,7 @@ class _Step:
     def _take(self, taken: list[_Taken], wanted: ReceiveRequest) -> None:
         """Choose what each partition hands out, those first whose messages wait longest."""
         others, most, self._room = 0, wanted.most, wanted.max_bytes
+        given_up = 0
         for _, index, number in self._places():
             group = self._groups[index]
             asked = wanted._replace(most=most - others, others=others) if others else wanted
@@ -260,7 +263,8 @@ class _Step:
             taken.append(one)
             others += one.received.number
             most = min(most, one.received.most)
-            if others >= most:
+            given_up += len(one.received.given_up)
+            if others >= most or given_up >= MOST_GIVEN_UP:
                 return
             self._room -= one.messages.size
             if self._room <= 0:
@@ -342,9 +346,11 @@ class _Step:
                 book.change(received.change)  # all of these were passed over: look further
                 self._note_given_up(index, book, received)
                 self._access.passed_over += cost(ahead)
-                if has_passed_enough(self._access):
+                if has_passed_enough(self._access) or len(received.given_up) >= MOST_GIVEN_UP:
                     break
             else:
+                if not received.number and len(received.given_up) >= MOST_GIVEN_UP:
+                    book.is_cut = True
                 return _Taken(index, book, received, _messages(again, ahead, received.fresh))
         book.is_cut = True
         return _nothing(index, book, rules, self._now)
