@@ -159,7 +159,7 @@ class Leases:
     ) -> LeaseOutcome:
         again = _only_receive(step)
         for one in again.groups:
-            await self._rooms.join(receiver, one.queue, one.name, one.receive_from)
+            self._rooms.join(receiver, one.queue, one.name, one.receive_from)
         while True:
             receiver.looks()
             try:

@@ -145,7 +145,8 @@ def test_an_attempt_is_answered_again(server: Server) -> None:
     assert bodies(receive(server, queue, max=9)) == ["b"]
 
 
-def test_a_receiver_that_waits_gets_what_comes(server: Server) -> None:
+def test_a_receiver_that_waits_gets_what_comes(careful_server: Server) -> None:
+    server = careful_server
     queue = server.queue(partitions=3)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(receive, server, queue, wait=60)

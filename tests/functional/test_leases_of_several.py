@@ -90,7 +90,8 @@ def test_all_leases_of_a_receiver_go_on_in_each_queue(server: Server, queues: li
         assert fresh["messages"] == []
 
 
-def test_one_waiter_hears_of_all_queues(server: Server) -> None:
+def test_one_waiter_hears_of_all_queues(careful_server: Server) -> None:
+    server = careful_server
     queues = [server.queue(), server.queue()]
     for name in queues:
         with ThreadPoolExecutor() as threads:

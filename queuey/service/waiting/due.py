@@ -47,15 +47,14 @@ class ReadableMessages:
         except ClockUnsafe:
             return self._clock.now_ticks()
 
-    async def next_in(self, partition: PartitionId, consistency: Consistency) -> float:
-        """The moment of the first message that is stored and not readable yet.
+    async def next_in(self, partition: PartitionId, consistency: Consistency, after_ticks: int) -> float:
+        """The moment of the first message that is stored and comes after a moment.
 
         Infinite if there is none.
 
         :raises QueueyError: the store could not be asked.
         """
-        after = MessageId.last_of(self._messages.watermark(consistency))
-        request = ReadRequest(partition, Span(after), 1, with_bodies=False)
+        request = ReadRequest(partition, Span(MessageId.last_of(after_ticks)), 1, with_bodies=False)
         page = await self._messages.read(request, now_ticks=self._clock.now_ticks(), consistency=consistency)
         return page.messages[0].ticks if page.messages else inf
 

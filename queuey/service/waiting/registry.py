@@ -70,11 +70,12 @@ class Waiters:
         :param in_thread: a thread will wait for it.
         :raises TooManyWaiters: a limit is reached; ``whose`` says which.
         """
+        readable = self._readable.upto()
         with self._lock:
             self._limits.admit(readers, in_thread=in_thread)
             watch = Watch(self, readers, in_thread=in_thread)
             for queue, number in places:
-                self._table.enter(watch, queue, number)
+                self._table.enter(watch, queue, number, readable)
             self._thread.start()
             if self._notices is not None:
                 self._thread.not_later_than(self.clock.elapsed())
@@ -82,9 +83,10 @@ class Waiters:
 
     def add(self, watch: Watch, queue: Queue, number: int) -> None:
         """Let a watch hear of one more partition, from now on."""
+        readable = self._readable.upto()
         with self._lock:
             if not watch.closed:
-                self._table.enter(watch, queue, number)
+                self._table.enter(watch, queue, number, readable)
 
     def remove(self, watch: Watch, queue: UUID) -> None:
         """Let a watch hear of a queue no more."""
@@ -225,9 +227,9 @@ class Waiters:
         return future
 
     async def look_ahead(self, watch: Watch) -> bool:
-        """Ask the store, once a partition, for what is there and not readable yet.
+        """Ask the store, once a partition, for what is there and was not readable when it was looked at last.
 
-        What arrives later is heard of.
+        What has become readable since wakes its watches. What arrives later is heard of.
 
         :returns: False if the store could not be asked: look again soon.
         """
@@ -249,13 +251,17 @@ class Waiters:
 
     async def _look(self, partition: PartitionId, watched: WatchedPartition) -> None:
         """:raises QueueyError: the store could not be asked."""
-        fired = watched.fired
-        found = await self._readable.next_in(partition, watched.consistency)
+        fired, readable = watched.fired, self._readable.upto()
+        found = await self._readable.next_in(partition, watched.consistency, watched.passed_ticks)
+        woken: list[Future[None]] = []
         with self._lock:
             # If it fell due meanwhile, the answer may be older than what fell due.
-            if watched.fired == fired:
+            if watched.fired == fired and found > readable:
                 watched.known = True
                 self._expect(partition, watched, found)
+            elif watched.fired == fired:  # it may have come between a reader's look and its wait
+                woken += watched.fall_due(partition, readable)
+        _end(woken)
 
     # What is due by time
 
@@ -270,7 +276,7 @@ class Waiters:
             for partition in self._due.due_partitions(now):
                 watched = self._table.partitions.get(partition)
                 if watched is not None and watched.next_ticks + self._readable.delay_ticks <= now:
-                    woken += watched.fall_due(partition)
+                    woken += watched.fall_due(partition, round(watched.next_ticks))
             for watch in self._due.due_waits(elapsed):
                 woken += watch.end_wait()
             rest = self._due.rest(elapsed, now)

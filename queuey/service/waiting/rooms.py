@@ -16,7 +16,7 @@ from queuey.clock import Clock
 from queuey.locks import new_lock
 from queuey.model import Queue
 from queuey.service.waiting.registry import Waiters
-from queuey.service.waiting.watch import Watch
+from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch
 
 __all__ = ["Room", "Rooms", "WaitingReceiver"]
 
@@ -79,6 +79,9 @@ class WaitingReceiver:
 
     async def wait(self, until: float) -> None:
         """Wait until there may be something, or for the elapsed time ``until``."""
+        for room in self.joined:
+            if not await self._rooms.look_ahead(room):
+                until = min(until, self._rooms.elapsed() + FAILED_LOOK_SECONDS)
         await self.watch.wait(until)
 
 
@@ -99,7 +102,10 @@ class Rooms:
         """A receiver that waits for nothing yet; see :meth:`Waiters.watch` for what is raised."""
         return WaitingReceiver(self, self._waiters.watch((), readers, in_thread=in_thread))
 
-    async def join(self, receiver: WaitingReceiver, queue: Queue, group: str, partitions: Iterable[int]) -> None:
+    def elapsed(self) -> float:
+        return self._clock.elapsed()
+
+    def join(self, receiver: WaitingReceiver, queue: Queue, group: str, partitions: Iterable[int]) -> None:
         """Let a receiver hear of a group. Then it looks, and after that it waits."""
         name = (queue.uuid, group)
         with self._lock:
@@ -114,7 +120,10 @@ class Rooms:
                 self._waiters.add(room.watch, queue, number)
         if is_new:
             self._listen(room)
-        await self._waiters.look_ahead(room.watch)
+
+    async def look_ahead(self, room: Room) -> bool:
+        """Learn when the next message may be handed out; False if nobody knows: look again soon."""
+        return await self._waiters.look_ahead(room.watch)
 
     def leave(self, receiver: WaitingReceiver) -> None:
         """A receiver waits no more. What it was woken for and did not look at, or found more of, wakes the next."""
@@ -168,7 +177,9 @@ class Rooms:
                 self._waiters.ring(receiver.watch)
 
     def _listen(self, room: Room) -> None:
-        self._waiters.wait(room.watch, room.due).add_done_callback(lambda _: self._heard(room))
+        with self._lock:  # or a thread that read an earlier due time would take back the later one
+            heard = self._waiters.wait(room.watch, room.due)
+        heard.add_done_callback(lambda _: self._heard(room))
 
     def _heard(self, room: Room) -> None:
         if room.watch.closed:

@@ -119,15 +119,18 @@ class Watch:
 class WatchedPartition:
     """A partition that somebody watches."""
 
-    __slots__ = ("consistency", "fired", "known", "next_ticks", "watches")
+    __slots__ = ("consistency", "fired", "known", "next_ticks", "passed_ticks", "watches")
 
-    def __init__(self, consistency: Consistency) -> None:
+    def __init__(self, consistency: Consistency, readable_ticks: int) -> None:
+        """:param readable_ticks: up to which messages may be read by now."""
         self.consistency = consistency
+        self.passed_ticks = readable_ticks
+        """Whoever watches it reads messages up to here without being woken once more: it looks first, or was woken."""
         self.watches: set[Watch] = set()
         self.next_ticks: float = inf
         """The earliest message that is there and not readable yet, as far as this server heard of it."""
         self.known = False
-        """The store was asked for that message; what came since was heard of."""
+        """The store was asked for the first message that is not passed; what came since was heard of."""
         self.fired = 0
         """How often a message of it fell due."""
 
@@ -137,11 +140,12 @@ class WatchedPartition:
             watch.readable.add(partition)
             yield from watch.end_wait()
 
-    def fall_due(self, partition: PartitionId) -> Iterator[Future[None]]:
-        """With the lock held: the earliest message became readable.
+    def fall_due(self, partition: PartitionId, readable_ticks: int) -> Iterator[Future[None]]:
+        """With the lock held: messages up to here became readable.
 
-        There may be more behind it. Gives the waits that end.
+        There may be more behind them. Gives the waits that end.
         """
+        self.passed_ticks = max(readable_ticks, self.passed_ticks)
         self.next_ticks, self.known = inf, False
         self.fired += 1
         for watch in self.watches:
@@ -158,12 +162,15 @@ class WatchTable:
     def __init__(self) -> None:
         self.partitions: dict[PartitionId, WatchedPartition] = {}
 
-    def enter(self, watch: Watch, queue: Queue, number: int) -> None:
-        """Let a watch hear of a partition."""
+    def enter(self, watch: Watch, queue: Queue, number: int, readable_ticks: int) -> None:
+        """Let a watch hear of a partition.
+
+        :param readable_ticks: up to which messages may be read by now.
+        """
         partition = queue.partition(number)
         watched = self.partitions.get(partition)
         if watched is None:
-            watched = self.partitions[partition] = WatchedPartition(queue.consistency)
+            watched = self.partitions[partition] = WatchedPartition(queue.consistency, readable_ticks)
         watched.watches.add(watch)
         watch.partitions[partition] = watched
         watch.unscanned.add(partition)

@@ -195,6 +195,38 @@ def test_a_message_stored_while_another_fires_is_not_forgotten(house: House) -> 
     assert kept(wait) == [True]
 
 
+def test_a_message_that_becomes_readable_between_a_read_and_its_wait_ends_the_wait(house: House) -> None:
+    """It was there before the watch, so nobody heard of it."""
+    queue = house.queue()
+    for seconds in (1, 2):
+        house.append(queue, delay_seconds=seconds)
+    watch = house.watch(queue, 1)
+    watch.take_events()  # and now it reads, and finds nothing
+    for _ in range(2):
+        house.clock.advance(1)
+        wait = house.wait(watch)
+        house.pass_time(0)
+        assert kept(wait) == [True]
+        watch.take_events()
+    wait = house.wait(watch)
+    house.pass_time(9)
+    assert kept(wait) == [False]
+
+
+def test_what_became_readable_unheard_of_wakes_once(house: House) -> None:
+    queue = house.queue()
+    for seconds in range(1, 9):
+        house.append(queue, delay_seconds=seconds)
+    watch = house.watch(queue, 1)
+    house.clock.advance(10)
+
+    waits = [house.wait(watch) for _ in range(2)]
+    watch.take_events()
+
+    assert kept(*waits) == [True, True]
+    assert kept(house.wait(watch)) == [False]
+
+
 def test_a_change_of_a_queue_touches_its_readers_and_no_others(house: House) -> None:
     queue, other = house.queue(), house.queue("other")
     watch, beside = house.watch(queue, 1), house.watch(other, 1)
@@ -282,7 +314,12 @@ def test_threads_that_wait_leave_one_for_others() -> None:
     assert house.monitor.value(WAITERS) == 3
 
 
-@given(st.lists(st.tuples(st.sampled_from(["append", "schedule", "pass", "reader"]), st.integers(1, 9)), max_size=60))
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["append", "schedule", "pass", "reader", "slow reader"]), st.integers(1, 9)),
+        max_size=60,
+    )
+)
 @settings(max_examples=150)
 def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tuple[str, int]]) -> None:
     """The promise of a wake-up: one who waits has nothing left to read, whatever came in whatever order."""
@@ -296,10 +333,13 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
         watermark = house.log.watermark(queue)
         return sum(id_.ticks <= watermark for id_ in stored)
 
-    def go_on(watch: Watch) -> None:
+    def go_on(watch: Watch, seconds: float = 0) -> None:
+        """:param seconds: of its read."""
         while True:
             watch.take_events()
             read[watch] = readable()
+            house.clock.advance(seconds)
+            seconds = 0
             waits[watch] = house.wait(watch, 10_000)
             if not waits[watch].done:
                 return
@@ -314,7 +354,8 @@ def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tu
             house.pass_time(amount / 2)
         else:
             watches.append(house.watch(queue, 1))
-            go_on(watches[-1])
+            go_on(watches[-1], amount / 2 if what == "slow reader" else 0)
+            house.pass_time(0)
         for watch in watches:
             if waits[watch].done:
                 go_on(watch)
