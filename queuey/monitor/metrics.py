@@ -102,7 +102,7 @@ LEASE_GROUPS_OLDEST = SERVER_METRICS.gauge(
 )
 REQUESTS_IN_PROGRESS = SERVER_METRICS.gauge("queuey_http_requests_in_progress", "Requests under way")
 BYTES_IN_FLIGHT = SERVER_METRICS.gauge("queuey_http_in_flight_bytes", "Bytes of bodies and large answers in flight")
-WAITERS = SERVER_METRICS.gauge("queuey_waiters", "Readers that wait for messages, long polls and streams")
+WAITERS = SERVER_METRICS.gauge("queuey_waiters", "Readers and receivers that wait for messages")
 WATERMARK_AGE = SERVER_METRICS.gauge("queuey_watermark_age_seconds", "How far the watermark is behind the clock")
 STORAGE_PROBLEMS = SERVER_METRICS.gauge("queuey_storage_problems", "Problems readiness reports")
 STORAGE_WARNINGS = SERVER_METRICS.gauge("queuey_storage_warnings", "Warnings readiness reports")

@@ -61,7 +61,7 @@ def test_what_one_server_releases_a_receiver_at_the_other_gets(first: Server, se
     (one,) = receive(first, queue, visibility=600)
     with ThreadPoolExecutor(1) as threads:
         waiting = threads.submit(step, second, queue, receive={"wait": 60})
-        until_waiting(second, 2)
+        until_waiting(second, 1)
         step(first, queue, release=[{"receipt": one["receipt"], "delay": 0}])
         (again,) = waiting.result(70)["messages"]
     assert again["deliveries"] == 2

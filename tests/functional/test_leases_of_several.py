@@ -96,7 +96,7 @@ def test_one_waiter_hears_of_all_queues(careful_server: Server) -> None:
     for name in queues:
         with ThreadPoolExecutor() as threads:
             waits = threads.submit(received, server, queues, wait=60)
-            until_waiting(server, 3)  # the receiver, and a room of each queue
+            until_waiting(server, 1)
             server.add(name, "late")
             assert [(one["queue"], one["body"]) for one in waits.result()] == [(name, "late")]
 
@@ -150,7 +150,7 @@ def test_a_queue_that_is_deleted_ends_the_wait_and_not_what_was_done(server: Ser
     receipts = [one["receipt"] for one in messages]
     with ThreadPoolExecutor() as threads:
         waits = threads.submit(step, server, queues, acknowledge=receipts, receive={"wait": 60})
-        until_waiting(server, 3)  # the receiver, and a room of each queue
+        until_waiting(server, 1)
         server.call("DELETE", queues[1])
         found = waits.result()
     assert (found["settled"]["acknowledged"], found["messages"]) == (3, [])

@@ -67,9 +67,9 @@ def test_a_receiver_whose_attempt_is_withdrawn_waits_no_more(shipped_server: Run
     ):
         queue = server.queue()
         withdrawn = threads.submit(ask, one, queue, attempt="gone", receive=WAIT)
-        until_waiting(server, 2)
+        until_waiting(server, 1)
         waiting = threads.submit(received, other, queue, attempt="stays", receive=WAIT)
-        until_waiting(server, 3)
+        until_waiting(server, 2)
         assert is_known(ask(server, queue, attempt="gone"))
         assert is_known(withdrawn.result(30))
         assert is_known(ask(server, queue, attempt="gone", receive=WAIT))

@@ -63,16 +63,18 @@ class Waiters:
 
     # The readers that wait
 
-    def watch(self, places: Iterable[tuple[Queue, int]], readers: Sequence[str], *, in_thread: bool) -> Watch:
+    def watch(self, places: Iterable[tuple[Queue, int]], readers: Sequence[str] | None, *, in_thread: bool) -> Watch:
         """Begin to hear of what arrives in these partitions of queues.
 
-        :param readers: the principals that read: the watch counts against the limit of each.
+        :param readers: the principals that read: the watch counts against the limit of each. None if it is for readers
+            that are counted already.
         :param in_thread: a thread will wait for it.
         :raises TooManyWaiters: a limit is reached; ``whose`` says which.
         """
         readable = self._readable.upto()
         with self._lock:
-            self._limits.admit(readers, in_thread=in_thread)
+            if readers is not None:
+                self._limits.admit(readers, in_thread=in_thread)
             watch = Watch(self, readers, in_thread=in_thread)
             for queue, number in places:
                 self._table.enter(watch, queue, number, readable)
@@ -101,7 +103,8 @@ class Waiters:
             watch.closed = True
             watch.future = None
             self._table.leave(watch, watch.partitions)
-            self._limits.leave(watch.readers, in_thread=watch.in_thread)
+            if watch.readers is not None:
+                self._limits.leave(watch.readers, in_thread=watch.in_thread)
 
     # What wakes them
 

@@ -112,7 +112,7 @@ class Rooms:
             room = self._rooms.get(name)
             is_new = room is None
             if room is None:
-                room = self._rooms[name] = Room(name, self._waiters.watch((), (), in_thread=False))
+                room = self._rooms[name] = Room(name, self._waiters.watch((), None, in_thread=False))
             room.receivers[receiver] = None
             receiver.joined.append(room)
         for number in partitions:

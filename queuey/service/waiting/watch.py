@@ -59,7 +59,8 @@ class Watch:
         "until",
     )
 
-    def __init__(self, registry: Registry, readers: Sequence[str], *, in_thread: bool) -> None:
+    def __init__(self, registry: Registry, readers: Sequence[str] | None, *, in_thread: bool) -> None:
+        """:param readers: None if it counts as no reader."""
         self._registry = registry
         self.readers = readers
         self.in_thread = in_thread
