@@ -37,7 +37,7 @@ from qdo.worker.threads import JobThreads
 from qdo.worker.work import AnyWork, Counts, JobCaller, WorkerFigures
 from queuey.clock import SystemClock
 from queuey.errors import CoordinatorUnavailable
-from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.ids import MessageId, format_timestamp
 
 __all__ = ["MemberWork"]
 
@@ -156,21 +156,8 @@ class MemberWork(AnyWork):
         return [buffer.waiting() for buffer in self._prefetched.all()]
 
     def figures(self) -> WorkerFigures:
-        counts, waiting, now = self.counts, self.waiting(), SystemClock().now_ticks()
-        return WorkerFigures(
-            counts.done,
-            counts.failed,
-            counts.dead,
-            counts.commits,
-            counts.refused,
-            rebalances=self.group.rebalances,
-            owned=len(self.group.held),
-            prefetched=sum(messages for messages, _ in waiting),
-            lag_seconds=[
-                0.0 if first is None else max(now - first.ticks, 0) / TICKS_PER_SECOND for _, first in waiting
-            ],
-            connected=self._coordinator.trusted(),
-        )
+        is_trusted, group = self._coordinator.trusted(), self.group
+        return WorkerFigures.of(self, connected=is_trusted, rebalances=group.rebalances, owned=len(group.held))
 
     def _is_at_end(self) -> bool:
         """Whether this member has done everything that it can do. Only then may it go."""

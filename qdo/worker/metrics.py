@@ -58,11 +58,12 @@ class WorkerMetrics(MetricSet):
     def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
         """Read everything but the durations of jobs from the worker, which counts it."""
         now = self._now()
-        for result, count in (("done", now.done), ("failed", now.failed), ("dead", now.dead)):
+        counts = now.counts
+        for result, count in (("done", counts.done), ("failed", counts.failed), ("dead", counts.dead)):
             self.set(JOBS, count, result)
-        self.set(COMMITS, now.commits)
-        self.set(COMMITS_REFUSED, now.refused)
-        self.set(LEASES_LOST, now.lost)
+        self.set(COMMITS, counts.commits)
+        self.set(COMMITS_REFUSED, counts.refused)
+        self.set(LEASES_LOST, counts.lost)
         self.set(REBALANCES, now.rebalances)
         self.set(PARTITIONS_OWNED, now.owned)
         self.set(PREFETCHED, now.prefetched)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qdo.client.values import Message
@@ -12,7 +12,7 @@ from qdo.worker.job import Context, Job
 from qdo.worker.options import WorkerOptions
 from qdo.worker.runners import runner_of
 from queuey.clock import SystemClock
-from queuey.ids import MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 
 __all__ = ["AnyWork", "Counts", "JobCaller", "WorkerFigures"]
 
@@ -39,18 +39,22 @@ class Counts:
 class WorkerFigures:
     """How a worker is doing at one moment."""
 
-    done: int = 0
-    failed: int = 0
-    dead: int = 0
-    commits: int = 0
-    refused: int = 0
+    counts: Counts = field(default_factory=Counts)
     rebalances: int = 0
     owned: int = 0
     prefetched: int = 0
+    """Messages that are fetched and not finished."""
     lag_seconds: Sequence[float] = ()
-    """Of each partition that it owns."""
+    """The age of the first of these, of each partition that it owns, or of each queue that it has leased messages of."""
     connected: bool = False
-    lost: int = 0
+
+    @classmethod
+    def of(cls, work: AnyWork, *, connected: bool, rebalances: int = 0, owned: int = 0) -> WorkerFigures:
+        """What a way to work counts now."""
+        waiting, now = work.waiting(), SystemClock().now_ticks()
+        lags = [0.0 if first is None else max(now - first.ticks, 0) / TICKS_PER_SECOND for _, first in waiting]
+        prefetched = sum(messages for messages, _ in waiting)
+        return cls(replace(work.counts), rebalances, owned, prefetched, lags, connected)
 
 
 class JobCaller:

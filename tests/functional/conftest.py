@@ -7,12 +7,15 @@ from contextlib import ExitStack
 
 import pytest
 
+from qdo.client import Client
 from tests.support import on_cassandra, servers
 from tests.support.alike import Everywhere
-from tests.support.client import Server
-from tests.support.commands import done, run_in
+from tests.support.client import Server, new_name
+from tests.support.commands import Ended, done, run_in
 from tests.support.key_site import Site, serving
 from tests.support.on_cassandra import Delayed
+from tests.support.over_asyncio import CLIENTS
+from tests.support.over_asyncio import make_client as client_of
 from tests.support.servers import APPLICATIONS, RunningServer, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.stores import STORES
@@ -139,6 +142,44 @@ def server(running: RunningServer) -> Iterator[Server]:
     """A server as the application ``queuey`` sees it."""
     with Server(running) as seen:
         yield seen
+
+
+@pytest.fixture
+def seen(shipped_server: RunningServer) -> Iterator[Server]:
+    """The shipped server alone, for tests of what is in front of it: clients, commands and workers."""
+    with Server(shipped_server) as found:
+        yield found
+
+
+@pytest.fixture(params=CLIENTS)
+def client(seen: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
+    """Each client of the project, in turn."""
+    with client_of(request.param, seen.url, seen.application, seen.key) as found:
+        yield found
+
+
+@pytest.fixture
+def queue(client: Client) -> str:
+    return client.create_queue(new_name(), partitions=3).name
+
+
+@pytest.fixture
+def make_client(seen: Server) -> Callable[[], Client]:
+    """As a worker takes it."""
+    return lambda: Client(seen.url, seen.application, seen.key)
+
+
+@pytest.fixture
+def environment(seen: Server) -> dict[str, str]:
+    """Variables by which a command finds the shipped server."""
+    assert seen.key is not None
+    return {"QUEUEY_URL": seen.url, "QUEUEY_APPLICATION": seen.application, "QUEUEY_KEY": seen.key}
+
+
+@pytest.fixture
+def queuey(environment: dict[str, str]) -> Callable[..., Ended]:
+    """Runs a command to its end."""
+    return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
 
 
 @pytest.fixture

@@ -23,24 +23,6 @@ from tests.support.servers import RunningServer, eventually
 Run = Callable[..., "Ended"]
 
 
-@pytest.fixture
-def seen(shipped_server: RunningServer) -> Iterator[Server]:
-    with Server(shipped_server) as server:
-        yield server
-
-
-@pytest.fixture
-def environment(seen: Server) -> dict[str, str]:
-    assert seen.key is not None
-    return {"QUEUEY_URL": seen.url, "QUEUEY_APPLICATION": seen.application, "QUEUEY_KEY": seen.key}
-
-
-@pytest.fixture
-def queuey(environment: dict[str, str]) -> Run:
-    """Runs a command to its end."""
-    return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
-
-
 # put and get.
 
 

@@ -14,35 +14,17 @@ import pytest
 
 from qdo.client import Client
 from tests.support.client import Server
-from tests.support.commands import Ended, command, done, run_in
+from tests.support.commands import Ended, command, done
 from tests.support.loaded import Program
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 Run = Callable[..., "Ended"]
-
-
-@pytest.fixture
-def seen(shipped_server: RunningServer) -> Iterator[Server]:
-    with Server(shipped_server) as server:
-        yield server
 
 
 @pytest.fixture
 def client(seen: Server) -> Iterator[Client]:
     with Client(seen.url, seen.application, seen.key) as client:
         yield client
-
-
-@pytest.fixture
-def environment(seen: Server) -> dict[str, str]:
-    assert seen.key is not None
-    return {"QUEUEY_URL": seen.url, "QUEUEY_APPLICATION": seen.application, "QUEUEY_KEY": seen.key}
-
-
-@pytest.fixture
-def queuey(environment: dict[str, str]) -> Run:
-    """Runs a command to its end."""
-    return lambda *arguments, **given: run_in(environment, None, *arguments, **given)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any
 
@@ -13,26 +13,8 @@ import pytest
 from qdo.client import Client, Delivery, NewMessage, Settle
 from qdo.client.lease_values import receipt_of
 from queuey.errors import InvalidParameter, StaleReceipt
-from tests.support.client import Server, new_name
-from tests.support.over_asyncio import CLIENTS, make_client
-from tests.support.servers import RunningServer, eventually
-
-
-@pytest.fixture
-def seen(shipped_server: RunningServer) -> Iterator[Server]:
-    with Server(shipped_server) as server:
-        yield server
-
-
-@pytest.fixture(params=CLIENTS)
-def client(seen: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with make_client(request.param, seen.url, seen.application, seen.key) as client:
-        yield client
-
-
-@pytest.fixture
-def queue(client: Client) -> str:
-    return client.create_queue(new_name(), partitions=3).name
+from tests.support.client import Server
+from tests.support.servers import eventually
 
 
 def work(client: Client, queue: str, job: Callable[[Delivery], object], **options: Any) -> None:

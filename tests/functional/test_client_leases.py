@@ -33,25 +33,7 @@ from queuey.ids import MessageId
 from tests.support.client import Server, new_name
 from tests.support.losing import Losing, losing_answers
 from tests.support.over_asyncio import CLIENTS, make_client
-from tests.support.servers import RunningServer
 from tests.support.services.proxy import Proxy
-
-
-@pytest.fixture
-def seen(shipped_server: RunningServer) -> Iterator[Server]:
-    with Server(shipped_server) as server:
-        yield server
-
-
-@pytest.fixture(params=CLIENTS)
-def client(seen: Server, request: pytest.FixtureRequest) -> Iterator[Client]:
-    with make_client(request.param, seen.url, seen.application, seen.key) as client:
-        yield client
-
-
-@pytest.fixture
-def queue(client: Client) -> str:
-    return client.create_queue(new_name(), partitions=3).name
 
 
 @pytest.fixture

@@ -26,19 +26,13 @@ from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, Forbidden, HeadersTooLarge, InvalidParameter, MessageNotFound
 from queuey.model import MAX_HEADERS
 from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER, Story
-from tests.support.client import Server, new_name
+from tests.support.client import new_name
 from tests.support.member_work import member_of
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 ONCE = RetryPolicy(attempts=1, most_seconds=0.1)
 MOST = 1 << 20
 """A message's body at most, as the server under test is set."""
-
-
-@pytest.fixture
-def make_client(shipped_server: RunningServer) -> Callable[[], Client]:
-    server = Server(shipped_server)
-    return lambda: Client(server.url, server.application, server.key)
 
 
 def fails(message: Message, context: Context) -> None:

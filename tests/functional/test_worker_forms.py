@@ -20,28 +20,17 @@ from qdo.worker import owners
 from qdo.worker.dead_letters import letters
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, StorageUnavailable
-from tests.support.client import Server, new_name
+from tests.support.client import new_name
 from tests.support.member_work import member_of
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 Run = Callable[..., Worker]
-
-
-@pytest.fixture
-def server(shipped_server: RunningServer) -> Server:
-    """One is enough: workers see nothing of what is behind it."""
-    return Server(shipped_server)
 
 
 @pytest.fixture(autouse=True)
 def queues_are_listed_often(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one comes, these tests wait for the next list."""
     monkeypatch.setattr(owners, "LIST_SECONDS", 0.5)
-
-
-@pytest.fixture
-def make_client(server: Server) -> Callable[[], Client]:
-    return lambda: Client(server.url, server.application, server.key)
 
 
 @pytest.fixture

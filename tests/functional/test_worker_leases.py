@@ -15,21 +15,11 @@ from qdo.client import Delivery
 from qdo.worker.dead_letters import letters
 from qdo.worker.leases.sending import LeaseSenders
 from queuey.errors import ConfigurationError, Forbidden
-from tests.support.client import Server, new_name
-from tests.support.servers import RunningServer, eventually
+from tests.support.client import new_name
+from tests.support.servers import eventually
 
 GROUP = "workers"
 Make = Callable[..., Worker]
-
-
-@pytest.fixture
-def server(shipped_server: RunningServer) -> Server:
-    return Server(shipped_server)
-
-
-@pytest.fixture
-def make_client(server: Server) -> Callable[[], Client]:
-    return lambda: Client(server.url, server.application, server.key)
 
 
 @pytest.fixture

@@ -21,7 +21,7 @@ from qdo.worker.options import WorkerOptions
 from qdo.worker.work import AnyWork, Counts, JobCaller, WorkerFigures
 from queuey.clock import SystemClock
 from queuey.errors import QueueyError
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import MessageId
 
 __all__ = ["LeaseWork"]
 
@@ -131,16 +131,7 @@ class LeaseWork(AnyWork):
         return self._buffer.waiting()
 
     def figures(self) -> WorkerFigures:
-        counts, waiting, now = self.counts, self.waiting(), self._clock.now_ticks()
-        return WorkerFigures(
-            counts.done,
-            counts.failed,
-            counts.dead,
-            lost=counts.lost,
-            prefetched=self._buffer.holdings.ready,
-            lag_seconds=[max(now - first.ticks, 0) / TICKS_PER_SECOND for _, first in waiting if first is not None],
-            connected=not self.troubles(),
-        )
+        return WorkerFigures.of(self, connected=not self.troubles())
 
     def troubles(self) -> list[dict[str, Any]]:
         return [{"queue": queue, "why": why[:500]} for queue, why in sorted(self._buffer.troubles())]

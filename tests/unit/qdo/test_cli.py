@@ -25,7 +25,7 @@ from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.subscription import is_meant
 from qdo.groups.view import GroupView
 from qdo.worker.metrics import WorkerMetrics, serve_metrics
-from qdo.worker.work import WorkerFigures
+from qdo.worker.work import Counts, WorkerFigures
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.monitor.exposition import registry_of
@@ -223,7 +223,7 @@ def test_what_is_no_partition_of_qdo_0_1_is_refused(text: str) -> None:
 
 def test_a_workers_figures_in_prometheus_form() -> None:
     told = WorkerMetrics(
-        lambda: WorkerFigures(done=3, failed=2, dead=1, owned=4, lag_seconds=[1.5, 2.0], connected=True)
+        lambda: WorkerFigures(Counts(done=3, failed=2, dead=1), owned=4, lag_seconds=[1.5, 2.0], connected=True)
     )
     told.took(0.02)
 
