@@ -22,6 +22,7 @@ from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model.columns import Columns
 from queuey.model.held_back import HeldBack
 from queuey.model.holes import GIVEN_UP, LEASED, Hole, HoleBlock, HoleTable
+from queuey.model.passed_messages import Passed, PassedMessages
 from queuey.model.values import Span
 from queuey.model.visible_times import VisibleTimes
 
@@ -31,7 +32,6 @@ __all__ = [
     "Due",
     "FreshLeases",
     "LeaseState",
-    "Passed",
     "Renewal",
     "blocks_of",
     "changes_of",
@@ -39,9 +39,6 @@ __all__ = [
     "rest_of",
     "state_of",
 ]
-
-MOST_PASSED = 120_000
-"""Messages of closed keys whose ids are in memory; those behind them are looked up later. SQS looks as far ahead."""
 
 
 class Renewal(NamedTuple):
@@ -60,13 +57,6 @@ class FreshLeases(NamedTuple):
     tails: array[int]
     hole: Hole
     """What they have in common, with any id: one delivery, no failure and no key."""
-
-
-class Passed(NamedTuple):
-    """A message that was passed over since its key was closed."""
-
-    id: MessageId
-    key: str
 
 
 class Change(NamedTuple):
@@ -110,8 +100,10 @@ class Due(NamedTuple):
 class LeaseState:
     """The state of one group in one partition."""
 
-    def __init__(self, frontier: MessageId = ZERO_ID) -> None:
-        """:param frontier: a new group receives what comes after it."""
+    def __init__(self, frontier: MessageId = ZERO_ID, *, counts_keys: bool = False) -> None:
+        """:param frontier: a new group receives what comes after it.
+        :param counts_keys: the group is fair.
+        """
         self.frontier = frontier
         self.holes = HoleTable()
         self.leased = 0
@@ -126,7 +118,7 @@ class LeaseState:
         self.passed = PassedMessages(frontier)
         self._of_keys: dict[str, list[MessageId]] = {}
         """The holes of each key, in order."""
-        self.leased_of: Counter[str] | None = None
+        self.leased_of: Counter[str] | None = Counter() if counts_keys else None
         """In a fair group: the holes of each key that are counted in ``leased``."""
         self.held_back = HeldBack(
             lambda since, at: (hole := self.holes.find(at)) is not None and self.visible_at(hole) == since
@@ -293,6 +285,10 @@ class LeaseState:
         ticks, tails, visible, _, _, counts, _ = block.columns
         self.leased += sum([count & LEASED for count in counts])
         self._due.add_each(visible, ticks, tails)
+        if self.leased_of is not None:
+            leased = [key for key, count in zip(block.keys or (), counts, strict=False) if count & LEASED]
+            self.leased_of.update(key for key in leased if key is not None)
+            return
         for at, key in enumerate(block.keys or ()):
             if key is not None and not counts[at] & GIVEN_UP:
                 insort(self._of_keys.setdefault(key, []), MessageId(ticks[at], tails[at]))
@@ -346,81 +342,6 @@ class LeaseState:
         """Let the passed messages of a key be handed out, if nothing of it is out any more."""
         if key not in self._of_keys:
             self.passed.opens(key)
-
-
-class PassedMessages:
-    """Ids of messages that were passed over, by key: a window on the log that a second cursor fills.
-
-    The window is not stored. After a restart it is filled from the log, from the least id of
-    :attr:`LeaseState.skipped` on.
-    """
-
-    def __init__(self, upto: MessageId, most: int = MOST_PASSED) -> None:
-        self.upto = upto
-        """The window has all passed messages up to this id."""
-        self.size = 0
-        self._most = most
-        self._ids: dict[str, array[int]] = {}
-        """By key, ticks and tail of each id, the first last."""
-        self._open: list[tuple[MessageId, str]] = []
-        """A heap of the first ids of keys that may be open."""
-
-    @property
-    def has_room(self) -> bool:
-        return self.size < self._most
-
-    def add(self, passed: Sequence[Passed], upto: MessageId) -> None:
-        """Add the next messages up to an id, as many as there is room for."""
-        for message_id, key in passed:
-            if not self.has_room:
-                return
-            found = self._ids.get(key)
-            if found is None:
-                found = self._ids[key] = array("q")
-                heapq.heappush(self._open, (message_id, key))
-            found.extend(message_id)
-            self.size += 1
-            self.upto = message_id
-        self.upto = upto
-
-    def first(self, key: str) -> MessageId | None:
-        """The first message of a key; None if none is in the window."""
-        found = self._ids.get(key)
-        return MessageId(found[0], found[1]) if found else None
-
-    def of(self, key: str, most: int) -> list[MessageId]:
-        """The first messages of a key."""
-        found = self._ids.get(key, array("q"))[: 2 * most]
-        return [*map(MessageId, found[::2], found[1::2])]
-
-    def drop(self, key: str, first: MessageId | None) -> None:
-        """Forget the messages of a key before an id, or all: they are handed out."""
-        found = self._ids.get(key)
-        if found is None:
-            return
-        number = 0
-        while number < len(found) and (first is None or (found[number], found[number + 1]) < first):
-            number += 2
-        del found[:number]
-        self.size -= number // 2
-        if not found:
-            del self._ids[key]
-        elif number:
-            self.opens(key)
-
-    def opens(self, key: str) -> None:
-        """Note that nothing of a key is out any more."""
-        first = self.first(key)
-        if first is not None and (first, key) not in self._open[:1]:
-            heapq.heappush(self._open, (first, key))
-
-    def take_open(self) -> tuple[MessageId, str] | None:
-        """Take out the key whose first message waits longest; it may be closed again. The caller puts it back."""
-        while self._open:
-            first, key = heapq.heappop(self._open)
-            if self.first(key) == first:
-                return first, key
-        return None
 
 
 def merged(changes: Sequence[Change]) -> Iterator[Change]:

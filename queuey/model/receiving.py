@@ -13,7 +13,8 @@ from queuey.model.columns import Columns
 from queuey.model.holes import ALONE, GIVEN_UP, LEASED, MOST_FAILURES, TOGETHER, Hole, most_beside, together_flags
 from queuey.model.lease_requests import MOVE_AGAIN_SECONDS, Received, ReceiveRequest, later
 from queuey.model.lease_rules import LeaseRules
-from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState, Passed
+from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState
+from queuey.model.passed_messages import Passed
 
 __all__ = ["Receive", "ReceiveByKey", "ReceiveFairly", "is_noisy", "receive_new"]
 
@@ -103,12 +104,7 @@ class Receive:
     @property
     def has_place(self) -> bool:
         """Whether one more message may be handed out."""
-        return self.handed + self.others < self.most and not self.ends and not self.gives_up_enough
-
-    @property
-    def gives_up_enough(self) -> bool:
-        """Whether a later receive gives up what else fails too often."""
-        return len(self.given_up) >= MOST_GIVEN_UP
+        return self.handed + self.others < self.most and not self.ends and len(self.given_up) < MOST_GIVEN_UP
 
     def run(self, pick: Callable[[int], int]) -> None:
         """Choose what is handed out."""
@@ -147,7 +143,7 @@ class Receive:
                 self._look()
                 if not self._gives_up(due.hole):
                     return due
-                if self.gives_up_enough:
+                if len(self.given_up) >= MOST_GIVEN_UP:
                     return None
             elif has_new:
                 self._next += 1

@@ -26,7 +26,7 @@ from queuey.storage.contract import LeaseHistory, LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
-from queuey.storage.leasing import book as leasing_book
+from queuey.storage.leasing import passing
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close
 from tests.support.servers import eventually
@@ -159,7 +159,7 @@ def test_nothing_is_answered_by_what_another_server_has_changed(first: LeaseServ
 def test_what_one_server_passes_over_the_other_does_not_look_at(
     first: LeaseServer, second: LeaseServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 100)
+    monkeypatch.setattr(passing, "MOST_PASSED_OVER", 100)
     append_for(first.log, "others", 600)
     first.log.add(b"mine")
     both, steps = [first.jobs(), second.jobs(first)], 0

@@ -24,7 +24,7 @@ from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
-from queuey.storage.contract.leases import HandingOut, Settling, Together
+from queuey.storage.contract.leases import Fair, HandingOut, Settling, Together
 from queuey.storage.leasing import changes as leasing_changes
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
@@ -46,7 +46,7 @@ class _WeakLeases(CassandraLeases):
         return super().keep_group(queue, name, _weak(group), None if before is None else _weak(before))
 
 
-class TestWeakLeasesOfOneServer(HandingOut, Settling, Together, PassingOver):
+class TestWeakLeasesOfOneServer(HandingOut, Settling, Together, Fair, PassingOver):
     """They are as those of exact groups."""
 
     @pytest.fixture

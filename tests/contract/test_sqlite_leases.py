@@ -26,6 +26,7 @@ from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.leasing import changes as leasing_changes
+from queuey.storage.leasing import passing
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite import leases as sqlite_leases
@@ -77,7 +78,8 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     step passes over few messages.
     """
     monkeypatch.setattr(leasing_book, "AHEAD", 2)
-    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 3)
+    monkeypatch.setattr(passing, "LEAST_TOGETHER", 2)
+    monkeypatch.setattr(passing, "MOST_PASSED_OVER", 3)
     monkeypatch.setattr(holes, "_CHUNK", 2)
     monkeypatch.setattr(leasing_book, "FOLD_BYTES", 16)
     monkeypatch.setattr(leasing_changes, "_BLOCKS_TOGETHER", 1)
@@ -217,7 +219,7 @@ def test_keys_are_in_order_across_restarts(opened: Opened) -> None:
 
 
 def test_what_was_passed_over_stays_so_after_a_restart(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(leasing_book, "MOST_PASSED_OVER", 100)
+    monkeypatch.setattr(passing, "MOST_PASSED_OVER", 100)
     append_for(opened.log, "others", 1000)
     opened.log.add(b"mine")
     handed, steps = opened.jobs().receive(), 1

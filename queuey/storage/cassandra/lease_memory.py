@@ -108,6 +108,8 @@ class GroupMemory:
         head, known = weak.look(), self.stored.head
         if head is None or head.group.token != known.group.token:
             return False
+        if head.group.settings.fair != known.group.settings.fair:  # its states are to be read with the leases of keys
+            return False
         if head.group != known.group:
             self.stored = self.stored._replace(head=head)
             self.book.replace_group(*self._place, head.group)

@@ -12,7 +12,7 @@ from queuey.model.only_groups import for_group, only_for
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
-from queuey.storage.leasing import book, stepping
+from queuey.storage.leasing import book, passing, stepping
 
 __all__ = ["PassingOver", "append_for"]
 
@@ -33,7 +33,7 @@ class PassingOver(WithLeases):
             return for_group(found, group)
 
         monkeypatch.setattr(book, "for_group", noting)
-        monkeypatch.setattr(book, "MOST_PASSED_OVER", MOST_PASSED_OVER)
+        monkeypatch.setattr(passing, "MOST_PASSED_OVER", MOST_PASSED_OVER)
         return looks
 
     def test_messages_for_another_group_are_passed_over_in_steps(
@@ -122,7 +122,7 @@ def received(jobs: Receiver, looks: list[int], most: int = 1) -> list[HandedOut]
     """Receive from one partition; what the step looks at is bounded."""
     looks.clear()
     handed = jobs.receive(most, partitions=[1])
-    assert sum(looks) <= 2 * MOST_PASSED_OVER + 2 * book.AHEAD
+    assert sum(looks) <= 2 * MOST_PASSED_OVER + 2 * passing.LEAST_TOGETHER
     return handed
 
 

@@ -12,10 +12,12 @@ from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt, KeyReused, LeaseGroupNotFound, QueueNotFound, StaleReceipt
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
+from queuey.model import leases as model
 from queuey.model.holes import GIVEN_UP, LEASED
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_rules import Backoff
+from queuey.model.lease_state import LeaseState
 from queuey.model.lease_steps import RenewAll
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft
@@ -315,6 +317,41 @@ class OrderedByKey(WithLeases):
         assert bodies(jobs.receive()) == [b"other"]
 
 
+class Fair(WithLeases):
+    """Fair groups: what has a noisy key waits behind others."""
+
+    def test_a_fair_group_looks_past_a_noisy_key(self, leases: LeaseStore, log: QueueLog, clock: ManualClock) -> None:
+        jobs = Receiver(leases, log, fair=True)
+        log.append(*[Draft(1, b"noisy", 9_000, key="noisy") for _ in range(1_100)])
+        assert len(jobs.receive(40, visibility_seconds=600.0)) == 40
+        log.append(Draft(1, b"quiet", 9_000, key="quiet"))
+        assert sorted(bodies(jobs.receive(3, visibility_seconds=600.0))) == [b"noisy", b"noisy", b"quiet"]
+        assert bodies(jobs.receive(1, visibility_seconds=600.0)) == [b"noisy"]
+
+    def test_a_group_becomes_fair_and_is_so_no_more(
+        self, leases: LeaseStore, log: QueueLog, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """No receive counts the keys of a large state: it is read with its counts."""
+
+        def count_keys(state: LeaseState, *, wanted: bool) -> None:
+            assert (state.leased_of is not None) is wanted
+
+        monkeypatch.setattr(model, "count_keys", count_keys)
+        jobs = Receiver(leases, log, order=NO_ORDER)
+        log.append(*[Draft(1, b"%d" % at, 9_000, key="a") for at in range(60)])
+        handed = jobs.receive(10, visibility_seconds=600.0)
+        for fair in (True, False, True):
+            before = done(leases.find_group(log.queue.uuid, jobs.name))
+            assert before is not None
+            group = before._replace(settings=before.settings._replace(fair=fair))
+            assert done(leases.keep_group(log.queue.uuid, jobs.name, group, before))
+            handed += jobs.receive(10, visibility_seconds=600.0)
+            assert jobs.settle(handed.pop(0))
+        assert len(handed) == 37
+        assert not jobs.step({1: [settle_of(one) for one in handed]}).stale
+        assert jobs.count()[2:4] == (0, 0)
+
+
 class Managing(WithLeases):
     """Settings, bounds, and what is held."""
 
@@ -391,14 +428,6 @@ class Managing(WithLeases):
         with pytest.raises(LeaseGroupNotFound):
             jobs.receive()
 
-    def test_a_fair_group_looks_past_a_noisy_key(self, leases: LeaseStore, log: QueueLog, clock: ManualClock) -> None:
-        jobs = Receiver(leases, log, fair=True)
-        log.append(*[Draft(1, b"noisy", 9_000, key="noisy") for _ in range(1_100)])
-        assert len(jobs.receive(40, visibility_seconds=600.0)) == 40
-        log.append(Draft(1, b"quiet", 9_000, key="quiet"))
-        assert sorted(bodies(jobs.receive(3, visibility_seconds=600.0))) == [b"noisy", b"noisy", b"quiet"]
-        assert bodies(jobs.receive(1, visibility_seconds=600.0)) == [b"noisy"]
-
     def test_a_dropped_queue_has_no_groups(self, jobs: Receiver, leases: LeaseStore, log: QueueLog) -> None:
         log.add(b"0")
         assert jobs.receive()
@@ -431,7 +460,7 @@ class Managing(WithLeases):
         assert behind == holes[1:]
 
 
-class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, PassingOver, Managing):
+class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, Fair, PassingOver, Managing):
     """Every sentence of :class:`~queuey.storage.LeaseStore`."""
 
 

@@ -31,20 +31,18 @@ from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.changes import ChangesAccess, StoredChanges
+from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
 __all__ = [
     "MOST_AHEAD_BYTES",
     "MOST_GROUPS",
     "MOST_HOLES",
-    "MOST_PASSED_OVER",
     "GroupBook",
     "LeaseAccess",
     "LeaseBook",
     "PartitionBook",
     "StoredAttempt",
-    "cost",
-    "has_passed_enough",
-    "most_together",
+    "begun",
     "partition_key",
 ]
 
@@ -58,9 +56,6 @@ MOST_AHEAD = 1024
 """The most of them."""
 AHEAD_BYTES = 256 << 10
 """Bytes of bodies that are read together, or one body."""
-MOST_PASSED_OVER = 5000
-"""Messages that one transaction passes over, since no receive may hand them out; a KiB of them counts as one more. The
-next step goes on behind them."""
 MOST_AHEAD_BYTES = 64 << 20
 """Bytes of all messages that were read and are not handed out yet."""
 _ROW_BYTES = 256
@@ -84,7 +79,7 @@ class LeaseAccess(ChangesAccess, Protocol):
     now_ticks: int
     """The wall clock, for expiry."""
     passed_over: int
-    """What the transaction has passed over, see :data:`MOST_PASSED_OVER`; it begins at 0."""
+    """What the transaction has passed over, see :mod:`queuey.storage.leasing.passing`; it begins at 0."""
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         """A group as stored."""
@@ -290,21 +285,6 @@ class PartitionBook:
         return self._stored.folded(self.state)
 
 
-def cost(passed_over: Columns) -> int:
-    """How much messages count that are passed over."""
-    return len(passed_over) + (passed_over.size >> 10)
-
-
-def has_passed_enough(access: LeaseAccess) -> bool:
-    """Whether the transaction has passed over as many messages as one does."""
-    return access.passed_over >= MOST_PASSED_OVER
-
-
-def most_together(access: LeaseAccess, most: int) -> int:
-    """How many messages are read together, if all of them may be passed over."""
-    return min(most, max(MOST_PASSED_OVER - access.passed_over, AHEAD))
-
-
 def _within(columns: Columns, max_bytes: int) -> int:
     """How many of these messages have room; at least one."""
     sums = accumulate(columns.sizes())
@@ -329,6 +309,11 @@ class GroupBook:
     @property
     def holes(self) -> int:
         return sum(len(book.state.holes) for book in self.partitions.values())
+
+
+def begun(group: LeaseGroup) -> LeaseState:
+    """The state of a group in a partition that it has not used yet."""
+    return LeaseState(group.start, counts_keys=group.settings.fair)
 
 
 def partition_key(place: PartitionId) -> bytes:
@@ -382,7 +367,7 @@ class LeaseBook:
         if known is None:
             stored = self.changes(group.group.token, place.number)
             with making_sense():
-                state = stored.read(access.changes(group.group.token, place.number), group.group.start)
+                state = stored.read(access.changes(group.group.token, place.number), begun(group.group))
             known = self.install(group, place, state, stored)
         return known
 
@@ -459,10 +444,16 @@ class LeaseBook:
         self._touched.clear()
 
     def replace_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
-        """A group's settings changed, or will with the transaction."""
+        """A group's settings changed, or will with the transaction. What it has changed must be saved.
+
+        If its fairness changes, its states are read again.
+        """
         known = self._groups.get((queue, name))
         if known is not None and known.group.token != group.token:
             self._forget((queue, name))
+        elif known is not None and known.group.settings.fair != group.settings.fair:
+            self._forget((queue, name))  # a state that counts keys is read as such: it may be large
+            self._touched.add((queue, name))
         elif known is not None:
             known.take(group)
             self._touched.add((queue, name))

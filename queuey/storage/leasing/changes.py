@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import Protocol
 
-from queuey.ids import MAX_ID, ZERO_ID, MessageId
+from queuey.ids import MAX_ID, ZERO_ID
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_state import Change, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
 
@@ -81,11 +81,11 @@ class StoredChanges:
         """Bytes of the changes since."""
         self._fold: _Fold | None = None
 
-    def read(self, stored: Iterable[tuple[int, bytes]], start: MessageId) -> LeaseState:
+    def read(self, stored: Iterable[tuple[int, bytes]], begun: LeaseState) -> LeaseState:
         """The state that stored changes make.
 
         :param stored: all of them in order, each with its number.
-        :param start: where the group began.
+        :param begun: as the group began.
         :raises ValueError: one of them is no change.
         """
 
@@ -104,7 +104,7 @@ class StoredChanges:
 
         sizes: list[int] = []
         whole = [0]
-        state = state_of(changes(), LeaseState(start))
+        state = state_of(changes(), begun)
         self._since = sum(sizes[whole[0] :])
         return state
 

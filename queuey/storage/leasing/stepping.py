@@ -37,10 +37,8 @@ from queuey.storage.leasing.book import (
     LeaseBook,
     PartitionBook,
     StoredAttempt,
-    cost,
-    has_passed_enough,
-    most_together,
 )
+from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
 __all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "partitions_of", "run_step"]
 

@@ -21,6 +21,7 @@ from queuey.model import PartitionId
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import LeaseState
 from queuey.storage.checksums import NONSENSE
+from queuey.storage.leasing.book import begun
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite.committer import PutOff, Row, Write
 from queuey.storage.sqlite.file import File
@@ -109,7 +110,7 @@ class StateLoader:
         stored = self._changes(token, partition)
 
         def read(rows: Any) -> LeaseState:
-            return stored.read(self._with_rests(self._checked(token, partition, rows)), place.group.start)
+            return stored.read(self._with_rests(self._checked(token, partition, rows)), begun(place.group))
 
         with self._file.readers.lend() as reader:
             return LoadedState(reader.ask(SQL["lease_changes"], (token, partition), read), stored)

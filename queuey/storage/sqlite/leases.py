@@ -131,6 +131,7 @@ class SqliteLeases(LeaseStore):
             if access.group(queue, name) != before:
                 return False
             access.make_group(queue, name, group)
+            self._book.save(access)
             self._book.replace_group(queue, name, group)
             if before is not None and before.token != group.token:
                 transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))

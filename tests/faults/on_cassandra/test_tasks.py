@@ -1,4 +1,4 @@
-"""G18, G25: tasks of queues on Cassandra go on after each death of their server, and a redrive moves each letter once."""
+"""G1, G25: tasks of queues on Cassandra go on after each death of their server, and a redrive moves each letter once."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_a_purge_removes_what_was_there_before_though_its_server_dies(
     left, depth = bodies_of(client, queue), client.queue_info(queue).depth
     group = client.lease_group(queue, GROUP)
 
-    figures("G18", store="cassandra", kills=kills, purged=2000 * kills, left=left.total())
+    figures("G1", store="cassandra", kills=kills, purged=2000 * kills, left=left.total())
     assert (found.id, found.state) == (task.id, "done")
     assert (left, depth) == (later, later.total())
     assert held

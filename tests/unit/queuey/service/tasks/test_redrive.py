@@ -33,7 +33,7 @@ from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.service.tasks import LetterFilter, redrive_name
 from queuey.settings import load_settings
-from queuey.storage.leasing import book
+from queuey.storage.leasing import passing
 from queuey.storage.memory import MemoryStores
 
 GROUP = "workers"
@@ -341,7 +341,7 @@ def test_a_message_for_one_group_that_fails_again_is_a_letter_like_others(
 def test_a_redrive_looks_behind_all_that_is_not_for_it(
     service: Service, queue: Queue, dead: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(book, "MOST_PASSED_OVER", 10)
+    monkeypatch.setattr(passing, "MOST_PASSED_OVER", 10)
     others = encode_headers({ONLY_GROUP_HEADER: b"other"})
     run(service.log.append(AppendRequest(dead, [Draft(1, b"", 86_400, headers=others)] * 500)))
     bury(service, dead)
