@@ -58,7 +58,8 @@ LAYERS = {
         ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")
     ),
     "queuey.monitor": Layer(
-        ours=("queuey._version", "queuey.locks", "queuey.tracebacks"), others=("orjson", "prometheus_client")
+        ours=("queuey._version", "queuey.future", "queuey.locks", "queuey.tracebacks"),
+        others=("orjson", "prometheus_client"),
     ),
     "queuey.service": Layer(
         ours=(
@@ -81,7 +82,7 @@ LAYERS = {
     "queuey.api": Layer(
         ours=(
             *LEAVES,
-            "queuey.monitor.exposition",
+            "queuey.monitor.loading",
             "queuey.monitor.metrics",
             "queuey.service.",
             "queuey.security.",

@@ -172,9 +172,6 @@ _MESSAGES: dict[str, Choice] = {
     "DELETE": Operation("messages", Permission.DELETE, messages.delete, runs=Runs.LOOP),
 }
 
-METRICS = _site("metrics", site.metrics)._replace(runs=Runs.THREAD, is_light=site.metrics_are_loaded)
-"""In a thread the first time."""
-
 ROUTES = Routes(
     (
         Route(
@@ -248,7 +245,7 @@ ROUTES = Routes(
         Route("heartbeat", "/__heartbeat__", dict.fromkeys(_ANY, _site("heartbeat", site.heartbeat))),
         Route("lbheartbeat", "/__lbheartbeat__", {"GET": _site("lbheartbeat", site.alive)}),
         Route("version", "/__version__", {"GET": _site("version", site.version)}),
-        Route("metrics", "/metrics", {"GET": METRICS}),
+        Route("metrics", "/metrics", {"GET": _site("metrics", site.metrics)}),
         Route("openapi", "/openapi.json", {"GET": _site("openapi", site.openapi)}),
     )
 )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import sys
 from functools import cache
 from ipaddress import IPv6Address, ip_address
 from math import nan
@@ -12,6 +11,7 @@ from queuey._version import __version__
 from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
 from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
 from queuey.model import Consistency
+from queuey.monitor.loading import exposed
 from queuey.monitor.metrics import CLOCK_SKEW, STORAGE_PROBLEMS, STORAGE_WARNINGS, WATERMARK_AGE
 from queuey.packaged import packaged
 from queuey.service import Service
@@ -43,11 +43,6 @@ async def version(service: Service, call: Call, target: Target) -> Answer:
     return json_answer({"name": "queuey", "version": __version__, "storage": service.settings.storage.backend})
 
 
-def metrics_are_loaded(service: Service, call: Call) -> bool:
-    """Whether what writes metrics is in memory. Loading it takes longer than a turn of the event loop may."""
-    return "queuey.monitor.exposition" in sys.modules
-
-
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
     """Counters in the Prometheus text form.
 
@@ -72,9 +67,7 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
     monitor.set(CLOCK_SKEW, messages.clock_error_seconds())
     monitor.set(STORAGE_PROBLEMS, len(service.problems()))
     monitor.set(STORAGE_WARNINGS, len(service.warnings()))
-    from queuey.monitor.exposition import text_of
-
-    return Answer(200, text_of(monitor), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
+    return Answer(200, await exposed(monitor), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
 
 
 def _has_token(call: Call, token: str) -> bool:
