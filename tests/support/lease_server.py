@@ -44,7 +44,7 @@ class LeaseServer:
 
     def due(self) -> LeaseRequest | None:
         """The request that a sender would get now."""
-        for asked in [*self.buffer.holdings.queues.sets]:
+        for asked in sorted(self.buffer.holdings.queues.sets, key=lambda one: one.asked_at):
             found = due(self.buffer.holdings, asked, self.clock.elapsed())
             if isinstance(found, LeaseRequest):
                 return found

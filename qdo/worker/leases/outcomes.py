@@ -11,6 +11,9 @@ from qdo.worker.leases.values import LeaseQueue, LeaseRequest
 
 __all__ = ["Outcomes"]
 
+PARTED_SECONDS = 5.0
+"""For which queues that were asked together and refused are remembered as such."""
+
 
 class Outcomes:
     """Takes in what became of requests; see :meth:`qdo.worker.leases.buffer.LeaseBuffer.outcomes`."""
@@ -55,20 +58,28 @@ class Outcomes:
         self._holdings.count_lost(request.ended)
 
     def refused(self, request: LeaseRequest, pause: float, why: str) -> None:
-        """The server does nothing of this, and will not before somebody changes something.
+        """The server does nothing of this about its one queue, and will not before somebody changes something.
 
         What ended is settled later, as long as its leases last.
         """
-        asked, now = request.asked, self._elapsed()
+        (queue,), now = request.queues, self._elapsed()
         self._holdings.put_back(request, now)
+        self._holdings.queues.try_alone(queue, now)
+        asked = queue.asked_with
         asked.trouble, asked.refused_until = (pause, why), now + pause
 
     def parted(self, request: LeaseRequest) -> None:
-        """A request was refused, and nothing was done, because of one of its queues: ask each by itself."""
+        """A request was refused, and nothing was done, because of one of its queues: ask each by itself.
+
+        That may tell nothing. So where it was done a moment ago, the next request comes later.
+        """
         now = self._elapsed()
         self._holdings.put_back(request, now)
         for queue in request.queues:
             self._holdings.queues.try_alone(queue, now)
+            if now < queue.parted_at + PARTED_SECONDS:
+                queue.asked_with.resume_at = now + poll_seconds(self._holdings)
+            queue.parted_at = now
 
     def split(self, request: LeaseRequest) -> None:
         """A request was refused, and nothing was done, because of the number of its queues, or of their partitions."""

@@ -356,6 +356,8 @@ class LeaseQueue:
         """Received, and not begun."""
         self.held: dict[str, HeldMessage] = {}
         """By receipt: all that is not settled yet."""
+        self.parted_at = -inf
+        """When a request about this queue and others was refused."""
         self.is_open = True
         """The worker goes on to receive from it."""
         self.lease_seconds = UNKNOWN_SECONDS

@@ -57,6 +57,44 @@ def test_one_queue_that_is_refused_keeps_no_other_from_being_asked() -> None:
     assert group.asks().where == "gone"  # it may be made anew
 
 
+def test_what_is_refused_of_one_queue_holds_up_no_other() -> None:
+    group = LeaseServer("a", "b")
+    group.answer(group.asks(), group.delivery("a"))
+    taken = group.begin()
+    group.clock.advance(1)
+    waiting = group.asks()
+    group.end(taken)
+    group.clock.advance(1)
+    settle = group.asks()
+    assert (settle.where, receipts(settle)) == ("a", ["r1"])
+    with group.buffer.outcomes() as outcomes:
+        outcomes.refused(settle, 9.0, "Forbidden")
+    group.answer(waiting)
+
+    assert [*group.buffer.troubles()] == [("a", "Forbidden")]
+    assert (group.asks().where, group.due()) == ("b", None)
+    group.clock.advance(9)
+    again = group.asks()
+    assert (again.where, receipts(again)) == ("a", ["r1"])
+
+
+def test_queues_that_pass_alone_and_are_refused_together_are_not_asked_without_end() -> None:
+    group = LeaseServer("a", "b")
+    for trials in (["a", "b"], []):
+        together = group.asks()
+        assert names(together) == ["a", "b"]
+        with group.buffer.outcomes() as outcomes:
+            outcomes.parted(together)
+        for name in trials:
+            group.clock.advance(0.1)
+            trial = group.asks()
+            assert trial.where == name
+            group.answer(trial)
+    assert group.due() is None
+    group.clock.advance(2)
+    assert group.asks().where == "a"
+
+
 def test_queues_that_are_too_many_for_the_server_are_asked_by_several_requests_in_turn() -> None:
     group = LeaseServer(*(f"q{number}" for number in range(230)))
     asked = [group.asks() for _ in range(3)]
