@@ -12,7 +12,7 @@ import pytest
 from qdo.client import Client, QueueTask
 from queuey.model.dead_letters import STORY_HEADER, Story, story_to_header
 from tests.support.figures import Figures
-from tests.support.fleet import Fleet
+from tests.support.fleet import Fleet, wait_until_readable
 from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.services.fixtures import Reached
@@ -59,13 +59,14 @@ def test_a_purge_removes_what_was_there_before_though_its_server_dies(
     later = Counter[bytes]()
     for number in range(kills):
         body = b"later %d" % number
-        node.client().append(queue, body)
+        last = node.client().append(queue, body)
         later[body] += 1
         time.sleep(chance.uniform(0, 0.3))
         node.kill()
         node.start()
     client = node.client()
     found = to_its_end(client, queue, "purge")
+    wait_until_readable(client, queue, last.id)
     left, depth = bodies_of(client, queue), client.queue_info(queue).depth
     group = client.lease_group(queue, GROUP)
 
