@@ -232,6 +232,17 @@ def everywhere(all_servers: list[RunningServer]) -> Iterator[Everywhere]:
         yield Everywhere([stack.enter_context(Server(running, "mirror")) for running in all_servers])
 
 
+@pytest.fixture(scope="module")
+def filled(all_servers: list[RunningServer]) -> str:
+    """A queue of ``everywhere`` that is only read: three messages in its first partition, one in its second."""
+    with ExitStack() as stack:
+        everywhere = Everywhere([stack.enter_context(Server(running, "mirror")) for running in all_servers])
+        name = everywhere.queue(partitions=2)
+        everywhere.fill(name, "a", "ü", "c")
+        everywhere.fill(name, "in 2", partition=2)
+        return name
+
+
 @pytest.fixture
 def everywhere_fresh(all_servers: list[RunningServer], next_fresh: Callable[[], str]) -> Iterator[Everywhere]:
     """As ``everywhere``, for an application that has no queue at any server."""

@@ -51,12 +51,8 @@ ACCEPTS = [
 
 @pytest.mark.parametrize("accept", ACCEPTS)
 @pytest.mark.parametrize("params", READS, ids=str)
-def test_a_read(everywhere: Everywhere, params: dict[str, str], accept: str | None) -> None:
-    name = everywhere.queue(partitions=2)
-    everywhere.fill(name, "a", "ü", "c")
-    everywhere.fill(name, "in 2", partition=2)
-
-    everywhere.call("GET", name, params=params, headers={**FIXED, **({"Accept": accept} if accept else {})})
+def test_a_read(everywhere: Everywhere, filled: str, params: dict[str, str], accept: str | None) -> None:
+    everywhere.call("GET", filled, params=params, headers={**FIXED, **({"Accept": accept} if accept else {})})
 
 
 @pytest.mark.parametrize(

@@ -87,12 +87,14 @@ def test_colon_and_comma_may_be_encoded_and_blanks_may_follow(server: Server, co
     assert [message["body"] for message in answer.json()["messages"]] == ["two", "one"]
 
 
-@pytest.mark.parametrize("ids", MALFORMED)
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE"])
-def test_a_malformed_list_is_refused(server: Server, method: str, ids: str) -> None:
+def test_a_malformed_list_is_refused(server: Server, method: str) -> None:
     name = server.queue(partitions=200)
 
-    refused(server.call(method, name, ids, data=b"x" if method == "PUT" else None), 400, "InvalidMessageID")
+    for ids in MALFORMED:
+        answer = server.call(method, name, ids, data=b"x" if method == "PUT" else None)
+        assert answer.status_code == 400, ids
+        refused(answer, 400, "InvalidMessageID")
     assert server.everything(name) == []
 
 
