@@ -35,6 +35,18 @@ LATER = (datetime.now(UTC) + timedelta(days=2)).date()
 """A day after all those of messages, also where midnight passes meanwhile."""
 
 
+@pytest.fixture(scope="module")
+def whole(
+    spark: SparkSession, embedded_server: RunningServer, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[str, str]:
+    """A queue, and the folder of an archive of it; both are only read."""
+    folder = str(tmp_path_factory.mktemp("whole"))
+    with Client(embedded_server.url, APPLICATION, KEY) as client:
+        name = filled(client, new_name())
+    archive(spark, folder, options=options(embedded_server, subscribe=name))
+    return name, folder
+
+
 def contents(client: Client, name: str) -> list[tuple[Any, ...]]:
     return [(m.partition, m.body, m.key, m.content_type, m.headers) for m in client.iterate(name)]
 
@@ -332,12 +344,9 @@ def test_the_round_trip_is_equal(spark: SparkSession, running: RunningServer, cl
     )
 
 
-def test_a_part_is_chosen_by_queue_time_and_key(
-    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
-) -> None:
-    name = filled(client, new_name())
-    archive(spark, str(tmp_path), options=options(running, subscribe=name))
-    found = Archive(spark, str(tmp_path))
+def test_a_part_is_chosen_by_queue_time_and_key(spark: SparkSession, whole: tuple[str, str]) -> None:
+    name, folder = whole
+    found = Archive(spark, folder)
 
     assert Chosen(keys=["k1"]).of(found).count() == 6
     assert Chosen(since=datetime.now(UTC)).of(found).count() == 0
@@ -348,9 +357,9 @@ def test_a_part_is_chosen_by_queue_time_and_key(
 
 @pytest.mark.parametrize("partitions", [0, 2])
 def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
-    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, partitions: int
+    spark: SparkSession, running: RunningServer, client: Client, whole: tuple[str, str], partitions: int
 ) -> None:
-    archive(spark, str(tmp_path), options=options(running, subscribe=filled(client, new_name())))
+    _, folder = whole
     target, why = new_name(), "there is no queue"
     if partitions:
         client.create_queue(target, partitions=partitions)
@@ -359,33 +368,32 @@ def test_messages_without_a_place_to_go_are_refused_before_the_first_is_sent(
     soon, later = datetime.now(UTC), datetime(2100, 1, 1, tzinfo=UTC)
     where: Any = {"options": options(running), "queue": target}
     for attempt in (
-        lambda: replay(spark, str(tmp_path), **where),
-        lambda: restore(spark, str(tmp_path), **where, now=soon),
-        lambda: preview(spark, str(tmp_path), **where),
-        lambda: preview(spark, str(tmp_path), **where, now=soon),
+        lambda: replay(spark, folder, **where),
+        lambda: restore(spark, folder, **where, now=soon),
+        lambda: preview(spark, folder, **where),
+        lambda: preview(spark, folder, **where, now=soon),
     ):
         with pytest.raises(ConfigurationError, match=why):
             attempt()
     # Nothing is left that needs a place.
-    assert preview(spark, str(tmp_path), **where, now=later) == 0
-    assert restore(spark, str(tmp_path), **where, now=later) == (0, 60)
+    assert preview(spark, folder, **where, now=later) == 0
+    assert restore(spark, folder, **where, now=later) == (0, 60)
 
     assert not partitions or contents(client, target) == []
 
 
 def test_a_token_that_is_for_appending_alone_replays(
-    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
+    spark: SparkSession, running: RunningServer, client: Client, whole: tuple[str, str]
 ) -> None:
     """It may not ask what queues there are."""
-    name, target = filled(client, new_name()), new_name()
+    (name, folder), target = whole, new_name()
     client.create_queue(target, partitions=3)
-    archive(spark, str(tmp_path), options=options(running, subscribe=name))
     token = client.new_token(queues=[target], verbs=["append"]).text
 
-    replay(spark, str(tmp_path), options=options(running, token=token), queue=target)
+    replay(spark, folder, options=options(running, token=token), queue=target)
 
     words = ["--url", running.url, "--application", APPLICATION, "--token", token, "--to", target, "--yes"]
-    again = CliRunner().invoke(main, ["pipeline", "replay", str(tmp_path), *words])
+    again = CliRunner().invoke(main, ["pipeline", "replay", folder, *words])
 
     assert again.exit_code == 0, again.output
     assert contents(client, target) == contents(client, name)  # once
