@@ -12,7 +12,7 @@ _LEAST_RISE, _MOST_RISE = 2, 8
 _FEW_SHARE = MOST_SHARE / 4
 """If there are fewer, K falls by an eighth."""
 _WINDOW = 10
-"""Messages after which K is looked at."""
+"""Messages without duplicates after which K falls."""
 
 
 class Spread:
@@ -37,12 +37,13 @@ class Spread:
         """Note messages that were handed out, and those that were handed out twice."""
         self._handed += handed
         self._duplicates += duplicates
-        if self._handed < _WINDOW:
-            return
-        share = self._duplicates / self._handed
-        self._handed = self._duplicates = 0
-        if share > MOST_SHARE:
+        share = self._duplicates / max(self._handed, 1)
+        if share > MOST_SHARE and self._handed:
+            # At once: until many messages were handed out, most of them would be duplicates.
             rise = min(max(share / MOST_SHARE, _LEAST_RISE), _MOST_RISE)
             self.k = min(round(rise * self.k), MOST_K)
+        elif self._handed < _WINDOW:
+            return
         elif share < _FEW_SHARE:
             self.k = self.k * 7 // 8 or 1
+        self._handed = self._duplicates = 0

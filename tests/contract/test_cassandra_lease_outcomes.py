@@ -241,6 +241,33 @@ def test_messages_of_a_step_whose_server_died_are_appended_by_another(
     assert results.bodies() == [b"result"]
 
 
+def test_servers_that_learn_of_each_other_forget_no_message_that_is_to_be_appended(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, other, third = [lease_servers.another() for _ in range(3)]
+    dies.log.append(*[draft(b"%d" % number) for number in range(20)])
+    results = QueueLog(other.stores.messages, dies.clock)
+    receivers = [other.jobs(dies), third.jobs(dies)]
+    here = dies.jobs()
+    for jobs in receivers:
+        jobs.receive()
+    (handed,) = here.receive()
+    monkeypatch.setattr(dies.leases._means.carrier, "append", refuses)
+    monkeypatch.setattr(dies.leases._means.carrier, "carry", refuses)
+    with pytest.raises(OutcomeUnknown):
+        here.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"result")])])
+    for _ in range(3):
+        for jobs in receivers:
+            (one,) = jobs.receive()
+            jobs.step({1: [settle_of(one)]}, appends=[AppendRequest(results.queue, [draft(one.message.body)])])
+    dies.clock.advance(60)
+    for jobs in receivers:
+        jobs.receive()
+    assert eventually(lambda: rows_of(session, dies.log, "and kind = 2") == 0, seconds=20)
+    assert b"result" in results.bodies()
+    assert len(results.bodies()) == 7
+
+
 def test_messages_that_could_not_be_appended_are_appended_soon(
     first: LeaseServer, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,7 +78,7 @@ def test_a_damaged_change_is_refused_and_not_believed(
 ) -> None:
     first.log.add(b"0", b"1")
     first.jobs().receive()
-    text = f"update {session.options.keyspace}.lease_states set data = %s where queue = %s and name = 'workers' and kind = 0 and part = 1 and number = 0 and label = ''"  # noqa: S608
+    text = f"update {session.options.keyspace}.lease_states set data = %s where queue = %s and name = 'workers' and kind = 0 and part = 1 and number = 65536 and label = ''"  # noqa: S608
     session.driver.execute(text, (b"\x00", first.log.queue.uuid))
     with pytest.raises(StorageUnavailable, match="checksum"):
         second.jobs(first).receive()

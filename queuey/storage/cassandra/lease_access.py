@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -11,7 +11,15 @@ from queuey.future import Future, start
 from queuey.model import Appended, AppendRequest, Location, Message, Page, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
 from queuey.storage.cassandra.lease_parcels import encode_parcel
-from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup, checksum_of_change
+from queuey.storage.cassandra.lease_rows import (
+    ROW_BITS,
+    WHOLE_VERSIONS,
+    GroupHead,
+    GroupPlace,
+    Parcel,
+    StoredGroup,
+    checksum_of_change,
+)
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
@@ -34,12 +42,15 @@ class GroupCall:
         attempt: str | None = None,
         requests: Sequence[AppendRequest] = (),
         size: int = 0,
+        most: int = 0,
     ) -> None:
         """
         :param job: carries the call out, at a moment on the clock of leases. It may be called several times.
         :param attempt: the key of an attempt that the call looks up.
         :param size: bytes that it appends.
+        :param most: messages that may be handed out.
         """
+        self.most = most
         self.job, self.attempt, self.requests, self.size = job, attempt, requests, size
         self.future: Future[Any] = Future()
         self.step = uuid4().bytes
@@ -53,7 +64,7 @@ class GroupCall:
 
 
 class GroupAccess:
-    """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`. What is written is gathered."""
+    """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`. What is written is gathered."""
 
     def __init__(
         self,
@@ -69,6 +80,7 @@ class GroupAccess:
         self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
         self.watermark, self.now_ticks = now
         self.passed_over = 0
+        self.least_number = (0 if stored is None else stored.head.version) + 1 << ROW_BITS
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
         """By partition and number: the bytes, and whether it is a base."""
@@ -89,17 +101,14 @@ class GroupAccess:
         if call.appends and call.repeats is None:
             self._parcels.append(call)
 
-    def undo_made(self) -> bool:
-        """Forget a group that a refused call made; True if it made one."""
-        made, self.made = self.made, None
-        if made is not None:
-            self._changes.clear()
-            self._folds.clear()
-        return made is not None
-
     @property
     def writes(self) -> bool:
         return bool(self.made or self._changes or self._folds or self._attempts or self._parcels)
+
+    @property
+    def changed(self) -> Collection[tuple[int, int]]:
+        """Of each change of a state, the partition and the number."""
+        return self._changes.keys()
 
     def parcels(self, head: GroupHead) -> list[tuple[Parcel, GroupCall]]:
         """The names of what is to be appended, once the head is written."""
@@ -107,12 +116,13 @@ class GroupAccess:
 
     def statements(self, place: GroupPlace, head: GroupHead) -> list[Change]:
         """All that was gathered, as statements of one transaction."""
-        return [*self._state_statements(place, head.group.token), *self.beside_state(place, head)]
+        return [*self._state_statements(place, head), *self.beside_state(place, head)]
 
-    def _state_statements(self, place: GroupPlace, token: int) -> list[Change]:
-        found = list[Change]()
+    def _state_statements(self, place: GroupPlace, head: GroupHead) -> list[Change]:
+        found, token = list[Change](), head.group.token
+        left = head.version - WHOLE_VERSIONS + 1 << ROW_BITS
         for part, first in self._folds.items():
-            found.append(("lease_changes_fold", (*place, part, first)))
+            found.append(("lease_changes_fold", (*place, part, min(first, left))))
         for (part, number), (data, is_base) in self._changes.items():
             checksum = checksum_of_change(token, part, number, data)
             found.append(("lease_change_keep", (*place, part, number, token, is_base, checksum, data)))

@@ -2,7 +2,7 @@
 
 They wait in a line. One thread takes all that wait, carries them out in memory one after the other, and stores them in
 one transaction. So a server's calls never meet each other in a compare-and-set, and many calls cost little more than
-one.
+one. Servers that use one group take turns (:mod:`queuey.storage.cassandra.lease_turns`).
 
 What is in memory is what was stored at a version of the group. A transaction requires that version. What a call answers
 without writing is checked against the version as well. So no call answers by what another server has changed.
@@ -15,7 +15,7 @@ import random
 import time
 from collections import deque
 from collections.abc import Mapping, Sequence
-from uuid import uuid4
+from time import perf_counter
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import start
@@ -26,7 +26,8 @@ from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_carrying import Carrying
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
-from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupPlace, Parcel, StoredGroup
+from queuey.storage.cassandra.lease_rows import GroupPlace, Parcel, StoredGroup
+from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.lease_weak import WeakAccess, WeakGroup
 from queuey.storage.cassandra.session import ALL_CENTRES
 
@@ -36,11 +37,13 @@ log = logging.getLogger(__name__)
 
 TRIES = 20
 """How often calls are carried out anew while other servers change the same group."""
-_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.002, 0.25
+_LEAST_PAUSE_SECONDS, _MOST_PAUSE_SECONDS = 0.002, 0.1
 CALLS_TOGETHER = 64
 """Calls of one transaction."""
 _CHECKS = 20
-"""Transactions before which the version is looked at, once another server has changed the group."""
+"""Transactions before which changes of others are looked for, once another server has changed the group."""
+_LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.004, 0.02
+"""How long it takes until changes of servers that go first are looked for again."""
 _CLOSED = "the store is closed: nothing was done, try again"
 _NO_PARCELS: Mapping[bytes, Parcel] = {}
 
@@ -59,16 +62,21 @@ class LeaseLine:
         self._waiting: deque[GroupCall] = deque()
         self._is_served = False
         self._moment = 0
+        self._turns = LeaseTurns()
+        self._began = 0.0
+        """When the transaction began."""
         self._checks = 0
-        """Transactions before which the version is looked at."""
+        """Transactions before which changes of others are looked for."""
+        self._has_looked = False
+        """They were looked for a moment ago."""
 
     @property
     def is_idle(self) -> bool:
         return not self._is_served
 
     def doubt(self) -> None:
-        """This server has changed the group beside: look at its version before the next calls."""
-        self._checks = _CHECKS
+        """This server has changed the group beside: look at it before the next calls."""
+        self._checks = max(self._checks, 1)
 
     def submit(self, call: GroupCall) -> None:
         """Let a call be carried out; its future tells the outcome."""
@@ -80,11 +88,12 @@ class LeaseLine:
         try:
             self._means.threads.submit(self._serve)
         except RuntimeError:  # the threads have ended
-            while calls := self._next():
-                _fail(calls, StorageUnavailable(_CLOSED))
+            while self._has_calls():
+                _fail(self._joined([]), StorageUnavailable(_CLOSED))
 
     def _serve(self) -> None:
-        while calls := self._next():
+        while self._has_calls():
+            calls = self._joined([])
             try:
                 self._carry_out(calls)
             except BaseException as error:
@@ -93,19 +102,34 @@ class LeaseLine:
                 _fail(calls, error)
             self.memory.measure()
 
-    def _next(self) -> list[GroupCall]:
-        """The calls of the next transaction; empty if none wait, and then the turn ends."""
-        calls, size = list[GroupCall](), 0
+    def _has_calls(self) -> bool:
+        """Whether calls wait. If none does, nobody serves them from here on."""
+        with self._lock:
+            self._is_served = bool(self._waiting)
+            return self._is_served
+
+    def _await_turn(self) -> None:
+        """Let the servers go first whose turn it is, and learn what they change."""
+        turns = self._turns
+        turns.ask()
+        self._has_looked = False
+        while self.memory.is_known and self.memory.weak is None and (left := turns.left(perf_counter())) > 0:
+            time.sleep(min(left, max(turns.expected(perf_counter()), _LOOK_SECONDS), _MOST_LOOK_SECONDS))
+            self._has_looked = self._catch_up()
+        turns.take(perf_counter())
+
+    def _joined(self, calls: list[GroupCall]) -> list[GroupCall]:
+        """These calls, and those that wait, as far as one transaction has room."""
+        size = sum(call.size for call in calls)
         with self._lock:
             while self._waiting and len(calls) < CALLS_TOGETHER:
                 size += self._waiting[0].size
                 if calls and size > MOST_BYTES:
                     break
                 calls.append(self._waiting.popleft())
-            self._is_served = bool(calls)
         return calls
 
-    def _carry_out(self, calls: Sequence[GroupCall]) -> None:
+    def _carry_out(self, calls: list[GroupCall]) -> None:
         """Carry out calls, until no other server's change comes in between."""
         pause = _LEAST_PAUSE_SECONDS
         for _ in range(TRIES):
@@ -115,34 +139,41 @@ class LeaseLine:
             try:
                 if self._try(calls):
                     return
+                self.memory.undo()
+                self._checks = _CHECKS
+                time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads, hides nothing
+                self._catch_up()
             except QueueyError as error:
                 self.memory.forget()
                 _fail(calls, error)
                 return
-            self.memory.forget()
-            self._checks = _CHECKS
-            time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads, hides nothing
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)
         _fail(calls, StorageUnavailable(BUSY))
 
-    def _try(self, calls: Sequence[GroupCall]) -> bool:
+    def _try(self, calls: list[GroupCall]) -> bool:
         """Carry out calls once.
 
+        :param calls: those that come while it is the turn of other servers join them.
         :returns: False if another server's change came in between; then nothing is done.
         """
         memory, server = self.memory, self._means.server
-        is_fresh = self._know()
-        attempts = memory.attempts(calls)
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
-        what = (server, self._means.messages, memory.stored, attempts, (watermark, now_ticks))
+        memory.ahead.prepare(memory.books, watermark, now_ticks, most=sum(call.most for call in calls))
+        self._await_turn()
+        self._joined(calls)
+        self._began, is_fresh = perf_counter(), self._know()
+        attempts = memory.attempts(calls)
+        if attempts is None:
+            return False
         weak = memory.weak
+        what = (server, self._means.messages, memory.stored, attempts, (watermark, now_ticks))
         access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
-        memory.prepare()
         if weak is not None:
             weak.begin(memory.books)
         for call in calls:
             self._run(call, access)
-        memory.note_read()
+        memory.book.save(access)
+        memory.ahead.note(memory.books)
         if isinstance(access, WeakAccess):
             self._store_weakly(calls, access)
             return True
@@ -162,17 +193,36 @@ class LeaseLine:
         if memory.weak is not None:
             if not memory.learn(memory.weak):
                 memory.forget()
-        elif memory.is_known and self._checks:
-            is_fresh = memory.is_current()
-            self._checks = self._checks - 1 if is_fresh else _CHECKS
-            if not is_fresh:
-                memory.forget()
+        elif memory.is_known and self._checks and not self._has_looked:
+            self._checks -= 1
+            is_fresh = self._catch_up()
         if not memory.is_known:
             memory.load()
             is_fresh = True
-            if memory.stored is not None:
-                self._carrying.know(memory.stored.head.group.token, memory.stored.parcels)
+            self._note_read(parcels=True)
         return is_fresh
+
+    def _catch_up(self) -> bool:
+        """Learn what other servers have changed; False if the group is forgotten, to be read anew."""
+        known, memory = self.memory.stored, self.memory
+        if not memory.is_known:
+            return False
+        if not memory.catch_up():
+            memory.forget()
+            self._checks = _CHECKS
+            return False
+        if memory.stored is not known:
+            self._checks = _CHECKS
+            self._note_read(parcels=memory.has_new_parcels)
+        return True
+
+    def _note_read(self, *, parcels: bool) -> None:
+        """:param parcels: those that wait were read as well."""
+        stored = self.memory.stored
+        if stored is not None:
+            self._turns.note(stored.head, perf_counter())
+            if parcels:
+                self._carrying.know(stored.head.group.token, stored.parcels)
 
     def _now(self) -> int:
         """This moment on the clock of leases: no server's is ahead of the time, and it rises in each group.
@@ -193,8 +243,9 @@ class LeaseLine:
             raise  # it may have changed what is in memory
         except QueueyError as refused:
             call.result, call.appends = refused, False
-            if had_made is None and access.undo_made():
-                self.memory.book.forget_group(*self._place)
+            if had_made is None and access.made is not None:
+                access.made = None
+                self.memory.book.undone()
 
     def _commit(self, calls: Sequence[GroupCall], access: GroupAccess) -> bool:
         """Store what the calls have changed, and answer them.
@@ -202,9 +253,11 @@ class LeaseLine:
         :returns: False if another server's change came in between; then nothing is done.
         """
         memory, rows, carrying = self.memory, self._means.rows, self._carrying
-        head = memory.next_head(access.made, uuid4().bytes[:STEP_BYTES])
+        head = memory.next_head(access.made, self._turns.name(len(access.changed)))
         carried = max(head.carried, carrying.carried(head.version) if memory.stored is not None else 0)
-        head = head._replace(moment=self._moment, carried=carried)
+        head = head._replace(
+            moment=self._moment, carried=carried, parts=max([head.parts, *(part for part, _ in access.changed)])
+        )
         brought = access.parcels(head)
         if brought:
             head = head._replace(newest=head.version)
@@ -215,6 +268,7 @@ class LeaseLine:
         try:
             is_done = start(change(self._place, head, access.statements(self._place, head))).wait()
             self._means.server.observer.compared_and_set(is_lost=not is_done)
+            self._turns.took(perf_counter() - self._began, is_lost=not is_done)
         except OutcomeUnknown as unknown:
             self._is_unknown(calls, unknown)
             return True
@@ -225,6 +279,7 @@ class LeaseLine:
             if memory.stored is None:
                 carrying.know(token, {})
             memory.advance(head)
+            self._turns.note(head, perf_counter())
             carrying.stored(token, parcels, head.moment)
             self._answer(calls, {call.step: parcel for parcel, call in brought})
         return is_done
@@ -278,7 +333,7 @@ class LeaseLine:
             (group,) = memory.book.groups()
             statements, unused = weak.folded(group, memory.stored, self._moment)
             memory.stored = StoredGroup(head, unused, {})
-            head = head.next(uuid4().bytes[:STEP_BYTES])._replace(moment=self._moment)
+            head = head.next(self._turns.name(0))._replace(moment=self._moment)
             if start(rows.advance(self._place, head, statements)).wait():
                 memory.advance(head)
         except QueueyError as error:

@@ -5,28 +5,34 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from time import perf_counter
 
 from queuey.errors import StorageUnavailable
 from queuey.future import start
 from queuey.model import Consistency
-from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.storage.cassandra.lease_access import GroupCall
+from queuey.storage.cassandra.lease_ahead import GroupAhead
 from queuey.storage.cassandra.lease_parcels import Carrier
-from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, StoredGroup
+from queuey.storage.cassandra.lease_rows import (
+    GroupHead,
+    GroupPlace,
+    LaterChanges,
+    LeaseRows,
+    Parcel,
+    StepName,
+    StoredGroup,
+)
 from queuey.storage.cassandra.lease_weak import WeakGroup
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
-from queuey.storage.leasing.book import LeaseBook, PartitionBook
+from queuey.storage.checksums import making_sense
+from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook, begun
 
 __all__ = ["BUSY", "GroupMeans", "GroupMemory"]
 
 FOLD_BYTES = 8 << 10
 """Fewer than elsewhere: servers that meet in one group read its changes again and again."""
-AHEAD_SECONDS = 1.0
-"""How long messages that were read ahead may be handed out: so long may one still be given that another server has
-deleted."""
 _READS = 12
 """Attempts to read a group while it changes."""
 BUSY = "too many servers change this lease group at once: nothing was done, try again"
@@ -51,17 +57,34 @@ class GroupMemory:
         self._weak = WeakGroup(means.rows, place, means.server.observer)
         self.holes = self.ahead_bytes = 0
         """As :meth:`measure` found them. Any thread may read them."""
+        self.book = LeaseBook()
+        self.ahead = GroupAhead(means.server, means.messages)
         self.forget()
 
     def forget(self) -> None:
-        """Forget all of it, to read it again."""
+        """Forget all of it, to read it again, but for the messages that come next."""
+        for book in self.books.values():
+            self.ahead.keep(book)
+        self._anew: set[int] = set()
+        """Partitions whose states are forgotten; the other ones are as they were stored."""
         self.is_known = False
         self.stored: StoredGroup | None = None
         """None if there is no such group."""
-        self.book = LeaseBook(FOLD_BYTES)
-        self._read_at: dict[int, float] = {}
-        """By partition, when messages were read ahead."""
-        self._began = 0.0
+        self.book = LeaseBook(FOLD_BYTES, installed=self.ahead.installed)
+        self._is_settled = False
+        """A quorum of nodes has all of the version that is known."""
+        self.has_new_parcels = False
+        """The last :meth:`catch_up` has read which parcels wait."""
+
+    def undo(self) -> None:
+        """Forget what the last transaction has changed: it is not stored. :meth:`catch_up` reads that again."""
+        for group in self.book.groups():
+            for book in self.book.saved:
+                number = book.place.number
+                if group.partitions.get(number) is book:
+                    self.ahead.keep(book)
+                    self.book.forget_partition(group, number)
+                    self._anew.add(number)
 
     def load(self) -> None:
         """Read the group.
@@ -125,17 +148,70 @@ class GroupMemory:
         head, known = start(self._means.rows.head(self._place)).wait(), self.head
         if head is None or known is None:
             return head is known
-        return (head.version, head.group.token) == (known.version, known.group.token)
+        return _is_same(head, known)
+
+    def catch_up(self) -> bool:
+        """Learn what other servers have changed in an exact group. What is in memory is what was stored at a version.
+
+        :returns: False if the group is to be read anew.
+        :raises StorageUnavailable: as :meth:`load`; then it is to be read anew as well.
+        """
+        known = self.stored
+        if known is None:
+            return False
+        news = start(self._means.rows.news(self._place, known.head, self._anew)).wait()
+        if news is None:
+            return False
+        head = news.head
+        if head.version == known.head.version and not self._anew:
+            return True
+        settings = head.group.settings
+        if head.group != known.head.group or settings.order == ORDER_BY_KEY or settings.fair:
+            return False  # states of groups with keys have more in memory than the stored changes tell
+        parcels: dict[Parcel, int] = {}
+        self.has_new_parcels = head.newest > known.head.newest
+        if self.has_new_parcels:
+            parcels = start(self._means.rows.parcels(self._place, head)).wait()
+        self._learn(news, known)
+        self.stored = StoredGroup(head, known.changes, parcels)
+        self._is_settled = self._is_settled and head.version == known.head.version
+        return True
+
+    def _learn(self, news: LaterChanges, known: StoredGroup) -> None:
+        books = {number: (group, book) for group in self.book.groups() for number, book in group.partitions.items()}
+        self._anew.clear()
+        for number, rows in news.changes.items():
+            are_all = number in news.replaced
+            if number in books:
+                with making_sense():
+                    self._learn_rows(*books[number], rows, are_all=are_all)
+            else:
+                known.changes[number] = rows if are_all else [*known.changes.get(number, ()), *rows]
+
+    def _learn_rows(
+        self, group: GroupBook, book: PartitionBook, rows: Sequence[tuple[int, bytes]], *, are_all: bool
+    ) -> None:
+        if are_all:
+            stored = self.book.changes(group.group.token, book.place.number)
+            book.renew(stored.read(rows, begun(group.group)), stored)
+        else:
+            book.learn_rows(rows)
 
     def advance(self, head: GroupHead) -> None:
         """A transaction is stored that was made from this memory."""
+        self._is_settled = True
         self.stored = StoredGroup(head, {} if self.stored is None else self.stored.changes, {})
         self.book.settled()
 
-    def attempts(self, calls: Sequence[GroupCall]) -> dict[str, Rows]:
-        """What is stored under the attempts of these calls. The group must be known before they are read."""
-        if self.stored is None:
+    def attempts(self, calls: Sequence[GroupCall]) -> dict[str, Rows] | None:
+        """What is stored under the attempts of these calls. The group must be known before they are read.
+
+        :returns: None if the group has changed since it was read.
+        """
+        if self.stored is None or all(call.attempt is None for call in calls):
             return {}
+        if self.weak is None and not self._settle():
+            return None
         session = self._means.rows.session
         level = ALL_CENTRES if self.weak is None else session.to_read(Consistency.WEAK)
         asked = {
@@ -145,33 +221,24 @@ class GroupMemory:
         }
         return {key: answer.wait() for key, answer in asked.items()}
 
-    def prepare(self) -> None:
-        """Let messages be read again that are readable by now, or may have changed."""
-        changed, self._began = self._means.server.changed, perf_counter()
-        for group in self.book.groups():
-            for number, book in group.partitions.items():
-                book.next_unread = 0
-                read = self._read_at.get(number)
-                if read is not None and (self._began - read > AHEAD_SECONDS or changed.since(book.place, read)):
-                    book.forget_ahead()
-                    del self._read_at[number]
+    def _settle(self) -> bool:
+        """See that a quorum of nodes has all of the version that is known: a serial read brings it there.
 
-    def note_read(self) -> None:
-        """Note when messages were read that lie ahead now."""
-        for group in self.book.groups():
-            for number, book in group.partitions.items():
-                if len(book.ahead):
-                    self._read_at.setdefault(number, self._began)
-                else:
-                    self._read_at.pop(number, None)
+        :returns: False if it is not the last one any more.
+        """
+        if not self._is_settled:
+            head, known = start(self._means.rows.head(self._place, serially=True)).wait(), self.head
+            self._is_settled = head is not None and known is not None and _is_same(head, known)
+        return self._is_settled
 
     def measure(self) -> None:
         """Count what is in memory."""
         groups = self.book.groups()
         self.holes = sum(group.holes for group in groups)
         self.ahead_bytes = sum(book.ahead_bytes for group in groups for book in group.partitions.values())
+        self.ahead_bytes += self.ahead.kept_bytes
 
-    def next_head(self, made: LeaseGroup | None, step: bytes) -> GroupHead:
+    def next_head(self, made: LeaseGroup | None, step: StepName) -> GroupHead:
         """The head as a transaction leaves it.
 
         :param made: the group, if the transaction makes it.
@@ -180,3 +247,7 @@ class GroupMemory:
             return self.stored.head.next(step)
         assert made is not None  # noqa: S101 - nothing is written without a group
         return GroupHead(made, 0, 0, b"").next(step)
+
+
+def _is_same(head: GroupHead, known: GroupHead) -> bool:
+    return (head.version, head.group.token) == (known.version, known.group.token)

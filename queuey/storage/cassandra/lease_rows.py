@@ -2,8 +2,12 @@
 
 All of a group is one Cassandra partition: what it has in common in static columns, the changes of its states, the
 answers to attempts, and parcels of messages that are to be appended. Each change is one lightweight transaction there.
-It requires the version that was read, and writes the next one. The identities of the last changes stand beside the
-version, so a server whose answer got lost finds out whether its change was made, also after others.
+It requires the version that was read, and writes the next one. The names of the last steps stand beside the version, so
+a server whose answer got lost finds out whether its step was made, also after others.
+
+The number of a row begins with the version that brought it, and the name of a step tells how many rows it has. So a
+server that knows a version reads only the rows of later ones, and notices if a row is missing: a read of a quorum may
+see of the last transaction what one replica has.
 
 The list of a queue's groups is plain rows, as that of :mod:`queuey.storage.cassandra.offsets`: it may name a group that
 does not exist, but never misses one.
@@ -13,24 +17,38 @@ from __future__ import annotations
 
 import json
 import struct
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from queuey import future
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 
-__all__ = ["GroupHead", "LeaseRows", "Parcel", "StoredGroup", "checksum_of_change"]
+__all__ = [
+    "ROW_BITS",
+    "WHOLE_VERSIONS",
+    "GroupHead",
+    "LaterChanges",
+    "LeaseRows",
+    "Parcel",
+    "StepName",
+    "StoredGroup",
+    "checksum_of_change",
+]
 
-STEP_BYTES = 8
-"""Of the identity of a change."""
+_STEP = struct.Struct("<IHH")
 _STEPS = 32
-"""Changes whose identities are kept."""
+"""Steps whose names are kept."""
+ROW_BITS = 16
+"""The number of a row is the version that brought it, shifted by this, and its place among those of the version."""
+WHOLE_VERSIONS = 16
+"""A fold leaves the rows of the last versions, so that servers that know them read only what is new."""
 _ENDED = -1
 """The token of a group that has ended."""
 _PAGE = 100
@@ -39,11 +57,37 @@ _ROWS = 200
 """Changes in one page. Each takes 64 KiB mostly, and 400 KiB at most if it is part of a base."""
 _TRIES = 50
 """Attempts of one change of settings while steps change the same group."""
+_NEWS = 2000
+"""Rows that are read beside a version that is known; if there are more, the group is read anew."""
+_LOOKS = 3
+"""Attempts to read what is new."""
 _ID = struct.Struct("<qq")
+_COMMON = 9
+"""Columns that a group's rows have in common; behind them come partition and number."""
+_VERSION, _PLACE = 3, slice(_COMMON, _COMMON + 2)
 _BEHIND_NONE = (-1, -1)
 
 GroupPlace = tuple[UUID, str]
 """A queue and the name of a group: the key of the group's Cassandra partition."""
+
+
+class StepName(NamedTuple):
+    """The identity of a step among those that would have made the same version."""
+
+    server: int
+    """Of 32 random bits."""
+    turn: int
+    """Another one for each step of a server, in 16 bits."""
+    rows: int = 0
+    """Changes of states that it has stored, in 16 bits."""
+
+    def encode(self) -> bytes:
+        return _STEP.pack(*self)
+
+
+def read_step(name: bytes) -> StepName:
+    """The inverse of :meth:`StepName.encode`."""
+    return StepName(*_STEP.unpack(name))
 
 
 class Parcel(NamedTuple):
@@ -67,16 +111,34 @@ class GroupHead(NamedTuple):
     moment: int
     """Of the last step, in ticks on the clock of leases."""
     steps: bytes
-    """The identities of the last changes, the newest first."""
+    """The names of the last steps, the newest first."""
     newest: int = 0
     """The version that brought the newest parcel."""
     carried: int = 0
     """Parcels of this version and before are appended."""
+    parts: int = 0
+    """Changes are of the partitions up to this number."""
 
-    def next(self, step: bytes) -> GroupHead:
-        """As a change leaves it."""
-        steps = (step + self.steps)[: STEP_BYTES * _STEPS]
+    def next(self, step: StepName) -> GroupHead:
+        """As a step leaves it."""
+        steps = (step.encode() + self.steps)[: _STEP.size * _STEPS]
         return self._replace(version=self.version + 1, steps=steps)
+
+    def step(self, version: int) -> StepName | None:
+        """The step that made a version; None if it is not kept any more."""
+        at = (self.version - version) * _STEP.size
+        name = self.steps[at : at + _STEP.size]
+        return read_step(name) if name else None
+
+    @property
+    def named_since(self) -> int:
+        """The names of the steps behind this version are kept."""
+        return self.version - len(self.steps) // _STEP.size
+
+    @property
+    def least_number(self) -> int:
+        """Of the changes of the next version."""
+        return self.version + 1 << ROW_BITS
 
 
 class StoredGroup(NamedTuple):
@@ -87,6 +149,16 @@ class StoredGroup(NamedTuple):
     """By partition, each with its number."""
     parcels: dict[Parcel, int]
     """And since when they wait, in ticks on the clock of leases."""
+
+
+class LaterChanges(NamedTuple):
+    """What was stored since a version that is known."""
+
+    head: GroupHead
+    changes: dict[int, list[tuple[int, bytes]]]
+    """By partition, each with its number."""
+    replaced: set[int]
+    """Partitions whose changes make the whole state."""
 
 
 class LeaseRows:
@@ -115,12 +187,12 @@ class LeaseRows:
         rows = await self.session.ask("lease_lanes", place, level)
         if not rows:
             return await self.head(place, level=level), {}
-        return _head([row[:8] for row in rows]), {part: since for *_, part, since in rows}
+        return _head(rows), {part: since for *_, part, since in rows}
 
     async def whole(self, place: GroupPlace, *, serially: bool = True, level: int = ALL_CENTRES) -> StoredGroup | None:
         """A group with its changes, all of one version; None if there is no such group.
 
-        If a change came in between, the version is -1.
+        If a step came in between, the version is -1.
 
         :param level: of what is not read serially.
         :raises StorageUnavailable: some of it is damaged, or too few nodes answer.
@@ -128,30 +200,62 @@ class LeaseRows:
         head = await self.head(place, serially=serially, level=level)
         if head is None:
             return None
-        changes: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
-        behind = _BEHIND_NONE
+        found, behind = _Changes(head), _BEHIND_NONE
         while True:
             rows = await self.session.ask("lease_changes", (*place, *behind, _ROWS), level)
-            for version, part, number, is_base, life, checksum, data in rows:
+            for version, *row in rows:
                 if version != head.version:
                     return StoredGroup(head._replace(version=-1), {}, {})
-                if life == head.group.token:
-                    _check(head.group.token, part, number, checksum, data)
-                    if is_base:
-                        changes[part].clear()
-                    changes[part].append((number, data))
+                found.add(*row)
             if len(rows) < _ROWS:
                 break
             behind = rows[-1][1:3]
-        parcels = {}
-        if head.newest > head.carried or not head.group.settings.exact:
-            rows = await self.session.ask("lease_waiting", place, level)
-            parcels = {
-                Parcel(number, part): since
-                for number, part, life, since in rows
-                if life == head.group.token and number > head.carried
-            }
-        return StoredGroup(head, dict(changes), parcels)
+        is_exact = head.group.settings.exact
+        if is_exact and not found.are_whole(max(head.version - WHOLE_VERSIONS, head.named_since)):
+            return StoredGroup(head._replace(version=-1), {}, {})
+        parcels: dict[Parcel, int] = {}
+        if head.newest > head.carried or not is_exact:
+            parcels = _waiting(head, await self.session.ask("lease_waiting", place, level))
+        return StoredGroup(head, found.changes, parcels)
+
+    async def parcels(self, place: GroupPlace, head: GroupHead) -> dict[Parcel, int]:
+        """The parcels of an exact group that wait, and since when.
+
+        :param head: of a version that is known; those of later versions may be missing.
+        """
+        return _waiting(head, await self.session.ask_serially("lease_waiting", place))
+
+    def _slice(self, place: GroupPlace, parts: Collection[int], number: int) -> Future[Rows]:
+        """Changes of some partitions from a number on, and what the group's rows have in common."""
+        if not parts:
+            return Future.of(())
+        return self.session.ask("lease_news", (*place, [*parts], number, _NEWS), ALL_CENTRES)
+
+    async def news(self, place: GroupPlace, known: GroupHead, anew: Collection[int] = ()) -> LaterChanges | None:
+        """What was stored since a version of an exact group; None if the group is to be read anew.
+
+        :param anew: partitions all of whose changes are read.
+        :raises StorageUnavailable: some of it is damaged, or too few nodes answer.
+        """
+        parts = known.parts
+        for _ in range(_LOOKS):
+            asked = [self._slice(place, range(1, parts + 1), known.version << ROW_BITS), self._slice(place, anew, 0)]
+            latest, whole = [await rows for rows in asked]
+            head = _head(latest) if latest else await self.head(place)
+            if head is None or head.group.token != known.group.token or _NEWS in (len(latest), len(whole)):
+                return None
+            if not known.version <= head.version < known.version + WHOLE_VERSIONS:
+                return None
+            rows = {row[_PLACE]: row for row in latest if row[_PLACE][1] >= known.least_number}
+            rows |= {row[_PLACE]: row for row in whole}
+            found = _Changes(head)
+            for at in sorted(rows):
+                found.add(*rows[at][_COMMON:])
+            is_same = all(row[_VERSION] == head.version for row in whole)
+            if is_same and head.parts <= parts and found.are_whole(known.version):
+                return LaterChanges(head, found.changes, found.replaced | {*anew})
+            parts = head.parts
+        return None
 
     # Changing
 
@@ -192,7 +296,7 @@ class LeaseRows:
             [*changes, ("leases_advance", values)], "lease_head", place, lambda rows: _is_in(rows, head)
         )
 
-    async def set(self, place: GroupPlace, group: LeaseGroup, before: LeaseGroup, step: bytes) -> bool:
+    async def set(self, place: GroupPlace, group: LeaseGroup, before: LeaseGroup, step: StepName) -> bool:
         """Change the settings of a group.
 
         :returns: False if something else than ``before`` is stored; then nothing is done.
@@ -203,7 +307,8 @@ class LeaseRows:
             found = await self.head(place, serially=True)
             if found is None or found.group != before:
                 return False
-            head = found.next(step)._replace(group=group)
+            is_another = group.token != before.token
+            head = (found._replace(steps=b"") if is_another else found).next(step)._replace(group=group)
             values = (group.token, *_described(group), head.version, head.steps, *place, before.token, found.version)
 
             def ours(rows: Rows, head: GroupHead = head) -> bool:
@@ -267,6 +372,43 @@ class LeaseRows:
                 await ended
 
 
+def _waiting(head: GroupHead, rows: Rows) -> dict[Parcel, int]:
+    return {
+        Parcel(number, part): since
+        for number, part, life, since in rows
+        if life == head.group.token and number > head.carried
+    }
+
+
+class _Changes:
+    """Changes of one group, as they are read."""
+
+    def __init__(self, head: GroupHead) -> None:
+        self._head = head
+        self.changes: dict[int, list[tuple[int, bytes]]] = {}
+        self.replaced: set[int] = set()
+        """Partitions that have a base."""
+        self._rows: Counter[int] = Counter()
+        """By version."""
+
+    def add(self, part: int, number: int, is_base: bool | None, life: int, checksum: int, data: bytes) -> None:
+        """:raises StorageUnavailable: the row is damaged."""
+        if life != self._head.group.token:
+            return
+        _check(life, part, number, checksum, data)
+        found = self.changes.setdefault(part, [])
+        if is_base:
+            found.clear()
+            self.replaced.add(part)
+        found.append((number, data))
+        self._rows[number >> ROW_BITS] += 1
+
+    def are_whole(self, known: int) -> bool:
+        """Whether all rows of the versions behind one that is known are there."""
+        steps = ((version, self._head.step(version)) for version in range(known + 1, self._head.version + 1))
+        return all(step is not None and step.rows == self._rows[version] for version, step in steps)
+
+
 def checksum_of_change(token: int, part: int, number: int, data: bytes) -> int:
     """What a row with these bytes must match when it is read."""
     return checksum_of(MessageId(number, token ^ part), NOTHING_BESIDE, data)
@@ -285,7 +427,7 @@ def _described(group: LeaseGroup) -> tuple[Any, ...]:
 def _head(rows: Rows) -> GroupHead | None:
     if not rows or rows[0][0] in (None, _ENDED):
         return None
-    token, start, settings, *rest = rows[0]
+    token, start, settings, *rest = rows[0][:_COMMON]
     with making_sense():
         group = LeaseGroup(token, MessageId(*_ID.unpack(start)), GroupSettings.from_json(json.loads(settings)))
         return GroupHead(group, *rest)
@@ -300,10 +442,9 @@ def _is_in(rows: Rows, wanted: GroupHead) -> bool:
     found = _head(rows)
     if found is None or found.group.token != wanted.group.token:
         raise OutcomeUnknown  # it may have been made before the group ended
-    later = found.version - wanted.version
-    if later < 0:
+    if found.version < wanted.version:
         return False
-    step = found.steps[STEP_BYTES * later : STEP_BYTES * (later + 1)]
-    if not step:
-        raise OutcomeUnknown  # others have made too many changes since
-    return step == wanted.steps[:STEP_BYTES]
+    step = found.step(wanted.version)
+    if step is None:
+        raise OutcomeUnknown  # others have made too many steps since
+    return step == wanted.step(wanted.version)

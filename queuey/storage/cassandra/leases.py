@@ -8,11 +8,12 @@ their queues (:mod:`queuey.storage.cassandra.lease_parcels`).
 
 from __future__ import annotations
 
+import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from queuey.errors import QueueNotFound
 from queuey.future import Future
@@ -26,14 +27,14 @@ from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
-from queuey.storage.cassandra.lease_rows import STEP_BYTES, GroupHead, LeaseRows
+from queuey.storage.cassandra.lease_rows import GroupHead, LeaseRows, StepName
 from queuey.storage.cassandra.lease_several import SeveralGroups
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import MOST_AHEAD_BYTES, MOST_GROUPS, MOST_HOLES, LeaseBook
 from queuey.storage.leasing.looking import counted, holes_after
-from queuey.storage.leasing.stepping import run_step
+from queuey.storage.leasing.stepping import carry_out
 
 __all__ = ["CassandraLeases"]
 
@@ -98,12 +99,13 @@ class CassandraLeases(LeaseStore):
         """A step of one group."""
 
         def job(access: GroupAccess, book: LeaseBook, now: int) -> LeaseOutcome:
-            return run_step(step, access, book, now)
+            return carry_out(step, access, book, now)
 
         (one,) = step.groups
         key = None if step.attempt is None else step.attempt.key
         size = refuse_large(step.appends)
-        call = GroupCall(job, attempt=key, requests=step.appends, size=size)
+        most = 0 if step.receive is None else step.receive.most
+        call = GroupCall(job, attempt=key, requests=step.appends, size=size, most=most)
         outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, call)
         return outcome._replace(wall=outcome.now)  # moments of leases are never later than those of the wall clock
 
@@ -159,7 +161,7 @@ class CassandraLeases(LeaseStore):
         return self._server.underway.start(self._keep(queue, name, group, before))
 
     async def _keep(self, queue: UUID, name: str, group: LeaseGroup, before: LeaseGroup | None) -> bool:
-        step = uuid4().bytes[:STEP_BYTES]
+        step = StepName(secrets.randbits(32), 0)
         if before is None:
             done = await self._rows.begin((queue, name), GroupHead(group, 0, 0, b"").next(step))
         else:

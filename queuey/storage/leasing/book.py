@@ -8,29 +8,18 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate
-from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from queuey.ids import MAX_ID, MessageId
-from queuey.model import (
-    Appended,
-    AppendRequest,
-    Columns,
-    Location,
-    Message,
-    Page,
-    PartitionId,
-    Queue,
-    ReadRequest,
-    Span,
-)
+from queuey.model import Columns, Page, PartitionId, ReadRequest, Span
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
-from queuey.storage.leasing.changes import ChangesAccess, StoredChanges
+from queuey.storage.leasing.access import LeaseAccess, ReadAhead, StoredAttempt, partition_key
+from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
 __all__ = [
@@ -41,6 +30,7 @@ __all__ = [
     "LeaseAccess",
     "LeaseBook",
     "PartitionBook",
+    "ReadAhead",
     "StoredAttempt",
     "begun",
     "partition_key",
@@ -65,53 +55,6 @@ FOLD_BYTES = 48 << 10
 _NEVER = MAX_ID.ticks + 1
 
 
-class StoredAttempt(NamedTuple):
-    """An attempt that was answered."""
-
-    digest: bytes
-    answer: bytes
-
-
-class LeaseAccess(ChangesAccess, Protocol):
-    """What the book needs of a store, inside one of its transactions."""
-
-    watermark: int
-    now_ticks: int
-    """The wall clock, for expiry."""
-    passed_over: int
-    """What the transaction has passed over, see :mod:`queuey.storage.leasing.passing`; it begins at 0."""
-
-    def group(self, queue: UUID, name: str) -> LeaseGroup | None:
-        """A group as stored."""
-
-    def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
-        """Store a new group."""
-
-    def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
-        """The stored changes of a group's state, in order, each with its number."""
-
-    def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
-        """An attempt that has not expired."""
-
-    def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
-        """Remember an attempt."""
-
-    def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
-        """Append the messages of all these requests, or of none."""
-
-    def k(self, partition: int) -> int:
-        """K of a group whose K is automatic."""
-
-    def is_left(self, partition: int) -> bool:
-        """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""
-
-    def read(self, request: ReadRequest) -> Page:
-        """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
-
-    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
-        """Messages by location."""
-
-
 class PartitionBook:
     """The state of a group in one partition."""
 
@@ -128,7 +71,9 @@ class PartitionBook:
         "counted",
         "is_cut",
         "next_unread",
+        "passes_over",
         "place",
+        "since",
         "state",
         "upto",
         "waits_alone",
@@ -145,9 +90,10 @@ class PartitionBook:
         """Holes that the owner has counted."""
         self.is_cut = False
         """The last look ended before it came to all messages, as its transaction had passed over many."""
+        self.passes_over = False
+        """Some of the messages that were read last are for other groups."""
         self.waits_alone = False
         """The last receive had no place for the next message, which goes alone. So the next receive begins here."""
-        self._together = AHEAD
         self.forget_ahead()
 
     # The messages that come next
@@ -161,10 +107,12 @@ class PartitionBook:
         self.at = 0
         self._earliest = _NEVER
         """When the first of them expires, in ticks."""
-        self.upto = self.state.frontier
-        """All messages up to this id were read."""
+        self.since = self.upto = self.state.frontier
+        """All messages between these ids were read."""
         self.next_unread = 0
         """No message that was not read is readable before this moment, in ticks."""
+        self._together = AHEAD
+        """Messages that are read together next."""
 
     def look_ahead(self, access: LeaseAccess, most: int, max_bytes: int = 1 << 20) -> Columns:
         """The next live messages behind the frontier: ``most`` of them if there are as many.
@@ -189,6 +137,51 @@ class PartitionBook:
             return found
         return found[: _within(found, max_bytes)]
 
+    @property
+    def left(self) -> int:
+        """Messages that come next and were read."""
+        return len(self.ahead) - self.at
+
+    def read_ahead(self) -> ReadAhead:
+        """The messages that come next, for :meth:`take_ahead`."""
+        return ReadAhead(self.since, self.upto, self.ahead)
+
+    def take_ahead(self, read: ReadAhead) -> None:
+        """Take in messages that were read for this partition before, unless some are missing."""
+        if self.left or not read.since <= self.upto < read.upto:
+            return
+        self.since, self.upto, self.ahead, self.at = read.since, read.upto, read.messages, 0
+        self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
+        self._earliest = min(self.ahead.expires_ticks, default=_NEVER)
+        self._owner.keep_ahead(self)
+        self._pass(self.state.frontier)
+
+    def next_request(self, watermark: int) -> ReadRequest:
+        """A read of the next messages, whose page :meth:`take_page` takes in."""
+        span = Span(self.upto, MessageId.last_of(watermark))
+        return ReadRequest(self.place, span, self._together, max_bytes=AHEAD_BYTES)
+
+    def take_page(self, request: ReadRequest, page: Page) -> None:
+        """Take in messages that were read outside of a transaction, unless some are passed over."""
+        found = Columns.of(page.messages)
+        self.passes_over = len(for_group(found, self._group)) < len(found)
+        if request.span.after != self.upto or self.passes_over:
+            return
+        if page.more:
+            self._together = min(2 * self._together, MOST_AHEAD)
+        else:
+            self.next_unread = request.span.upto.ticks + 1
+        self._add(found)
+        self.upto = max(self.upto, found[-1].id if page.more else request.span.upto)
+
+    def _add(self, found: Columns) -> None:
+        """Add messages to those that were read."""
+        left, self.since = self.ahead[self.at :], self.state.frontier
+        self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
+        self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
+        self._earliest = min(self._earliest, min(found.expires_ticks, default=_NEVER))
+        self._owner.keep_ahead(self)
+
     def _read(self, access: LeaseAccess, most: int) -> int:
         """Read some messages.
 
@@ -199,12 +192,9 @@ class PartitionBook:
         page = access.read(ReadRequest(self.place, Span(self.upto, end), limit, max_bytes=AHEAD_BYTES))
         whole = Columns.of(page.messages)
         found, last = for_group(whole, self._group), whole[-1].id if whole else end
-        left = self.ahead[self.at :]
-        self.ahead, self.at = Columns.joined([part for part in (left, found) if part]), 0
-        self.ahead_bytes = self.ahead.size + len(self.ahead) * _ROW_BYTES
-        self._earliest = min(self._earliest, min(found.expires_ticks, default=_NEVER))
-        self._owner.keep_ahead(self)
+        self._add(found)
         passed_over = len(whole) - len(found)
+        self.passes_over = passed_over > 0
         if passed_over:
             access.passed_over += cost(whole) - cost(found)
         if passed_over and not self.ahead:
@@ -263,6 +253,16 @@ class PartitionBook:
         if change.frontier is not None:
             self._pass(change.frontier)
 
+    def learn_rows(self, rows: Iterable[tuple[int, bytes]]) -> None:
+        """Carry out stored changes that come behind those that are known."""
+        for change in self._stored.learn(rows):
+            self.learn(change)
+
+    def renew(self, state: LeaseState, stored: StoredChanges) -> None:
+        """Go on with a state that was read anew, and is not older. The messages ahead stay."""
+        self.state, self._stored = state, stored
+        self._pass(state.frontier)
+
     def _pass(self, frontier: MessageId) -> None:
         """Note that the messages ahead up to the frontier were looked at."""
         self.upto = max(self.upto, frontier)
@@ -273,6 +273,7 @@ class PartitionBook:
         self.at = at
         if at == len(ticks) and at:
             self.ahead, self.at, self.ahead_bytes, self._earliest = Columns.of([]), 0, 0, _NEVER
+            self.since = frontier
             self._owner.keep_ahead(self)
 
     def save(self, access: LeaseAccess) -> None:
@@ -316,21 +317,24 @@ def begun(group: LeaseGroup) -> LeaseState:
     return LeaseState(group.start, counts_keys=group.settings.fair)
 
 
-def partition_key(place: PartitionId) -> bytes:
-    """Names a partition among those of all queues."""
-    return place.queue.bytes + place.number.to_bytes(1, "big")
-
-
 GroupName = tuple[UUID, str]
 
 
 class LeaseBook:
     """The groups of one store that were used lately. Only one thread at a time uses it."""
 
-    def __init__(self, fold_bytes: int | None = None, *, in_portions: bool = False) -> None:
+    def __init__(
+        self,
+        fold_bytes: int | None = None,
+        *,
+        in_portions: bool = False,
+        installed: Callable[[PartitionBook], None] = lambda _: None,
+    ) -> None:
         """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`.
         :param in_portions: fold a large state over several transactions.
+        :param installed: hears of each state that was read.
         """
+        self._installed = installed
         self._fold_bytes, self._in_portions = fold_bytes, in_portions
         self._groups: OrderedDict[GroupName, GroupBook] = OrderedDict()
         """The one that was used last comes last."""
@@ -343,6 +347,8 @@ class LeaseBook:
         """Of all groups, as they were last saved."""
         self.unsaved: list[PartitionBook] = []
         """Partitions whose state has changed since :meth:`save`."""
+        self.saved: Sequence[PartitionBook] = ()
+        """Those of the last :meth:`save`."""
         self._touched: set[GroupName] = set()
 
     def group(self, access: LeaseAccess, queue: UUID, name: str, new: LeaseGroup | None) -> GroupBook | None:
@@ -381,6 +387,7 @@ class LeaseBook:
         known = group.partitions[place.number] = PartitionBook(self, place, group.name, state, stored)
         self.watched.setdefault(partition_key(place), []).append(known)
         self._count(known)
+        self._installed(known)
         return known
 
     def known(self, queue: UUID, name: str) -> GroupBook | None:
@@ -393,8 +400,8 @@ class LeaseBook:
 
     def save(self, access: LeaseAccess) -> None:
         """Store what was changed since the last call: one row for each partition, whatever the number of steps."""
-        unsaved, self.unsaved = self.unsaved, []
-        for book in unsaved:
+        self.saved, self.unsaved = self.unsaved, []
+        for book in self.saved:
             book.save(access)
             self._count(book)
 
@@ -467,13 +474,19 @@ class LeaseBook:
         for key in [key for key in self._groups if key[0] == queue]:
             self._forget(key)
 
+    def forget_partition(self, group: GroupBook, number: int) -> None:
+        """Forget the state of a group in a partition."""
+        book = group.partitions.pop(number)
+        watching = self.watched[partition_key(book.place)]
+        watching.remove(book)
+        if not watching:
+            del self.watched[partition_key(book.place)]
+        _, size = self._ahead.pop(id(book), (None, 0))
+        self._ahead_bytes -= size
+        self._holes -= book.counted
+
     def _forget(self, key: GroupName) -> None:
         group = self._groups.pop(key, None)
-        for book in group.partitions.values() if group is not None else ():
-            watching = self.watched[partition_key(book.place)]
-            watching.remove(book)
-            if not watching:
-                del self.watched[partition_key(book.place)]
-            _, size = self._ahead.pop(id(book), (None, 0))
-            self._ahead_bytes -= size
-            self._holes -= book.counted
+        if group is not None:
+            for number in [*group.partitions]:
+                self.forget_partition(group, number)

@@ -7,7 +7,7 @@ blocks in each: no transaction waits for a large state.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
@@ -30,6 +30,9 @@ _DROPPED_TOGETHER = 500
 
 class ChangesAccess(Protocol):
     """What is needed of a store, inside one of its transactions."""
+
+    least_number: int
+    """The changes of this transaction have at least this number."""
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         """Store one more change."""
@@ -88,25 +91,29 @@ class StoredChanges:
         :param begun: as the group began.
         :raises ValueError: one of them is no change.
         """
+        return state_of(self._changes(stored), begun)
 
-        def changes() -> Iterable[Change]:
-            for number, data in stored:
-                if not sizes:
-                    self._oldest = self._first = number
-                self.next = number + 1
-                sizes.append(len(data))
-                for change in decode_changes(data):
-                    if change.base is not None:
-                        self._first = change.base
-                        self._base = max(sum(sizes[change.base - number - 1 :]), self._least_base)
-                        whole[:] = [len(sizes)]
-                    yield change
+    def learn(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
+        """Changes that were stored elsewhere, behind those that are known.
 
+        :param stored: as for :meth:`read`.
+        """
+        return self._changes(stored)
+
+    def _changes(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
         sizes: list[int] = []
-        whole = [0]
-        state = state_of(changes(), begun)
-        self._since = sum(sizes[whole[0] :])
-        return state
+        for number, data in stored:
+            if not self.next:
+                self._oldest = self._first = number
+            self.next = number + 1
+            self._since += len(data)
+            sizes.append(len(data))
+            for change in decode_changes(data):
+                if change.base is not None:
+                    self._first = change.base
+                    self._base = max(sum(sizes[change.base - number - 1 :]), self._least_base)
+                    self._since = 0
+                yield change
 
     def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> None:
         """Store changes as one, and some of a fold if it is time.
@@ -116,6 +123,7 @@ class StoredChanges:
         data = b"".join([encode_change(change) for change in merged(changes)])
         if len(data) < 2:  # they concerned the memory only
             return
+        self.next = max(self.next, access.least_number)
         self._since += len(data)
         is_due = self._since > _FOLD_AT * self._base
         if is_due and self._in_portions and self._fold is None:

@@ -121,7 +121,9 @@ class MemoryLeases(LeaseStore):
 
 
 class _Access:
-    """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`."""
+    """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
+
+    least_number = 0
 
     def __init__(self, leases: MemoryLeases, messages: MemoryMessages, watermark: int, now_ticks: int) -> None:
         self._leases, self._messages = leases, messages

@@ -194,7 +194,9 @@ def _group(rows: Sequence[Row]) -> LeaseGroup | None:
 
 
 class _Access:
-    """One transaction, see :class:`queuey.storage.leasing.book.LeaseAccess`."""
+    """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
+
+    least_number = 0
 
     def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:
         self._messages, self.transaction = messages, transaction

@@ -1,0 +1,75 @@
+"""What the book of lease groups needs of a store, and what they pass between them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, Protocol
+from uuid import UUID
+
+from queuey.ids import MessageId
+from queuey.model import Appended, AppendRequest, Columns, Location, Message, Page, PartitionId, Queue, ReadRequest
+from queuey.model.lease_groups import LeaseGroup
+from queuey.storage.leasing.changes import ChangesAccess
+
+__all__ = ["LeaseAccess", "ReadAhead", "StoredAttempt", "partition_key"]
+
+
+class StoredAttempt(NamedTuple):
+    """An attempt that was answered."""
+
+    digest: bytes
+    answer: bytes
+
+
+class LeaseAccess(ChangesAccess, Protocol):
+    """What the book needs of a store, inside one of its transactions."""
+
+    watermark: int
+    now_ticks: int
+    """The wall clock, for expiry."""
+    passed_over: int
+    """What the transaction has passed over, see :mod:`queuey.storage.leasing.passing`; it begins at 0."""
+
+    def group(self, queue: UUID, name: str) -> LeaseGroup | None:
+        """A group as stored."""
+
+    def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
+        """Store a new group."""
+
+    def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
+        """The stored changes of a group's state, in order, each with its number."""
+
+    def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
+        """An attempt that has not expired."""
+
+    def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
+        """Remember an attempt."""
+
+    def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
+        """Append the messages of all these requests, or of none."""
+
+    def k(self, partition: int) -> int:
+        """K of a group whose K is automatic."""
+
+    def is_left(self, partition: int) -> bool:
+        """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""
+
+    def read(self, request: ReadRequest) -> Page:
+        """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
+
+    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
+        """Messages by location."""
+
+
+class ReadAhead(NamedTuple):
+    """Messages of one partition that were read."""
+
+    since: MessageId
+    upto: MessageId
+    messages: Columns
+    """All of them behind ``since`` and up to ``upto``."""
+
+
+def partition_key(place: PartitionId) -> bytes:
+    """Names a partition among those of all queues."""
+    return place.queue.bytes + place.number.to_bytes(1, "big")
