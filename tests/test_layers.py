@@ -91,6 +91,11 @@ LAYERS = {
         others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
+    "queuey.sqs": Layer(
+        ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http."),
+        others=("orjson",),
+        not_standard=("asyncio", "threading"),
+    ),
     "queuey.server": Layer(
         ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http.", "queuey.api."),
         others=("httptools", "orjson", "pyramid", "uvloop", "webob"),
@@ -212,6 +217,7 @@ def test_every_module_stands_in_a_layer() -> None:
         ("queuey/model/__init__.py", "import queuey.service", "queuey.model imports queuey.service"),
         ("queuey/api/read.py", "from queuey.storage import MessageStore", "queuey.api.read imports queuey.storage"),
         ("queuey/api/read.py", "import asyncio", "queuey.api.read imports asyncio"),
+        ("queuey/sqs/face.py", "import queuey.api", "queuey.sqs.face imports queuey.api"),
         ("queuey/api/read.py", "from webob import Request", "queuey.api.read imports webob"),
         (
             "queuey/service/log.py",
