@@ -8,11 +8,11 @@ from typing import Any, NamedTuple
 import orjson
 
 from queuey.api.forms import NEXT_MESSAGE, entries, plain_page
-from queuey.api.receipts import receipt_ends
 from queuey.ids import format_timestamp
 from queuey.model import Columns, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_steps import LeaseOutcome
+from queuey.model.receipts import receipt_ends
 
 __all__ = ["LeaseForm", "LeasedMessages"]
 

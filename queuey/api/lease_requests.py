@@ -16,7 +16,6 @@ from queuey.api.json_fields import JsonFields
 from queuey.api.lease_settings import MAX_VISIBILITY_SECONDS, new_group
 from queuey.api.live.reading import MAX_PARTITIONS_OF_ALL, MAX_QUEUES
 from queuey.api.params import Problems, queue_name, quoted
-from queuey.api.receipts import Receipt, parse_receipts
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
@@ -24,6 +23,7 @@ from queuey.http.pipeline import SMALL
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
+from queuey.model.receipts import Receipt, parse_receipts
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
 from queuey.service import Service

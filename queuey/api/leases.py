@@ -5,10 +5,8 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
-from contextlib import contextmanager
 from itertools import count
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from queuey.api.arrow.answers import check_arrow
 from queuey.api.arrow.leases import arrow_leases
@@ -16,19 +14,18 @@ from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
 from queuey.api.lease_pages import LeasedMessages, LeaseForm
-from queuey.api.lease_requests import LEAST_ROOM, AskedStep, asked_of
+from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.params import Problems, group_name
-from queuey.api.receipts import Receipt, receipt_start
-from queuey.http.admission import Ticket
+from queuey.http.answer_room import CountedRoom
 from queuey.http.exchange import ARROW, Answer, Call, Target, json_answer
 from queuey.model import Location, Page
-from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.model.receipts import Receipt, receipt_start
 from queuey.service import Service
 from queuey.service.leases import settled_of
 from queuey.service.log import PartitionPage, ReadAnswer
 
-__all__ = ["CountedRoom", "step", "step_several"]
+__all__ = ["step", "step_several"]
 
 _PORTION = 250
 """Messages that become JSON in one step, in some two milliseconds."""
@@ -63,52 +60,6 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
         outcome = await service.leases.step(asked.step, room, asked.waiting)
         _count(service, call, asked.step, outcome)
         return await _answer(call, asked, outcome, names_queues=names_queues)
-
-
-_AS_JSON = 6
-"""How many times its bytes a body of control characters takes as JSON."""
-
-
-class CountedRoom:
-    """Room for the messages of an answer, while they are looked for; see :class:`~queuey.service.leases.AnswerRoom`.
-
-    The least room is not counted: the limit on requests bounds it.
-    """
-
-    def __init__(self, ticket: Ticket, receive: ReceiveRequest | None) -> None:
-        self._ticket = ticket
-        self._counted = 0
-        self.bytes = self._first = 0 if receive is None else receive.max_bytes
-
-    def __enter__(self) -> Self:
-        """:raises Throttled: there is no room; nothing is done."""
-        if self.bytes > LEAST_ROOM:
-            self._counted = self.bytes - LEAST_ROOM
-            self._ticket.hold(self._counted * _AS_JSON)
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if self._counted:
-            self._ticket.give_back(self._counted * _AS_JSON)
-
-    def grow(self, size: int) -> bool:
-        if not self._ticket.try_hold(size * _AS_JSON):
-            return False
-        self._counted += size
-        self.bytes += size
-        return True
-
-    @contextmanager
-    def waiting(self) -> Iterator[None]:
-        self.bytes = self._counted = 0
-        with self._ticket.waiting():
-            yield
-
-    def regain(self) -> bool:
-        self.bytes = min(self._first, LEAST_ROOM)
-        return self.grow(self._first - self.bytes)
 
 
 def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome) -> None:

@@ -17,6 +17,8 @@ from queuey.security.principals import parse_principal
 
 T = TypeVar("T")
 
+MAX_NEW_NAME = 50
+"""Characters of a queue's name. The SQS door makes longer ones."""
 MAX_IDS = 100
 """Message ids in one path."""
 MAX_PRINCIPALS = 100
@@ -164,9 +166,16 @@ def partition_list(text: str, count: int) -> list[int]:
 
 
 def queue_name(text: str) -> str:
-    """1 to 50 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    """The name of a queue that may exist: 1 to 80 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
     if not is_queue_name(text):
-        raise ValueError("must be 1 to 50 letters, digits, '_', '-' or '.', and not '.' or '..'")
+        raise ValueError("must be 1 to 80 letters, digits, '_', '-' or '.', and not '.' or '..'")
+    return text
+
+
+def new_queue_name(text: str) -> str:
+    """The name of a queue to be made: 1 to 50 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    if not is_queue_name(text) or len(text) > MAX_NEW_NAME:
+        raise ValueError(f"must be 1 to {MAX_NEW_NAME} letters, digits, '_', '-' or '.', and not '.' or '..'")
     return text
 
 

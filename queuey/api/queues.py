@@ -18,7 +18,7 @@ from queuey.api.lease_settings import (
     named_settings,
     shown_settings,
 )
-from queuey.api.params import Problems, boolean, integer, one_of, principals, queue_name
+from queuey.api.params import Problems, boolean, integer, new_queue_name, one_of, principals
 from queuey.errors import InvalidParameter
 from queuey.future import run
 from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target, json_answer
@@ -169,7 +169,7 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
     """Make a queue. Repeating the call gives the stored settings."""
     problems = Problems()
     fields = _fields(call, ("queue_name", *SETTINGS), problems)
-    name = problems.take("queue_name", queue_name, fields.get("queue_name"), None)
+    name = problems.take("queue_name", new_queue_name, fields.get("queue_name"), None)
     settings = _settings(service, fields, problems, NO_DEFAULTS)
     only_new = problems.take("If-None-Match", _only_new, call.header("if-none-match"), default=False)
     problems.check()

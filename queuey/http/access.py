@@ -10,7 +10,7 @@ from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
 from queuey.service import Service
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _RECENT = 1000
 """Authorization headers whose identity is remembered, for one second at most."""
 
@@ -64,7 +64,10 @@ def target_at_hand(service: Service, call: Call, identity: Identity, permission:
 
 
 def is_queue_name(text: str) -> bool:
-    """1 to 50 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots."""
+    """1 to 80 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots.
+
+    v1 makes queues with names of up to 50 characters; the SQS door makes longer ones.
+    """
     return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 

@@ -36,6 +36,8 @@ class Action(Enum):
     REJECT = "reject"
     MOVED = "moved"
     """The message was given up and is among the dead letters now. This settles no lease."""
+    REMOVE = "remove"
+    """The message is settled, whoever has it now; also if it is settled already."""
 
 
 class Settle(NamedTuple):

@@ -97,6 +97,12 @@ def settle(
     dead = 0
     for index, one in enumerate(settles):
         hole = state.holes.find(one.id)
+        if one.action is Action.REMOVE:
+            if hole is not None:
+                closed.append(one.id)
+            elif one.id > state.frontier:
+                stale.append(index)  # it was never handed out
+            continue
         state_wanted = GIVEN_UP if one.action is Action.MOVED else LEASED
         if hole is None or not hole.flags & state_wanted or hole.deliveries != one.delivery:
             stale.append(index)

@@ -70,9 +70,15 @@ class Queue:
     """As given and in the order given; if there are none, the owner reads."""
     leases: LeaseDefaults = NO_DEFAULTS
     retention: Retention = Retention.TTL
+    attributes: str = ""
+    """What the SQS door keeps with a queue that it made, as JSON; empty for any other queue."""
 
     def partition(self, number: int) -> PartitionId:
         return PartitionId(self.uuid, number)
+
+
+IDEMPOTENCY_SECONDS = 24 * 3600
+"""How long an idempotency key is remembered, counted from the append that stored its messages (G7)."""
 
 
 class IdempotencyKey(NamedTuple):
@@ -81,6 +87,8 @@ class IdempotencyKey(NamedTuple):
     key: str
     digest: bytes
     """The digest of the whole request: another digest under the same key is refused."""
+    seconds: int = IDEMPOTENCY_SECONDS
+    """How long the outcome is kept."""
 
 
 class Span(NamedTuple):

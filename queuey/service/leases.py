@@ -389,4 +389,7 @@ def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
 
 
 _ACKNOWLEDGE = Action.ACKNOWLEDGE.value
-_WORDS = [(action, action.value) for action in Action if action is not Action.MOVED]
+_WORDS: list[tuple[Action, str]] = [
+    *[(action, action.value) for action in Action if action not in (Action.MOVED, Action.REMOVE)],
+    (Action.REMOVE, _ACKNOWLEDGE),
+]

@@ -33,6 +33,7 @@ class QueueSettings:
     consistency: Consistency | None = None
     principals: tuple[str, ...] | None = None
     retention: Retention | None = None
+    attributes: str | None = None
     leases: Mapping[str, Any] | None = None
     """What its lease groups begin with: those that are named, see
     :meth:`~queuey.model.lease_groups.LeaseDefaults.changed`."""

@@ -44,7 +44,6 @@ from queuey.storage.leasing import LeaseStore
 from queuey.storage.tasks import TaskStore
 
 __all__ = [
-    "IDEMPOTENCY_SECONDS",
     "AppendNotice",
     "LeaseStore",
     "MessageStore",
@@ -58,8 +57,6 @@ __all__ = [
 ]
 
 _COUNT_PAGE = 5000
-IDEMPOTENCY_SECONDS = 24 * 3600
-"""How long an idempotency key is remembered, counted from the append that stored its messages (G7)."""
 
 
 class Observer(Protocol):

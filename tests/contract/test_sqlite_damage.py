@@ -163,8 +163,8 @@ def test_a_queue_whose_name_is_damaged_is_named_by_its_id(tmp_path: Path, sound:
     with beside(tmp_path / "queuey.db") as file:
         damaged_name = (
             "insert into queues "
-            "(application, name, uuid, created, partitions, kind, consistency, principals, leases, retention) "
-            "values ('app', cast(x'ff' as text), ?, 0, 1, '', '', '[]', '{}', '')"
+            "(application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes) "
+            "values ('app', cast(x'ff' as text), ?, 0, 1, '', '', '[]', '{}', '', '')"
         )
         file.execute(damaged_name, (key.bytes,))
 

@@ -17,7 +17,7 @@ from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, St
 from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
-from queuey.storage import IDEMPOTENCY_SECONDS
+from queuey.model.values import IDEMPOTENCY_SECONDS
 from queuey.storage.cassandra.appending import CassandraAppender
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
@@ -256,7 +256,7 @@ class _Attempt:
         """The new values of a key's row, from ``digest`` to ``answer``."""
         now = self._appender.clock.now_ticks()
         answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
-        expires = now + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
+        expires = now + self._keys[key].seconds * TICKS_PER_SECOND
         return self._keys[key].digest, self._id, now, expires, done, answer
 
     async def _record(self, answer: Sequence[Location]) -> None:

@@ -189,7 +189,8 @@ def settings_text(queue: Queue) -> str:
 
     A compare-and-set compares all of it.
     """
-    settings = [queue.partitions, queue.kind, queue.consistency, queue.principals, queue.leases.text, queue.retention]
+    settings = [queue.partitions, queue.kind, queue.consistency, queue.principals]
+    settings += [queue.leases.text, queue.retention, queue.attributes]
     return json.dumps(settings, ensure_ascii=False)
 
 
@@ -197,7 +198,7 @@ def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stor
     if not rows or rows[0][0] is None:
         return None
     uuid, created, changed, version, removing, settings = rows[0]
-    partitions, kind, consistency, principals, leases, retention = json.loads(settings)
+    partitions, kind, consistency, principals, leases, retention, attributes = json.loads(settings)
     queue = Queue(
         application,
         name,
@@ -209,6 +210,7 @@ def _read(application: str, name: str, rows: Sequence[tuple[Any, ...]]) -> _Stor
         tuple(principals),
         LeaseDefaults(leases),
         Retention(retention),
+        attributes,
     )
     return _Stored(queue, changed, version, removing)
 

@@ -15,7 +15,8 @@ from queuey.clock import ManualClock
 from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Message, PartitionState, PrincipalKey, Queue
-from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore, MetadataStore
+from queuey.model.values import IDEMPOTENCY_SECONDS
+from queuey.storage import MessageStore, MetadataStore
 from queuey.storage.contract.common import SECOND, STRONG, QueueLog, client_id, done
 
 Place = tuple[int, MessageId]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage import LeaseStore, Stores
 from queuey.storage.contract.common import QueueLog, StoreContract, done
@@ -44,7 +44,8 @@ class Receiver:
         renewals = more.pop("renewals", ())
         token = more.pop("token", self.token if settles else None)
         from_ = (partitions or self.numbers) if receive is not None else ()
-        group = GroupStep(self.queue, self.name, self.new, token, settles or {}, renewals, from_)
+        given = {number: as_columns(some) for number, some in (settles or {}).items()}
+        group = GroupStep(self.queue, self.name, self.new, token, given, renewals, from_)
         self.outcome = done(self.store.step(LeaseStep([group], receive=receive, **more)))
         return self.outcome
 
@@ -60,6 +61,13 @@ class Receiver:
 
     def count(self, partition: int = 1) -> LeaseCounts:
         return done(self.store.count(self.queue.uuid, self.name, [partition]))[partition]
+
+
+def as_columns(settles: Sequence[Settle]) -> Sequence[Settle]:
+    """Settles in the form in which a server gives them: by column if all are acknowledgements."""
+    if any(one.action is not Action.ACKNOWLEDGE for one in settles):
+        return settles
+    return Acknowledged([one.id for one in settles], [one.delivery for one in settles])
 
 
 def settle_of(one: HandedOut, action: Action = Action.ACKNOWLEDGE, **how: Any) -> Settle:

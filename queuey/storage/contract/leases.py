@@ -73,6 +73,24 @@ class HandingOut(WithLeases):
         assert not jobs.receive(10)
         assert jobs.count()[2:6] == (0, 0, 0, 0)
 
+    def test_a_message_is_settled_whoever_has_it(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
+        log.add(b"one", b"two")
+        first, second = jobs.receive(2, visibility_seconds=10.0)
+        clock.advance(11)
+        (again,) = jobs.receive(1, visibility_seconds=100.0)
+        assert again.message.id == first.message.id
+        log.add(b"three")
+        removed = [settle_of(one, Action.REMOVE) for one in (first, second)]
+
+        assert not jobs.step({1: removed}).stale
+        assert not jobs.settle(again)
+        assert not jobs.step({1: removed}).stale  # they are settled already
+        clock.advance(101)
+        (third,) = jobs.receive(9)
+        assert third.message.body == b"three"
+        ahead = settle_of(third, Action.REMOVE)._replace(id=third.message.id.following())
+        assert jobs.step({1: [ahead]}).stale  # it was never handed out
+
     def test_groups_are_apart(self, jobs: Receiver, leases: LeaseStore, log: QueueLog) -> None:
         log.add(b"one")
         others = Receiver(leases, log, "others")

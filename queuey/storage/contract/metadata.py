@@ -121,6 +121,7 @@ class Creating(StoreContract):
             consistency=Consistency.WEAK,
             principals=("app:b",),
             leases=NO_DEFAULTS.changed({"visibility": 5.0}),
+            attributes='{"DelaySeconds": "5"}',
         )
         done(metadata.create_queue(old))
 

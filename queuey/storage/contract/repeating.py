@@ -9,7 +9,8 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused
 from queuey.model import Appended, Draft, IdempotencyKey
-from queuey.storage import IDEMPOTENCY_SECONDS, MessageStore
+from queuey.model.values import IDEMPOTENCY_SECONDS
+from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, done, draft
 
 ONCE = IdempotencyKey("key", b"digest")
@@ -97,6 +98,15 @@ class Repeating(StoreContract):
         clock.advance(20)
         assert not log.append(draft(b"b"), idempotency=OTHER).repeated
         assert log.bodies() == [b"a", b"b"]
+
+    def test_a_key_may_name_its_own_time(self, log: QueueLog, clock: ManualClock) -> None:
+        short = ONCE._replace(seconds=300)
+        log.append(draft(b"a"), idempotency=short)
+
+        clock.advance(290)
+        assert log.append(draft(b"a"), idempotency=short).repeated
+        clock.advance(20)
+        assert not log.append(draft(b"b"), idempotency=short).repeated
 
     def test_a_key_is_remembered_after_its_message_expired_or_was_deleted(
         self, log: QueueLog, clock: ManualClock

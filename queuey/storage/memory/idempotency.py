@@ -10,7 +10,6 @@ from queuey.clock import Clock
 from queuey.errors import KeyReused
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, IdempotencyKey, Location
-from queuey.storage import IDEMPOTENCY_SECONDS
 
 __all__ = ["StoredKeys"]
 
@@ -62,5 +61,5 @@ class StoredKeys:
 
     def remember(self, queue: UUID, idempotency: IdempotencyKey | None, placed: Sequence[Location]) -> None:
         if idempotency is not None:
-            expires = self._clock.now_ticks() + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
+            expires = self._clock.now_ticks() + idempotency.seconds * TICKS_PER_SECOND
             self._stored[queue, idempotency.key] = _StoredKey(idempotency.digest, tuple(placed), expires)

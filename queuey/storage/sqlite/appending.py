@@ -9,7 +9,6 @@ from queuey.clock import Clock
 from queuey.errors import KeyReused, QueueNotFound
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
-from queuey.storage import IDEMPOTENCY_SECONDS
 from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.committer import Transaction
@@ -123,7 +122,7 @@ class SqliteAppender:
             answer = _IN_ORDER + placed.first.bytes + placed.partitions
         else:
             answer = b"".join([PARTITION_BYTES[number] + id_.bytes for number, id_ in placed])
-        expires = self._clock.now_ticks() + IDEMPOTENCY_SECONDS * TICKS_PER_SECOND
+        expires = self._clock.now_ticks() + idempotency.seconds * TICKS_PER_SECOND
         transaction.look(SQL["idempotency_keep"], (queue, idempotency.key, idempotency.digest, answer, expires))
 
 

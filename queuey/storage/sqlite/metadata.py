@@ -131,6 +131,7 @@ class _QueueRow(NamedTuple):
     leases: str
     """What its lease groups begin with, as JSON."""
     retention: str
+    attributes: str
 
     @classmethod
     def of(cls, queue: Queue) -> _QueueRow:
@@ -145,6 +146,7 @@ class _QueueRow(NamedTuple):
             json.dumps(queue.principals),
             queue.leases.text,
             str(queue.retention),
+            queue.attributes,
         )
 
     def queue(self) -> Queue:
@@ -159,6 +161,7 @@ class _QueueRow(NamedTuple):
             tuple(json.loads(self.principals)),
             LeaseDefaults(self.leases),
             Retention(self.retention),
+            self.attributes,
         )
 
 

@@ -145,6 +145,7 @@ create table if not exists queues (
     principals  text    not null,   -- JSON list
     leases      text    not null,   -- JSON, see LeaseDefaults in queuey/model/lease_groups.py
     retention   text    not null,
+    attributes  text    not null,   -- of the SQS door, as JSON
     primary key (application, name)
 ) without rowid;
 create table if not exists named (  -- which queues name a principal: the triggers keep it

@@ -390,35 +390,35 @@ select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from 
 select application, name from queues where uuid = ?1
 
 -- queue_find: find a queue by exact name
-select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention from queues
+select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes from queues
 where application = ?1 and name = ?2
 
 -- queues_find: several by exact name, as one row: a statement releases the interpreter at each of its rows
 select json_group_array(json_array(
     found.application, found.name, hex(found.uuid), found.created, found.partitions, found.kind, found.consistency,
     found.principals, found.leases,
-    found.retention
+    found.retention, found.attributes
 )) from json_each(?1) as asked cross join queues as found
 where found.application = asked.value ->> 0 and found.name = asked.value ->> 1
 
 -- queue_insert: store a new queue
-insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention)
-values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals, :leases, :retention)
+insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes)
+values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals, :leases, :retention, :attributes)
 
 -- queue_update: change the settings of an existing queue
 update queues set partitions = :partitions, kind = :kind, consistency = :consistency, principals = :principals,
-    leases = :leases, retention = :retention
+    leases = :leases, retention = :retention, attributes = :attributes
 where application = :application and name = :name and uuid = :uuid
 
 -- queue_delete: delete one incarnation
 delete from queues where application = ?1 and name = ?2 and uuid = ?3
 
 -- queue_list: one page of queues by name
-select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention from queues
+select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes from queues
 where application = ?1 and name >= ?2 order by name limit ?3
 
 -- queue_list_named: one page by name of the queues that name a principal
-select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals, leases, retention
+select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes
 from named cross join queues on queues.application = named.application and queues.name = named.name
 where named.application = :application and named.principal = :principal and named.name >= :start order by named.name limit :limit
 

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 
 from queuey.api.forms import json_page
 from queuey.api.lease_pages import LeasedMessages, LeaseForm
-from queuey.api.receipts import Receipt, receipt_start
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID, tail_from_low
 from queuey.model import Alike, Columns, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_steps import LeaseOutcome
+from queuey.model.receipts import Receipt, receipt_start
 
 _NOW = EPOCH_TICKS + 17952366500128320
 _QUEUE = UUID(int=7)

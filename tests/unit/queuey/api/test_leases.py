@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from queuey.api.lease_requests import LEAST_ROOM
-from queuey.api.leases import CountedRoom
 from queuey.errors import Throttled
 from queuey.http.admission import Admission, Ticket
+from queuey.http.answer_room import CountedRoom
 from queuey.model.lease_requests import ReceiveRequest
 
 SHARE = 1 << 20

@@ -26,6 +26,7 @@ from queuey.model.lease_state import Change, LeaseState, changes_of, merged, sta
 from queuey.model.leases import Action, Backoff, LeaseRules, Received, ReceiveRequest, Settle, receive, renew, settle
 from queuey.model.messages import Message
 from queuey.model.receiving import Receive, ReceiveByKey
+from queuey.storage.contract.lease_receiver import as_columns
 
 NEVER = 1 << 60
 START = 1_000 * TICKS_PER_SECOND
@@ -103,7 +104,8 @@ class Log:
 
     def settle(self, message_id: MessageId, delivery: int, action: Action, **more: object) -> bool:
         """Whether the lease counted."""
-        settled = settle(self.state, [Settle(message_id, delivery, action, **more)], self.rules, self.now)  # type: ignore[arg-type]
+        settles = as_columns([Settle(message_id, delivery, action, **more)])  # type: ignore[arg-type]
+        settled = settle(self.state, settles, self.rules, self.now)
         self.take(settled.change)
         return not settled.stale
 
@@ -209,6 +211,11 @@ class Model(RuleBasedStateMachine):
     def settle(self, data: st.DataObject, action: Action, seconds: float | None, counts: bool) -> None:
         message_id, delivery = data.draw(st.sampled_from(self.receipts))
         fate = self.fates.get(message_id)
+        if action is Action.REMOVE:  # whoever has it
+            assert self.log.settle(message_id, delivery, action)
+            if self.fates.pop(message_id, None) is not None:
+                self.settled.add(message_id)
+            return
         is_fresh = fate is not None and fate.is_leased and fate.deliveries == delivery
         assert self.log.settle(message_id, delivery, action, seconds=seconds, counts=counts) == is_fresh
         if fate is None or not is_fresh:

@@ -6,9 +6,9 @@ from uuid import UUID
 
 import pytest
 
-from queuey.api.receipts import Receipt, parse_receipts
 from queuey.errors import InvalidReceipt
 from queuey.ids import MessageId
+from queuey.model.receipts import Receipt, parse_receipts
 
 RECEIPT = Receipt(
     UUID("0d7f6c1e5b0b4d5c9a5a9df2f5f0b1aa"), (1 << 63) - 1, 200, MessageId.parse("1f9f662fe56711f189bf02fc00000001"), 3
