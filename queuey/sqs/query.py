@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import re
 from base64 import b64encode
-from binascii import a2b_base64
+from binascii import a2b_base64, a2b_qp
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
-from urllib.parse import parse_qsl
 
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
 from queuey.sqs.shapes import Field, SqsAction, Structure, complete
@@ -42,17 +41,40 @@ Tree = dict[str, Any]
 """Parameters by the parts of their names: ``{"Attribute": {"1": {"Name": "Policy", "Value": ""}}}``."""
 
 
-def parameters(text: str) -> list[tuple[str, str]]:
-    """The parameters of a query string or a form, in their order.
+def parameters(form: bytes | str) -> list[tuple[str, str]]:
+    """The parameters of a form or a query string, in their order; empty ones between ``&`` are skipped.
 
-    :raises SqsError: more than :data:`MAX_PARAMETERS`, or bytes that are not UTF-8 (MalformedQueryString).
+    :raises SqsError: more than :data:`MAX_PARAMETERS`, a broken escape, or bytes that are not UTF-8
+        (MalformedQueryString).
     """
-    if text.count("&") >= MAX_PARAMETERS:
-        raise SqsError("MalformedQueryString", f"The request has more than {MAX_PARAMETERS} parameters.")
     try:
-        return parse_qsl(text, keep_blank_values=True, errors="strict")
-    except UnicodeDecodeError as error:
-        raise SqsError("MalformedQueryString", "The parameters are not UTF-8.") from error
+        form = form.encode() if isinstance(form, str) else form
+        if form.count(b"&") >= MAX_PARAMETERS:
+            raise _malformed(f"The request has more than {MAX_PARAMETERS} parameters.")
+        if _BROKEN_ESCAPE.search(form):
+            raise _malformed("A percent sign is not followed by two hexadecimal digits.")
+        pairs = [pair.partition(b"=") for pair in form.split(b"&") if pair]
+        return [(_unescaped(name), _unescaped(value)) for name, _, value in pairs]
+    except UnicodeError as error:
+        raise _malformed("The parameters are not UTF-8.") from error
+
+
+def _malformed(text: str) -> SqsError:
+    return SqsError("MalformedQueryString", text)
+
+
+_BROKEN_ESCAPE = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+
+
+def _unescaped(part: bytes) -> str:
+    """A name or a value of a form.
+
+    Whole escapes are those of quoted-printable with another sign, for which there is a decoder in C.
+    :mod:`urllib.parse` makes an object of each escape: ten times the time and the memory.
+    """
+    if b"%" in part or b"+" in part:
+        part = a2b_qp(part.replace(b"+", b" ").replace(b"=", b"=3D").replace(b"%", b"="))
+    return part.decode()
 
 
 def parse(action: SqsAction, parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:
@@ -64,7 +86,7 @@ def parse(action: SqsAction, parameters: Sequence[tuple[str, str]]) -> dict[str,
         number out of its bounds.
     """
     if len(parameters) > MAX_PARAMETERS:
-        raise SqsError("MalformedQueryString", f"The request has more than {MAX_PARAMETERS} parameters.")
+        raise _malformed(f"The request has more than {MAX_PARAMETERS} parameters.")
     return complete(action, _members(action.members, _tree(parameters), ""))
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from urllib.parse import urlencode
+from urllib.parse import parse_qsl, quote, quote_plus, urlencode
 
 import pytest
 from hypothesis import given, settings
@@ -193,6 +193,9 @@ def test_a_form_is_understood(action: str, form: str, values: dict[str, Any]) ->
             "InvalidParameterValueException",
             "Value 21 for parameter WaitTimeSeconds is invalid. Reason: Must be >= 0 and <= 20, if provided.",
         ),
+        ("ListQueues", "QueueNamePrefix=%F", "MalformedQueryString", "two hexadecimal digits"),
+        ("ListQueues", "QueueNamePrefix=%%20", "MalformedQueryString", "two hexadecimal digits"),
+        ("ListQueues", "QueueNamePrefix=\ud800", "MalformedQueryString", "not UTF-8"),
         ("ListQueues", "QueueNamePrefix=%FF", "MalformedQueryString", "not UTF-8"),
         ("ListQueues", "&" * MAX_PARAMETERS, "MalformedQueryString", f"more than {MAX_PARAMETERS} parameters"),
     ],
@@ -205,6 +208,21 @@ def test_what_is_wrong_is_named(action: str, form: str, shape: str, said: str) -
     assert caught.value.status == 400
     assert said in str(caught.value)
     assert len(str(caught.value)) < 1200
+
+
+@given(
+    st.lists(st.tuples(st.text(st.characters(exclude_categories=["Cs"])), st.text("%=&+_ \r\n\0a4é"))),
+    st.sampled_from([quote, quote_plus]),
+)
+def test_a_form_is_read_as_others_read_it(pairs: list[tuple[str, str]], quoted: Any) -> None:
+    form = urlencode(pairs, quote_via=quoted)
+
+    assert query.parameters(form) == query.parameters(form.encode()) == parse_qsl(form, keep_blank_values=True)
+
+
+@pytest.mark.parametrize("form", ["", "&", "a", "a=", "=a", "a=b=c", "a=\n=\r\n", "é=é", "a_b=c_d&&e=%3d%3D%26+%2B"])
+def test_an_unusual_form_is_read_as_others_read_it(form: str) -> None:
+    assert query.parameters(form) == parse_qsl(form, keep_blank_values=True)
 
 
 def test_parameters_of_path_and_body_together_have_the_same_bound() -> None:
