@@ -31,6 +31,7 @@ _COMMANDS = {
     "purge": "tasks",
     "queue": "queues",
     "key": "keys",
+    "application": "keys",
     "token": "tokens",
     "init": "init",
     "backup": "stores",

@@ -1,11 +1,11 @@
-"""``queuey key``: the keys of applications and operators.
+"""``queuey key`` and ``queuey application``: applications, operators and their keys.
 
-The store keeps digests. It works beside a running server, which knows within a second.
+The store keeps digests, and ids of access keys. It works beside a running server, which knows within a second.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -13,12 +13,14 @@ import click
 
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
+from queuey.security.access_keys import AccessKey, MasterSecrets, account_of
 from queuey.settings import Settings
 from queuey.terminal.options import confirm, store_files, with_settings, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
 from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
+    from queuey.service.keys import Keys
     from queuey.storage import MetadataStore
 
 COLUMNS = ("application", "operator", "label", "created")
@@ -36,27 +38,42 @@ def key_command() -> None:
 @key_command.command("new")
 @click.argument("name")
 @operator_option
+@click.option("--sqs", is_flag=True, help="An access key for SQS clients: an id, and a secret that signs requests.")
 @output_option
 @with_settings
-def new_key(settings: Settings, name: str, operator: bool, output: str | None) -> None:
+def new_key(settings: Settings, name: str, operator: bool, sqs: bool, output: str | None) -> None:
     """Make a key for the application NAME, and print it this once.
 
     The application begins to exist with its first key.
 
     With --operator the key is an operator's: it may list the applications, and do in each what the application may.
+
+    With --sqs it is an access key. Prints variables for a shell: eval "$(queuey key new NAME --sqs)"
     """
     from queuey.future import run
     from queuey.security.app_keys import digest_of, label_of
-    from queuey.service.keys import Keys
 
-    with _metadata(settings) as metadata:
-        key = run(Keys(metadata, SystemClock(), settings.application_keys).new(name, operator=operator))
-    if output is None:
-        click.echo(key)
-    else:
-        kind = "operator" if operator else "application"
-        write_one({kind: name, "label": label_of(digest_of(key)), "key": key}, output)
+    if operator and sqs:
+        raise click.UsageError("--operator and --sqs exclude each other: an access key is an application's.")
+    with _keys(settings) as keys:
+        if sqs:
+            _show_access_key(name, run(keys.new_access_key(name, MasterSecrets.of(settings))), output)
+        else:
+            key = run(keys.new(name, operator=operator))
+            if output is None:
+                click.echo(key)
+            else:
+                kind = "operator" if operator else "application"
+                write_one({kind: name, "label": label_of(digest_of(key)), "key": key}, output)
     say("It is not shown again.")
+
+
+def _show_access_key(name: str, key: AccessKey, output: str | None) -> None:
+    if output is None:
+        click.echo(f"export AWS_ACCESS_KEY_ID={key.id} AWS_SECRET_ACCESS_KEY={key.secret}")
+    else:
+        row = {"application": name, "account": account_of(name), "label": key.id}
+        write_one({**row, "access_key_id": key.id, "secret_access_key": key.secret}, output)
 
 
 @key_command.command("ls")
@@ -107,6 +124,48 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
     if not removed:
         raise NothingFound(f"{kind}{name} has no key with the label {label}")
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
+
+
+@click.group("application")
+def application_command() -> None:
+    """Show applications, and the account number that SQS clients know each by."""
+
+
+@application_command.command("ls")
+@output_option
+@with_settings
+def list_applications(settings: Settings, output: str | None) -> None:
+    """All applications with a key in the store or the ini file, and their accounts."""
+    rows = ({"application": name, "account": account_of(name)} for name in _applications(settings))
+    write_rows(rows, ("application", "account"), output)
+
+
+@application_command.command("show")
+@click.argument("name")
+@output_option
+@with_settings
+def show_application(settings: Settings, name: str, output: str | None) -> None:
+    """The application NAME and its account, the number in its queue URLs."""
+    if name not in _applications(settings):
+        raise NothingFound(f"there is no application {name}: it begins to exist with 'queuey key new {name}'")
+    write_one({"application": name, "account": account_of(name)}, output)
+
+
+def _applications(settings: Settings) -> Sequence[str]:
+    from queuey.future import run
+
+    with _keys(settings, must_exist=True) as keys:
+        run(keys.refresh())
+    return keys.applications
+
+
+@contextmanager
+def _keys(settings: Settings, *, must_exist: bool = False) -> Iterator[Keys]:
+    """The keys of the store and of the ini file. See :func:`_metadata`."""
+    from queuey.service.keys import Keys
+
+    with _metadata(settings, must_exist=must_exist) as metadata:
+        yield Keys(metadata, SystemClock(), settings.application_keys)
 
 
 @contextmanager

@@ -162,7 +162,8 @@ class PrincipalKey:
     principal: str
     """An application or an operator: ``app:NAME`` or ``operator:NAME``. Stores compare it and give it no meaning."""
     digest: bytes = field(repr=False)
-    """SHA-256 of the key."""
+    """SHA-256 of the key; of an access key its marked id, also 32 bytes."""
     label: str
-    """The first eight hex digits of the digest: enough to distinguish two keys, and no character of the key."""
+    """The first eight hex digits of the digest: enough to distinguish two keys, and no character of the key. Of an
+    access key its id."""
     created_ticks: int

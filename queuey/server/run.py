@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import ctypes
 import gc
-import ipaddress
 import logging
 import resource
 import signal
@@ -25,6 +24,7 @@ from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
 from queuey.service import Service
 from queuey.settings import Settings
+from queuey.settings.issuers import is_this_machine
 
 log = logging.getLogger(__name__)
 
@@ -109,15 +109,11 @@ def without_tls(host: str) -> tuple[str, ...]:
     >>> without_tls("::1"), without_tls("localhost"), len(without_tls("0.0.0.0"))
     ((), (), 1)
     """
-    try:
-        inside = ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        inside = host == "localhost"
     text = (
         f"listens on {host or 'all addresses'} without TLS: anybody on the network between can read keys and messages. "
         "Let a proxy with TLS listen there (etc/nginx.conf), and this server on 127.0.0.1 or a network of your own"
     )
-    return () if inside else (text,)
+    return () if is_this_machine(host) else (text,)
 
 
 def _bracketed(host: str) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from queuey.clock import Clock, SystemClock
 from queuey.ids import IdGenerator
 from queuey.monitor.metrics import AUTH, Monitor
+from queuey.security.access_keys import MasterSecrets
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
@@ -41,6 +42,7 @@ class Service:
         self.clock = clock or SystemClock()
         self.monitor = monitor or Monitor(settings.storage.backend)
         self.keys = Keys(stores.metadata, self.clock, settings.application_keys)
+        self.master_secrets = MasterSecrets.of(settings)
         self.waiters = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=waiters_by_hand)
         self.queues = Queues(stores, self.clock, self.monitor, self.waiters)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
 from queuey.model import PrincipalKey
+from queuey.security.access_keys import AccessKey, MasterSecrets, access_key_id_of, account_of, digest_of_access_key
 from queuey.security.app_keys import digest_of, label_of, new_key
 from queuey.security.principals import app_principal, application_of, operator_of, operator_principal
 from queuey.settings import MIN_KEY_CHARACTERS, is_key
@@ -49,6 +50,10 @@ class Keys:
             for key in keys
         ]
         self._known: dict[bytes, PrincipalKey] = {}
+        self._access_keys: dict[str, str] = {}
+        """The application of each access key, by its id."""
+        self._accounts: dict[str, str | None] | None = None
+        """The application of each account; None where there are several."""
         self._applications: frozenset[str] = frozenset()
         self._looked = float("-inf")
 
@@ -71,6 +76,22 @@ class Keys:
         """The key in force with this digest."""
         return self._known.get(digest)
 
+    def application_of_access_key(self, key_id: str) -> str | None:
+        """The application of an access key in force; None if there is no such key."""
+        return self._access_keys.get(key_id)
+
+    def application_of_account(self, account: str) -> str | None:
+        """The application with this account number.
+
+        None if there is none, or if there are several: an account that means two applications is neither's.
+        """
+        if self._accounts is None:
+            self._accounts = {}
+            for application in self._applications:
+                number = account_of(application)
+                self._accounts[number] = None if number in self._accounts else application
+        return self._accounts.get(account)
+
     def acting_for(self, application: str) -> list[bytes]:
         """SHA-256 of the keys that may act for an application: its own, and operators'."""
         own = app_principal(application)
@@ -90,8 +111,12 @@ class Keys:
 
     async def _look(self) -> None:
         known = {key.digest: key for key in [*self._configured, *await self._metadata.keys()]}
-        names = [application_of(key.principal) for key in known.values()]
-        self._applications = frozenset([name for name in names if name is not None])
+        named = [(digest, application_of(key.principal)) for digest, key in known.items()]
+        applications = frozenset([name for _, name in named if name is not None])
+        if applications != self._applications:
+            self._applications, self._accounts = applications, None
+        ids = [(access_key_id_of(digest), name) for digest, name in named]
+        self._access_keys = {id_: name for id_, name in ids if id_ is not None and name is not None}
         self._known = known
 
     async def new(self, name: str, key: str | None = None, *, operator: bool = False) -> str:
@@ -108,6 +133,22 @@ class Keys:
             raise InvalidParameter(problems={"key": KEY_RULE})
         made = key or new_key()
         await self._metadata.add_key(_as_kept(principal, digest_of(made), self._clock.now_ticks()))
+        await self._look()
+        return made
+
+    async def new_access_key(self, application: str, secrets: MasterSecrets) -> AccessKey:
+        """Make an access key for an application, which may begin to exist with it.
+
+        The store keeps its id, also as its label.
+
+        :returns: the key, whose secret is not to be shown again.
+        :raises InvalidParameter: the name is not acceptable.
+        :raises ConfigurationError: there is no master secret to derive it from; nothing was stored.
+        """
+        principal = owner_of_key(application, operator=False)
+        made = secrets.new_access_key()
+        digest = digest_of_access_key(made.id)
+        await self._metadata.add_key(PrincipalKey(principal, digest, made.id, self._clock.now_ticks()))
         await self._look()
         return made
 

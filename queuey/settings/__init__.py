@@ -19,6 +19,7 @@ from queuey.settings.sections import (
     MetricSettings,
     ServerSettings,
     Settings,
+    SqsSettings,
     StorageSettings,
     TokenSettings,
 )
@@ -39,6 +40,7 @@ __all__ = [
     "ServerSettings",
     "Setting",
     "Settings",
+    "SqsSettings",
     "StorageSettings",
     "TokenSettings",
     "describe",

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 
 from queuey.errors import ConfigurationError
+from queuey.settings.issuers import is_this_machine
 from queuey.settings.sections import Settings
 
 __all__ = ["MIN_KEY_CHARACTERS", "MIN_TOKEN_KEY_CHARACTERS", "check", "is_key"]
@@ -15,13 +16,15 @@ __all__ = ["MIN_KEY_CHARACTERS", "MIN_TOKEN_KEY_CHARACTERS", "check", "is_key"]
 MIN_KEY_CHARACTERS = 16
 """Of an application key: 64 bits if it is hexadecimal. The first Queuey's one-character keys are refused (queuey-api-v1 W2); ``queuey key new`` gives 256."""
 MIN_TOKEN_KEY_CHARACTERS = 32
-"""Of a key that signs tokens, which can be guessed at without asking the server. ``queuey token key`` gives 256 bits."""
+"""Of a key that signs tokens or derives secrets, which can be guessed at without asking the server. ``queuey token key`` gives 256 bits."""
 
 _KEY_TEXT = re.compile(r"[!-:<-~]+")
 """What a credential in a header can carry: visible ASCII, no semicolon."""
 _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 """What CQL takes without quotes, and gives back as it was written."""
-_ORIGIN = re.compile(r"\*|https?://([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?")
+_HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
+_QUEUE_HOST = re.compile(rf"(https?://)?{_HOST}")
+_ORIGIN = re.compile(rf"\*|https?://{_HOST}")
 
 
 def is_key(text: str) -> bool:
@@ -40,7 +43,9 @@ def check(settings: Settings) -> None:
     _check_limits(settings)
     _check_keyspaces(settings)
     _check_read_delay(settings)
-    _check_token_keys(settings)
+    _check_secrets(settings, "tokens", "keys", settings.tokens.keys)
+    _check_secrets(settings, "sqs", "secrets", settings.sqs.secrets)
+    _check_sqs(settings)
     _check_origins(settings)
     _check_metrics_token(settings)
 
@@ -75,14 +80,29 @@ def _check_read_delay(settings: Settings) -> None:
         )
 
 
-def _check_token_keys(settings: Settings) -> None:
-    keys = settings.tokens.keys
-    for number, key in enumerate(keys, 1):
-        if len(key) < MIN_TOKEN_KEY_CHARACTERS or not key.isascii():
+def _check_secrets(settings: Settings, section: str, key: str, secrets: tuple[str, ...]) -> None:
+    for number, secret in enumerate(secrets, 1):
+        if len(secret) < MIN_TOKEN_KEY_CHARACTERS or not secret.isascii():
             raise ConfigurationError(
-                f"{_origin(settings, 'tokens.keys')}: [tokens] keys: key {number} of {len(keys)}: expected at least "
-                f"{MIN_TOKEN_KEY_CHARACTERS} ASCII characters; 'queuey token key' makes good ones"
+                f"{_origin(settings, f'{section}.{key}')}: [{section}] {key}: {key.removesuffix('s')} {number} of "
+                f"{len(secrets)}: expected at least {MIN_TOKEN_KEY_CHARACTERS} ASCII characters; 'queuey token key' "
+                "makes good ones"
             )
+
+
+def _check_sqs(settings: Settings) -> None:
+    sqs, listens = settings.sqs, settings.server.host
+    if sqs.auth == "open" and not sqs.open_to_network and not is_this_machine(listens):
+        raise ConfigurationError(
+            f"{_origin(settings, 'sqs.auth')}: [sqs] auth = open, and [server] host = {listens!r} is not of this "
+            "machine alone: every machine that reaches it could do everything. Expected auth = signature, or "
+            "host = 127.0.0.1, or open_to_network = true as well"
+        )
+    if sqs.host and not _QUEUE_HOST.fullmatch(sqs.host):
+        raise ConfigurationError(
+            f"{_origin(settings, 'sqs.host')}: [sqs] host = {sqs.host!r}: expected a host such as "
+            "sqs.example.org:5000, or https://sqs.example.org"
+        )
 
 
 def _check_origins(settings: Settings) -> None:

@@ -161,12 +161,17 @@ def _check_address(issuer: Issuer) -> None:
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host, parts = "", urlsplit("")
-    plain = parts.scheme == "http" and _is_this_machine(host)
+    plain = parts.scheme == "http" and is_this_machine(host)
     if not host or "@" in parts.netloc or parts.fragment or not (parts.scheme == "https" or plain):
         raise _wrong(issuer, "keys", "expected a file, an https address, or an http address of this machine")
 
 
-def _is_this_machine(host: str) -> bool:
+def is_this_machine(host: str) -> bool:
+    """Whether a host is this machine itself, where no other machine reaches it.
+
+    >>> is_this_machine("::1"), is_this_machine("localhost"), is_this_machine("0.0.0.0")
+    (True, True, False)
+    """
     try:
         return ipaddress.ip_address(host).is_loopback
     except ValueError:

@@ -24,6 +24,7 @@ __all__ = [
     "MetricSettings",
     "ServerSettings",
     "Settings",
+    "SqsSettings",
     "StorageSettings",
     "TokenSettings",
 ]
@@ -120,6 +121,18 @@ class TokenSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class SqsSettings:
+    """``[sqs]``."""
+
+    auth: str = setting("signature", "signature: SQS requests need a valid signature (V4); open: no signature is checked, for development only.", words=("signature", "open"))
+    open_to_network: bool = setting(False, "With auth = open, also start on an address that other machines can reach: each of them may then do everything.")
+    secrets: tuple[str, ...] = setting((), "Master secrets that the secrets of access keys are derived from: the first is for new keys, all verify. Without any, the embedded store's server keeps one in sqs.secret in the data folder; on Cassandra all servers need the same.", secret=True)
+    host: str = setting("", "Host of queue URLs, such as sqs.example.org:5000 or https://sqs.example.org; empty means the Host header of the request.")
+    delete_wait_seconds: int = setting(0, "How long after its deletion the name of a queue is refused to SQS clients; Amazon's service waits 60.", low=0, high=3600)
+    purge_wait_seconds: int = setting(0, "How long after a purge a second one of the same queue is refused to SQS clients; Amazon's service waits 60.", low=0, high=3600)
+
+
+@dataclass(frozen=True, slots=True)
 class MetricSettings:
     """``[metrics]``."""
 
@@ -146,6 +159,7 @@ class Settings:
     cassandra: CassandraSettings = field(default_factory=CassandraSettings)
     limits: LimitSettings = field(default_factory=LimitSettings)
     tokens: TokenSettings = field(default_factory=TokenSettings)
+    sqs: SqsSettings = field(default_factory=SqsSettings)
     metrics: MetricSettings = field(default_factory=MetricSettings)
     log: LogSettings = field(default_factory=LogSettings)
     origins: Mapping[str, str] = field(default_factory=dict)

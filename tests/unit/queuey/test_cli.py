@@ -23,6 +23,7 @@ from queuey.cli.put import BATCH_BYTES, BATCH_MESSAGES, _headers, portions
 from queuey.cli.serve import first_words
 from queuey.errors import error_classes
 from queuey.ids import MessageId
+from queuey.security.access_keys import MasterSecrets, account_of
 from queuey.security.app_keys import digest_of, label_of
 from queuey.settings import SETTINGS, load_settings
 
@@ -229,6 +230,52 @@ def test_keys_of_operators_are_kept_apart_from_those_of_applications(tmp_path: P
     assert run("key", "rm", "root", made["label"], "--yes", *data).exit_code == 3
     assert run("key", "rm", "--operator", "root", made["label"], "--yes", *data).exit_code == 0
     assert listed() == [("root", None)]
+
+
+def test_an_access_key_is_made_listed_and_removed_like_any_other(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+
+    made = json.loads(run("key", "new", "app", "--sqs", "-o", "json", *data).stdout)
+    shell = run("key", "new", "app", "--sqs", *data)
+    listed = [json.loads(line) for line in run("key", "ls", "app", *data).stdout.splitlines()]
+    gone = run("key", "rm", "app", made["access_key_id"], "--yes", *data)
+    left = [json.loads(line)["label"] for line in run("key", "ls", *data).stdout.splitlines()]
+
+    assert made["label"] == made["access_key_id"]
+    assert MasterSecrets((), tmp_path / "data/sqs.secret").secret_of(made["access_key_id"]) == made["secret_access_key"]
+    assert (listed[0]["application"], listed[0]["label"]) == ("app", made["access_key_id"])
+    assert gone.exit_code == 0
+    assert [f"export AWS_ACCESS_KEY_ID={label} " in shell.stdout for label in left] == [True]
+
+
+def test_no_access_key_is_an_operator_s_or_made_without_a_master_secret(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    run("key", "new", "app", *data)
+    (tmp_path / "data/sqs.secret").write_text("short\n")
+
+    damaged = run("key", "new", "app", "--sqs", *data)
+
+    assert run("key", "new", "root", "--operator", "--sqs", *data).exit_code == 2
+    assert run("key", "new", "a/b", "--sqs", *data).exit_code == 2
+    assert (damaged.exit_code, damaged.stdout) == (2, "")
+    assert "holds no master secret" in damaged.stderr
+    assert len(run("key", "ls", *data).stdout.splitlines()) == 1
+
+
+def test_applications_are_listed_with_their_accounts(tmp_path: Path) -> None:
+    data = ("--data", str(tmp_path / "data"))
+    run("key", "new", "demo", "--sqs", *data)
+    run("key", "new", "--operator", "root", *data)
+    run("key", "new", "app", *data)
+
+    listed = [json.loads(line) for line in run("application", "ls", *data).stdout.splitlines()]
+    shown = json.loads(run("application", "show", "demo", "-o", "json", *data).stdout)
+    missing = run("application", "show", "root", *data)
+
+    assert [row["application"] for row in listed] == ["app", "demo"]
+    assert shown == listed[1] == {"application": "demo", "account": account_of("demo")}
+    assert missing.exit_code == 3
+    assert "queuey key new root" in missing.stderr
 
 
 def test_a_key_can_be_had_as_json_and_a_name_is_checked(tmp_path: Path) -> None:

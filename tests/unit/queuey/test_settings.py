@@ -289,6 +289,8 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
     if setting.name == "metrics.token":
         return st.text("abc0-=/", min_size=16, max_size=40)
+    if setting.name == "sqs.host":
+        return st.from_regex(r"(https?://)?[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True)
     if setting.key.endswith("keyspace"):
         return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
     visible = st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters="$%")
@@ -300,6 +302,35 @@ def test_a_token_for_metrics_is_hard_to_guess_and_not_repeated(token: str) -> No
     with pytest.raises(ConfigurationError, match=r"\[metrics\] token: expected at least 16") as caught:
         load_settings(None, {"QUEUEY_METRICS_TOKEN": token}, None)
     assert token not in str(caught.value)
+
+
+def test_no_server_checks_no_signature_for_a_network_unless_told_twice() -> None:
+    unchecked, network = {"QUEUEY_SQS_AUTH": "open"}, "0.0.0.0"  # noqa: S104 - it must be refused
+
+    with pytest.raises(
+        ConfigurationError, match=r"QUEUEY_SQS_AUTH: \[sqs\] auth = open, and \[server\] host = '0.0.0.0'"
+    ):
+        load_settings(None, unchecked, {"server": {"host": network}})
+
+    for allowed in (
+        unchecked,
+        {**unchecked, "QUEUEY_HOST": "::1"},
+        {**unchecked, "QUEUEY_HOST": "localhost"},
+        {**unchecked, "QUEUEY_HOST": network, "QUEUEY_SQS_OPEN_TO_NETWORK": "true"},
+    ):
+        assert load_settings(None, allowed, None).sqs.auth == "open"
+
+
+def test_a_master_secret_is_hard_to_guess_and_not_repeated() -> None:
+    with pytest.raises(ConfigurationError, match=r"\[sqs\] secrets: secret 2 of 2: expected at least 32") as caught:
+        load_settings(None, {"QUEUEY_SQS_SECRETS": "x" * 32 + "\nshort"}, None)
+    assert "short" not in str(caught.value)
+
+
+@pytest.mark.parametrize("host", ["https://a.example/path", "a b", "user@a.example", "ftp://a.example", "a:b", "//a"])
+def test_a_host_of_queue_urls_is_a_host(host: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[sqs\] host = .*: expected a host such as"):
+        load_settings(None, {"QUEUEY_SQS_HOST": host}, None)
 
 
 @given(st.data())

@@ -5,10 +5,11 @@ from __future__ import annotations
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import InvalidParameter
+from queuey.errors import ConfigurationError, InvalidApplicationKey, InvalidParameter
 from queuey.future import run
 from queuey.ids import IdGenerator
-from queuey.security.app_keys import digest_of
+from queuey.security.access_keys import MasterSecrets, account_of, digest_of_access_key
+from queuey.security.app_keys import ApplicationKeys, digest_of
 from queuey.service.keys import Keys
 from queuey.storage.memory import MemoryStores
 
@@ -53,3 +54,62 @@ def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> N
     run(Keys(store, clock, {}).new("root", operator=True))
 
     assert run(Keys(store, clock, {}).first(None)) is None
+
+
+MASTER = MasterSecrets(("m" * 32,))
+
+
+def test_an_access_key_makes_its_application_and_is_no_application_key(keys: Keys) -> None:
+    made = run(keys.new_access_key("billing", MASTER))
+
+    assert keys.application_of_access_key(made.id) == "billing"
+    assert keys.application_of_access_key(made.id.lower()) is None
+    assert keys.knows("billing")
+    scheme = ApplicationKeys(keys.find)
+    for credential in (made.id, made.secret, f"access key: {made.id}", digest_of_access_key(made.id).hex()):
+        with pytest.raises(InvalidApplicationKey):
+            scheme.identify(credential)
+
+
+def test_a_removed_access_key_is_gone_with_the_next_refresh() -> None:
+    clock = ManualClock()
+    store = MemoryStores(clock, IdGenerator(clock)).metadata
+    keys, elsewhere = Keys(store, clock, {}), Keys(store, clock, {})
+    made = run(elsewhere.new_access_key("billing", MASTER))
+    run(keys.refresh())
+    assert keys.application_of_access_key(made.id) == "billing"
+
+    assert store.remove_key("app:billing", made.id).wait() == 1
+    run(keys.refresh())
+
+    assert keys.application_of_access_key(made.id) is None
+    assert not keys.knows("billing")
+
+
+def test_no_access_key_is_stored_without_a_master_secret_or_for_a_name_that_is_none(keys: Keys) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[sqs\] secrets: none is set"):
+        run(keys.new_access_key("billing", MasterSecrets(())))
+    with pytest.raises(InvalidParameter):
+        run(keys.new_access_key("a/b", MASTER))
+
+    assert keys.applications == []
+
+
+def test_an_account_finds_its_application(keys: Keys) -> None:
+    run(keys.new("billing"))
+    assert keys.application_of_account(account_of("billing")) == "billing"
+    assert keys.application_of_account(account_of("later")) is None
+
+    run(keys.new("later"))
+
+    assert keys.application_of_account(account_of("later")) == "later"
+    assert keys.application_of_account("billing") is None
+
+
+def test_an_account_of_two_applications_is_neither_s(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("queuey.service.keys.account_of", lambda name: "1" * 12 if name != "other" else "2" * 12)
+    for name in ("billing", "shipping", "other"):
+        run(keys.new(name))
+
+    assert keys.application_of_account("1" * 12) is None
+    assert keys.application_of_account("2" * 12) == "other"
