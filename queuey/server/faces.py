@@ -12,13 +12,14 @@ from queuey.api.routes import ROUTES
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import Route
 from queuey.service import Service
+from queuey.sqs.face import Sqs
 
 __all__ = ["open_pipeline", "routes"]
 
 
 def open_pipeline(service: Service) -> Pipeline:
     """The pipeline of a service, with all its faces."""
-    return Pipeline(service, [V1()])
+    return Pipeline(service, [Sqs(service), V1()])
 
 
 def routes() -> Sequence[Route]:

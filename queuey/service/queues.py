@@ -203,16 +203,26 @@ class Queues:
         return await self._replace(queue, settings)
 
     async def _replace(self, queue: Queue, settings: QueueSettings) -> Queue:
+        def changed(found: Queue) -> Queue:
+            if settings.partitions is not None and settings.partitions < found.partitions:
+                raise PartitionsCannotShrink(
+                    f"the queue has {found.partitions} partitions and cannot go down to {settings.partitions}"
+                )
+            return settings.changed(found)
+
+        return await self.change(queue, changed)
+
+    async def change(self, queue: Queue, changed: Callable[[Queue], Queue]) -> Queue:
         """Repeat a compare-and-set until it succeeds.
 
         So changes of different settings by two servers both stay.
+
+        :param changed: the queue as it is to be, by the queue as it is stored.
+        :returns: the queue as it is stored now.
+        :raises QueueNotFound: the queue was removed in the meantime.
         """
         while True:
-            if settings.partitions is not None and settings.partitions < queue.partitions:
-                raise PartitionsCannotShrink(
-                    f"the queue has {queue.partitions} partitions and cannot go down to {settings.partitions}"
-                )
-            wanted = settings.changed(queue)
+            wanted = changed(queue)
             if wanted == queue:
                 return queue
             self._forget(queue)

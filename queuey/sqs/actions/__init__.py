@@ -1,0 +1,36 @@
+"""What each action of SQS does, by its name."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any
+
+from queuey.sqs.actions import queues, receiving, sending
+from queuey.sqs.asked import Asked
+
+__all__ = ["FUNCTIONS", "Function"]
+
+Function = Callable[[Asked], Coroutine[Any, None, Mapping[str, Any]]]
+"""Carries out a request, and returns the members of its answer."""
+
+FUNCTIONS: Mapping[str, Function] = {
+    "ChangeMessageVisibility": receiving.change_message_visibility,
+    "ChangeMessageVisibilityBatch": receiving.change_message_visibility_batch,
+    "CreateQueue": queues.create_queue,
+    "DeleteMessage": receiving.delete_message,
+    "DeleteMessageBatch": receiving.delete_message_batch,
+    "DeleteQueue": queues.delete_queue,
+    "GetQueueAttributes": queues.get_queue_attributes,
+    "GetQueueUrl": queues.get_queue_url,
+    "ListDeadLetterSourceQueues": queues.list_dead_letter_source_queues,
+    "ListQueueTags": queues.list_queue_tags,
+    "ListQueues": queues.list_queues,
+    "PurgeQueue": queues.purge_queue,
+    "ReceiveMessage": receiving.receive_message,
+    "SendMessage": sending.send_message,
+    "SendMessageBatch": sending.send_message_batch,
+    "SetQueueAttributes": queues.set_queue_attributes,
+    "TagQueue": queues.tag_queue,
+    "UntagQueue": queues.untag_queue,
+}
+"""The actions that this server offers. Others are refused with ``UnsupportedOperation``."""

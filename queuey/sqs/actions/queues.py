@@ -1,0 +1,346 @@
+"""Actions on queues: make, find, list, change, tag, empty and remove them."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import suppress
+from typing import Any
+
+from queuey.errors import QueueExists, QueueNotFound, TaskRunning
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.model import Queue, Retention
+from queuey.model.lease_groups import GroupSettings
+from queuey.security.permissions import Permission, permits
+from queuey.service.queues import QueueSettings
+from queuey.service.turns import LOOK_ROWS, Turns
+from queuey.sqs.asked import Asked, is_sqs_name
+from queuey.sqs.attributes import (
+    GROUP,
+    MAX_TAGS,
+    QueueAttributes,
+    attributes_of,
+    parse_arn,
+    redrive_allow_policy,
+    redrive_policy,
+)
+from queuey.sqs.errors import (
+    SqsError,
+    access_denied,
+    invalid_attribute_name,
+    invalid_parameter,
+    no_such_queue,
+    shown,
+)
+
+__all__ = [
+    "create_queue",
+    "delete_queue",
+    "get_queue_attributes",
+    "get_queue_url",
+    "list_dead_letter_source_queues",
+    "list_queue_tags",
+    "list_queues",
+    "purge_queue",
+    "set_queue_attributes",
+    "tag_queue",
+    "untag_queue",
+]
+
+_NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+_MOST_LISTED = 1000
+_PAGE = 500
+_COUNTERS = (
+    "ApproximateNumberOfMessages",
+    "ApproximateNumberOfMessagesDelayed",
+    "ApproximateNumberOfMessagesNotVisible",
+)
+_READ_ONLY = ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn")
+_MAX_KEY, _MAX_VALUE = 128, 256
+
+Result = Mapping[str, Any]
+
+
+async def create_queue(asked: Asked) -> Result:
+    """Make a queue, or find that there is one with the same attributes."""
+    name, given = asked.values["QueueName"], asked.values.get("Attributes", {})
+    if not is_sqs_name(name):
+        raise invalid_parameter(_NAME_RULE)
+    if not permits(Permission.CREATE, asked.call.identity, asked.application, name, None):
+        raise access_denied()
+    attributes = QueueAttributes({}).changed(given, is_new=True)
+    if attributes.is_fifo != name.endswith(".fifo"):
+        raise invalid_parameter(
+            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with "
+            ".fifo suffix and be 1 to 80 in length."
+        )
+    attributes = attributes._replace(tags=_tagged({}, asked.values.get("tags", {})))
+    found = await asked.service.queues.find(asked.application, name)
+    if found is None:
+        await _check_dead_letters(asked, name, attributes)
+        attributes = attributes._replace(modified=_now(asked))
+        settings = QueueSettings(
+            retention=Retention.ACKNOWLEDGED, leases=attributes.lease_settings, attributes=attributes.text
+        )
+        with suppress(QueueExists):
+            made = await asked.service.queues.create(asked.application, name, settings, only_new=True)
+            return {"QueueUrl": asked.url_of(made)}
+        found = await asked.service.queues.look_anew(asked.application, name)
+        if found is None:
+            raise no_such_queue()
+    known = attributes_of(found)
+    for each, value in attributes.given.items():
+        if known.value(each) != value:
+            text = f"A queue already exists with the same name and a different value for attribute {each}"
+            raise SqsError("QueueNameExists", text)
+    return {"QueueUrl": asked.url_of(found)}
+
+
+async def delete_queue(asked: Asked) -> Result:
+    """Remove a queue and its messages."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    try:
+        await asked.service.queues.delete(queue)
+    except QueueNotFound:
+        raise no_such_queue() from None
+    return {}
+
+
+async def get_queue_url(asked: Asked) -> Result:
+    """The URL of a queue by its name."""
+    account, application = asked.values.get("QueueOwnerAWSAccountId"), asked.application
+    if account is not None:
+        application = asked.application_of(account)
+    queue = await asked.named(Permission.VIEW, application, asked.values["QueueName"])
+    return {"QueueUrl": asked.url_of(queue)}
+
+
+async def list_queues(asked: Asked) -> Result:
+    """Queues of the caller by name."""
+    if not permits(Permission.LIST, asked.call.identity, asked.application, "", None):
+        raise access_denied()
+    prefix, most = asked.values.get("QueueNamePrefix", ""), asked.values.get("MaxResults")
+    limit = most or _MOST_LISTED
+    found: list[Queue] = []
+    async for queue in _beginning(asked, prefix, asked.values.get("NextToken") or prefix):
+        found.append(queue)
+        if len(found) > limit:
+            break
+    result: dict[str, Any] = {"QueueUrls": [asked.url_of(queue) for queue in found[:limit]]}
+    if most is not None and len(found) > limit:
+        result["NextToken"] = found[limit].name
+    return result
+
+
+async def list_dead_letter_source_queues(asked: Asked) -> Result:
+    """Queues whose messages go to this one when they are given up."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    most = asked.values.get("MaxResults")
+    limit = most or _MOST_LISTED
+    found: list[Queue] = []
+    async for one in sources_of(asked, queue, asked.values.get("NextToken") or ""):
+        found.append(one)
+        if len(found) > limit:
+            break
+    result: dict[str, Any] = {"queueUrls": [asked.url_of(one) for one in found[:limit]]}
+    if most is not None and len(found) > limit:
+        result["NextToken"] = found[limit].name
+    return result
+
+
+async def sources_of(asked: Asked, dead: Queue, start: str = "") -> AsyncIterator[Queue]:
+    """The queues whose dead-letter queue this is, by name."""
+    async for one in _beginning(asked, "", start, dead.application):
+        redrive = attributes_of(one).redrive
+        if redrive is not None and redrive.queue == dead.name:
+            yield one
+
+
+async def _beginning(asked: Asked, prefix: str, start: str, application: str | None = None) -> AsyncIterator[Queue]:
+    turns = Turns()
+    while True:
+        page = await asked.service.queues.page(application or asked.application, start=start, limit=_PAGE)
+        for queue in page:
+            if turns.over:
+                await turns.give()
+            turns.count(LOOK_ROWS)
+            if not queue.name.startswith(prefix):
+                return
+            yield queue
+        if len(page) < _PAGE:
+            return
+        start = page[-1].name + "\0"
+
+
+async def get_queue_attributes(asked: Asked) -> Result:
+    """The attributes that are named, or all."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    names = asked.values.get("AttributeNames", ())
+    if not names:
+        return {}
+    attributes = attributes_of(queue)
+    found = attributes.reported()
+    found |= {
+        "CreatedTimestamp": str((queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND),
+        "LastModifiedTimestamp": str(attributes.modified),
+        "QueueArn": asked.arn_of(queue),
+    }
+    if "All" in names or not {*_COUNTERS}.isdisjoint(names):
+        found |= dict(zip(_COUNTERS, map(str, await _counted(asked, queue)), strict=True))
+    if "All" in names:
+        return {"Attributes": found}
+    known = {*found, *_COUNTERS, *QueueAttributes({"FifoQueue": "true"}).reported()}
+    for name in names:
+        if name not in known and name not in _SOMETIMES:
+            raise invalid_attribute_name(name)
+    return {"Attributes": {name: found[name] for name in names if name in found}}
+
+
+_SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "RedriveAllowPolicy", "RedrivePolicy")
+
+
+async def _counted(asked: Asked, queue: Queue) -> tuple[int, int, int]:
+    """Messages that may be received, that are delayed, and that are out."""
+    states = await asked.service.queues.inspect(queue)
+    held = leased = 0
+    for count in (await asked.service.leases.count(queue, GROUP)).values():
+        held, leased = held + count.holes, leased + count.leased
+    delayed = sum([state.scheduled for state in states])
+    stored = sum([state.depth for state in states])
+    return max(stored - delayed - leased, 0), delayed, leased
+
+
+async def set_queue_attributes(asked: Asked) -> Result:
+    """Change attributes. What is not named stays."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    given = asked.values["Attributes"]
+    for name in (*_COUNTERS, *_READ_ONLY):
+        if name in given:
+            raise invalid_attribute_name(name)
+
+    def change(before: QueueAttributes) -> QueueAttributes:
+        return before.changed(given)
+
+    attributes = change(attributes_of(queue))
+    await _check_dead_letters(asked, queue.name, attributes)
+    changed = await _change(asked, queue, change)
+    await _change_group(asked, changed)
+    return {}
+
+
+async def _change(asked: Asked, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]) -> Queue:
+    """Change what is kept with a queue, whatever others change meanwhile."""
+    now = _now(asked)
+
+    def changed(found: Queue) -> Queue:
+        before = attributes_of(found)
+        after = change(before)
+        if after == before:
+            return found
+        after = after._replace(modified=now)
+        return QueueSettings(leases=after.lease_settings, attributes=after.text).changed(found)
+
+    try:
+        return await asked.service.queues.change(queue, changed)
+    except QueueNotFound:
+        raise no_such_queue() from None
+
+
+async def _change_group(asked: Asked, queue: Queue) -> None:
+    """Let the lease group of a queue go by its attributes, if there is one already."""
+    leases = asked.service.leases
+    while (group := await leases.find(queue, GROUP)) is not None:
+        settings: GroupSettings = group.settings.changed(attributes_of(queue).lease_settings)
+        if settings == group.settings or await leases.keep(queue, GROUP, group._replace(settings=settings), group):
+            return
+
+
+async def _check_dead_letters(asked: Asked, name: str, attributes: QueueAttributes) -> None:
+    """:raises SqsError: the dead-letter queue is none that this queue may have."""
+    text = attributes.given.get("RedrivePolicy")
+    if text is None:
+        return
+    policy = redrive_policy(text)
+
+    def wrong(reason: str) -> SqsError:
+        return invalid_parameter(f"Value {shown(text)} for parameter RedrivePolicy is invalid. Reason: {reason}")
+
+    application = asked.service.keys.application_of_account(policy.account)
+    if application != asked.application:
+        raise wrong("Dead-letter target owner should be same as the source.")
+    if policy.queue == name:
+        raise wrong("A queue cannot be its own dead-letter queue.")
+    dead = await asked.service.queues.find(application, policy.queue)
+    if dead is None:
+        raise wrong("Dead letter target does not exist.")
+    theirs = attributes_of(dead)
+    if theirs.is_fifo != attributes.is_fifo:
+        raise wrong("Dead-letter queue must be same type of queue as the source.")
+    allow = theirs.given.get("RedriveAllowPolicy")
+    if allow is not None:
+        word, sources = redrive_allow_policy(allow)
+        if word == "denyAll" or (word == "byQueue" and not any(_names(arn, asked, name) for arn in sources)):
+            raise wrong("The dead-letter queue does not allow this queue as a source.")
+
+
+def _names(arn: str, asked: Asked, name: str) -> bool:
+    place = parse_arn(arn)
+    return place is not None and place[1] == name and asked.application_of(place[0]) == asked.application
+
+
+async def tag_queue(asked: Asked) -> Result:
+    """Set tags; those with other keys stay."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    given = asked.values["Tags"]
+    await _change(asked, queue, lambda before: before._replace(tags=_tagged(before.tags, given)))
+    return {}
+
+
+async def untag_queue(asked: Asked) -> Result:
+    """Remove tags by their keys, whether or not they are there."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    gone = {*asked.values["TagKeys"]}
+    await _change(
+        asked,
+        queue,
+        lambda before: before._replace(tags={key: text for key, text in before.tags.items() if key not in gone}),
+    )
+    return {}
+
+
+async def list_queue_tags(asked: Asked) -> Result:
+    """All tags of a queue."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    return {"Tags": attributes_of(queue).tags}
+
+
+def _tagged(before: Mapping[str, str], given: Mapping[str, str]) -> dict[str, str]:
+    for key, value in given.items():
+        if not 1 <= len(key) <= _MAX_KEY or len(value) > _MAX_VALUE:
+            raise invalid_parameter(
+                f"Tag {shown(key)} is invalid: a key has 1 to {_MAX_KEY} characters, a value at most {_MAX_VALUE}."
+            )
+    found = {**before, **given}
+    if len(found) > MAX_TAGS:
+        raise invalid_parameter(f"Too many tags added for queue: at most {MAX_TAGS}.")
+    return found
+
+
+async def purge_queue(asked: Asked) -> Result:
+    """Remove all messages. A FIFO queue also forgets what was sent to it before."""
+    queue = await asked.queue(Permission.CONFIGURE)
+    now, wait = _now(asked), asked.service.settings.sqs.purge_wait_seconds
+    if wait and now - attributes_of(queue).purged < wait:
+        raise SqsError(
+            "PurgeQueueInProgress", f"Only one PurgeQueue operation on {queue.name} is allowed every {wait} seconds."
+        )
+    try:
+        await asked.service.tasks.purge(queue)
+    except TaskRunning:
+        raise SqsError("PurgeQueueInProgress", f"A purge of {queue.name} is under way.") from None
+    await _change(asked, queue, lambda before: before._replace(purges=before.purges + 1, purged=now))
+    return {}
+
+
+def _now(asked: Asked) -> int:
+    """Seconds since 1970."""
+    return (asked.now_ticks - EPOCH_TICKS) // TICKS_PER_SECOND

@@ -1,0 +1,94 @@
+"""One request of an SQS client, and the queues that it names."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, NamedTuple
+
+from queuey.errors import QueueNotFound
+from queuey.http.access import allowed
+from queuey.http.exchange import Call
+from queuey.model import Queue
+from queuey.security.access_keys import account_of
+from queuey.security.permissions import Permission
+from queuey.service import Service
+from queuey.sqs.errors import no_such_queue
+
+__all__ = ["Asked", "is_sqs_name"]
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+
+
+def is_sqs_name(text: str) -> bool:
+    """1 to 80 letters, digits, ``_`` and ``-``; the name of a FIFO queue ends in ``.fifo``, which counts."""
+    return _NAME.fullmatch(text) is not None
+
+
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    service: Service
+    call: Call
+    application: str
+    """The caller's."""
+    region: str
+    values: dict[str, Any]
+    """The members of the request, as :mod:`queuey.sqs.json` and :mod:`queuey.sqs.query` give them."""
+
+    @property
+    def counted_as(self) -> str:
+        """Whose the call is in the metrics."""
+        return self.call.identity.counted_as(self.application)
+
+    @property
+    def now_ticks(self) -> int:
+        return self.service.clock.now_ticks()
+
+    async def queue(self, permission: Permission) -> Queue:
+        """The queue of the member ``QueueUrl``.
+
+        :raises SqsError: there is none.
+        :raises Forbidden: the caller may not do this there.
+        """
+        return await self.named(permission, *self._place(self.values["QueueUrl"]))
+
+    async def named(self, permission: Permission, application: str, name: str) -> Queue:
+        """A queue by its name, as :meth:`queue`."""
+        found: Queue | None = None
+        try:
+            found = await allowed(self.service, self.call.identity, permission, application, name)
+        except QueueNotFound:
+            found = None
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def _place(self, url: str) -> tuple[str, str]:
+        """The application and the name in a queue URL of any host. The name alone is one of the caller's queues."""
+        *before, name = url.rstrip("/").split("/")
+        account = before[-1] if before else ""
+        if not _ACCOUNT.fullmatch(account):
+            return self.application, name
+        return self.application_of(account), name
+
+    def application_of(self, account: str) -> str:
+        """The application with this account number.
+
+        :raises SqsError: there is none.
+        """
+        if account == account_of(self.application):
+            return self.application
+        found = self.service.keys.application_of_account(account)
+        if found is None:
+            raise no_such_queue()
+        return found
+
+    def url_of(self, queue: Queue) -> str:
+        """The URL of a queue, on the host that the client asked."""
+        host = self.service.settings.sqs.host or self.call.headers.get("host", "localhost")
+        base = host if "://" in host else f"{self.call.headers.get('x-forwarded-proto', 'http')}://{host}"
+        return f"{base.rstrip('/')}/{account_of(queue.application)}/{queue.name}"
+
+    def arn_of(self, queue: Queue) -> str:
+        return f"arn:aws:sqs:{self.region}:{account_of(queue.application)}:{queue.name}"

@@ -1,0 +1,191 @@
+"""The face of SQS: unmodified clients of Amazon's service, on the queues of an application.
+
+A request names its action in a header (JSON) or in its parameters (Query), its caller by a signature over the whole
+request, and its queue in the body. So the pipeline lets in each caller that is proven, and an action looks up its queue
+and asks the table of rights itself.
+"""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Hashable, Mapping
+from functools import lru_cache
+
+from queuey.errors import QueueyError
+from queuey.http.exchange import Answer, Call, Headers, Target
+from queuey.http.face import Body, Operation, Runs
+from queuey.security.permissions import ANONYMOUS, Grant, Identity, Permission
+from queuey.security.principals import app_principal, application_of
+from queuey.service import Service
+from queuey.sqs import json, query
+from queuey.sqs.actions import FUNCTIONS
+from queuey.sqs.asked import Asked
+from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation, unsupported
+from queuey.sqs.shapes import ACTIONS
+from queuey.sqs.signature import Presented, Signatures, presented
+
+__all__ = ["Sqs"]
+
+_TARGET = "AmazonSQS."
+_FORM = "application/x-www-form-urlencoded"
+_JSON = "application/x-amz-json-1.0"
+_QUEUE_PATH = re.compile(r"/[0-9]{12}/[^/]+/?")
+_ANYWHERE = ("CreateQueue", "ListQueues")
+"""Actions that are about no queue, and so are none of a queue's URL."""
+_SOME_REGION = "us-east-1"
+
+
+def _has_parameter(text: str, name: str) -> bool:
+    return text.startswith(f"{name}=") or f"&{name}=" in text
+
+
+class Sqs:
+    """See :class:`queuey.http.face.Face`."""
+
+    def __init__(self, service: Service) -> None:
+        self._is_open = service.settings.sqs.auth == "open"
+        self._signatures = Signatures(service.keys, service.master_secrets)
+
+    def serves(self, call: Call) -> bool:
+        """By the header ``X-Amz-Target``; a form or an action at ``/``; or the path of a queue's URL."""
+        target = call.headers.get("x-amz-target")
+        if target is not None:
+            return target.startswith(_TARGET)
+        if call.path == "/":
+            return call.media_type == _FORM or _has_parameter(call.query_string, "Action")
+        return call.path[1:2].isdigit() and _QUEUE_PATH.fullmatch(call.path) is not None
+
+    def resolve(self, call: Call) -> Operation:
+        """The action of the header, or of the query string; of a form only its body says it."""
+        target = call.headers.get("x-amz-target")
+        if target is not None:
+            return _operation(target.removeprefix(_TARGET), "")
+        if call.media_type == _FORM and not _has_parameter(call.query_string, "Action"):
+            return _OF_FORM
+        return _of_parameters(call)
+
+    def at_hand(self, service: Service, call: Call) -> Identity | None:
+        """None: a signature is checked with each request."""
+        return None
+
+    def payer(self, service: Service, call: Call) -> Identity:
+        """The application of the access key that the request names."""
+        if call.identity is not ANONYMOUS:
+            return call.identity
+        try:
+            return self._claimed(presented(call))
+        except SqsError:
+            return ANONYMOUS
+
+    def identify(self, service: Service, call: Call) -> Identity:
+        """By the signature, once the body is here: it covers the body. Before that, the caller is only claimed."""
+        shown = presented(call)
+        if self._is_open or len(call.body) < call.length:
+            return self._claimed(shown)
+        if shown is None:
+            raise _unsigned()
+        return _identity(self._signatures.check(shown, call, service.clock.now_ticks()))
+
+    def _claimed(self, shown: Presented | None) -> Identity:
+        """The application whose key a request names, proven or not."""
+        if self._is_open:
+            return _identity(self._signatures.application_without_check(shown))
+        if shown is None:
+            raise _unsigned()
+        return _identity(self._signatures.application_of(shown))
+
+    def refusal(self, error: QueueyError, call: Call, challenge: str) -> Answer:
+        """In JSON, or in XML for Query."""
+        said, request = as_sqs(error), _request_id()
+        headers = [("x-amzn-requestid", request), *said.headers.items()]
+        if _is_json(call.headers):
+            headers += [("content-type", _JSON), ("x-amzn-query-error", said.query_error)]
+            return Answer(said.status, json.refusal(said), headers)
+        headers.append(("content-type", query.MEDIA_TYPE))
+        return Answer(said.status, query.refusal(said, request), headers)
+
+    def form_of_refusal(self, headers: Mapping[str, str]) -> Hashable:
+        """Whether it is JSON."""
+        return _is_json(headers)
+
+
+def _is_json(headers: Mapping[str, str]) -> bool:
+    return "x-amz-target" in headers
+
+
+def _unsigned() -> SqsError:
+    return SqsError("MissingAuthenticationToken", "Request is missing Authentication Token.")
+
+
+def _request_id() -> str:
+    return str(uuid.uuid4())
+
+
+@lru_cache(1024)
+def _identity(application: str) -> Identity:
+    return Identity([Grant(app_principal(application))])
+
+
+@lru_cache(1024)
+def _operation(action: str, path: str) -> Operation:
+    """
+    :param path: of a queue's URL; empty if the path says nothing.
+    :raises SqsError: there is no such action, or it is not offered.
+    """
+    if action not in ACTIONS:
+        if not path and action:
+            raise unknown_operation(f"Unknown operation: {action[:100]}.")
+        raise no_such_action(action[:100])
+    if path and action in _ANYWHERE:
+        raise no_such_action(action)
+    if action not in FUNCTIONS:
+        raise unsupported(f"This server does not offer {action} yet.")
+    return Operation(f"sqs_{action}", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH)
+
+
+def _parameters(call: Call) -> list[tuple[str, str]]:
+    """Of a Query request: those of its query string, and those of its form."""
+    found = query.parameters(call.query_string)
+    return found + query.parameters(call.body) if call.media_type == _FORM else found
+
+
+def _of_parameters(call: Call) -> Operation:
+    """:raises SqsError: as :func:`_operation`; or no action is named."""
+    action = dict(_parameters(call)).get("Action", "")
+    path = call.path if call.path != "/" else ""
+    if not action:
+        raise unknown_operation()
+    if action not in ACTIONS:
+        raise no_such_action(action[:100])
+    return _operation(action, path)
+
+
+async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
+    """Take a request apart, do what it asks, and answer in its protocol."""
+    name = call.headers.get("x-amz-target")
+    request = _request_id()
+    headers: Headers = [("x-amzn-requestid", request)]
+    if name is not None:
+        action = ACTIONS[name.removeprefix(_TARGET)]
+        values = json.parse(action, call.body)
+        result = await FUNCTIONS[action.name](_asked(service, call, values))
+        headers.append(("content-type", _JSON))
+        return Answer(200, json.answer(action, result), headers)
+    parameters = _parameters(call)
+    action = ACTIONS[dict(parameters)["Action"]]
+    if call.path != "/" and not any(name == "QueueUrl" for name, _ in parameters):
+        parameters.append(("QueueUrl", call.path))
+    values = query.parse(action, parameters)
+    result = await FUNCTIONS[action.name](_asked(service, call, values))
+    headers.append(("content-type", query.MEDIA_TYPE))
+    return Answer(200, query.answer(action, result, request), headers)
+
+
+_OF_FORM = Operation("sqs", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, by_body=_of_parameters)
+
+
+def _asked(service: Service, call: Call, values: dict[str, object]) -> Asked:
+    (application,) = [name for one in call.identity.principals if (name := application_of(one)) is not None]
+    shown = presented(call)
+    return Asked(service, call, application, _SOME_REGION if shown is None else shown.region, values)

@@ -1,0 +1,201 @@
+"""Messages as SQS shows them, and as the log keeps them.
+
+A message attribute is a header of the message, of the same name and with the value as its bytes. What SQS knows beside
+that stands in one header, :data:`OWN_HEADER`, as JSON: the types of attributes that are not plain ``String``, and what
+the sender said. A message without any of it has no such header, and a message from another door is shown all the same.
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Collection, Mapping
+from typing import Any, NamedTuple
+
+import orjson
+
+from queuey.ids import EPOCH_TICKS, MessageId
+from queuey.model.dead_letters import STORY_HEADER, Story, story_of
+from queuey.model.headers import decode_headers, encode_headers
+from queuey.sqs.checksums import Attribute
+from queuey.sqs.errors import SqsError, invalid_parameter
+
+__all__ = [
+    "OWN_HEADER",
+    "MessageParts",
+    "check_text",
+    "parse_attributes",
+    "parts_of",
+    "shown_attributes",
+    "stored_headers",
+]
+
+OWN_HEADER = "queuey-sqs"
+_OURS = "queuey-"
+"""Headers with such names say something to Queuey itself, and are no attributes."""
+MAX_ATTRIBUTES = 10
+_MAX_TYPE = 256
+_MAX_DIGITS = 38
+_TICKS_PER_MS = 10_000
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
+_NUMBER = re.compile(r"[+-]?(?=[0-9.])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,4})?")
+_FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
+
+
+def check_text(text: str) -> None:
+    """:raises SqsError: it has a character that no message may have."""
+    if _FORBIDDEN.search(text):
+        raise SqsError(
+            "InvalidMessageContents",
+            "Invalid characters found. Valid unicode characters are #x9 | #xA | #xD | #x20 to #xD7FF | #xE000 to #xFFFD | "
+            "#x10000 to #x10FFFF",
+        )
+
+
+def parse_attributes(given: Mapping[str, Mapping[str, Any]], kind: str = "user") -> dict[str, Attribute]:
+    """Message attributes of a request, each checked.
+
+    :raises SqsError: one is wrong.
+    """
+    if len(given) > MAX_ATTRIBUTES:
+        raise invalid_parameter(
+            f"Number of message attributes [{len(given)}] exceeds the allowed maximum [{MAX_ATTRIBUTES}]."
+        )
+    return {name: _parsed(name, value, kind) for name, value in given.items()}
+
+
+def _parsed(name: str, value: Mapping[str, Any], kind: str) -> Attribute:
+    where = f"Message ({kind}) attribute '{name[:256]}'"
+    if not name or not _NAME.fullmatch(name) or name.startswith(".") or name.endswith(".") or ".." in name:
+        raise invalid_parameter(f"{where} has an invalid name: expected 1 to 128 letters, digits, '_', '-' and '.'")
+    if name.lower().startswith(("aws.", "amazon.", _OURS)):
+        raise invalid_parameter(f"{where} has a name that begins with a reserved prefix.")
+    if value.get("StringListValues") or value.get("BinaryListValues"):
+        raise invalid_parameter(f"{where}: lists of values are not supported.")
+    whole = value.get("DataType", "")
+    base = whole.partition(".")[0]
+    if base not in ("String", "Number", "Binary") or len(whole) > _MAX_TYPE or not whole.isprintable():
+        raise invalid_parameter(
+            f"{where} has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String."
+        )
+    found = value.get("BinaryValue") if base == "Binary" else value.get("StringValue")
+    if not found:
+        raise invalid_parameter(f"{where} must contain a non-empty value of type '{base}'.")
+    if isinstance(found, bytes):
+        return Attribute(whole, found)
+    check_text(found)
+    if base == "Number" and not _is_number(found):
+        raise invalid_parameter(f"Could not cast message attribute '{name}' value to number.")
+    return Attribute(whole, found.encode())
+
+
+def _is_number(text: str) -> bool:
+    return _NUMBER.fullmatch(text) is not None and any(map(str.isdigit, text)) and len(text) <= 2 * _MAX_DIGITS
+
+
+def stored_headers(attributes: Mapping[str, Attribute], own: Mapping[str, Any]) -> bytes | None:
+    """The headers of a message with these attributes.
+
+    :param own: what :data:`OWN_HEADER` has beside the types.
+    :raises SqsError: they take more room than headers have.
+    """
+    if not attributes and not own:
+        return None
+    headers = {name: attribute.value for name, attribute in attributes.items()}
+    types = {name: attribute.type for name, attribute in attributes.items() if attribute.type != "String"}
+    if types or own:
+        headers[OWN_HEADER] = orjson.dumps({**own, **({"types": types} if types else {})})
+    try:
+        return encode_headers(headers)
+    except ValueError as error:
+        raise invalid_parameter(f"The message attributes cannot be stored: {error}.") from error
+
+
+class MessageParts(NamedTuple):
+    """What the headers of a message say."""
+
+    attributes: Mapping[str, Attribute]
+    own: Mapping[str, Any]
+    story: Story | None
+    """If it is a dead letter."""
+
+
+_NOTHING = MessageParts({}, {}, None)
+
+
+def parts_of(headers: bytes | None) -> MessageParts:
+    """Headers from any door, as attributes. What SQS could not have sent is left out."""
+    if headers is None:
+        return _NOTHING
+    found = decode_headers(headers)
+    own, story = _own(found.get(OWN_HEADER)), None
+    if STORY_HEADER in found:
+        try:
+            story = story_of(found)
+        except ValueError:
+            story = None
+    types = own.get("types", {})
+    attributes = {
+        name: Attribute(types.get(name) or _type_of(value), value)
+        for name, value in found.items()
+        if value and not name.lower().startswith(_OURS) and _NAME.fullmatch(name)
+    }
+    return MessageParts(attributes, own, story)
+
+
+def _own(text: bytes | None) -> Mapping[str, Any]:
+    if text is None:
+        return {}
+    try:
+        found = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return {}  # another door wrote it, and it says nothing
+    return found if isinstance(found, dict) and isinstance(found.get("types", {}), dict) else {}
+
+
+def _type_of(value: bytes) -> str:
+    try:
+        return "Binary" if _FORBIDDEN.search(value.decode()) else "String"
+    except UnicodeDecodeError:
+        return "Binary"
+
+
+def shown_attributes(attributes: Mapping[str, Attribute], wanted: Collection[str]) -> dict[str, Attribute]:
+    """Those that a receive asks for, by name, by the beginning of a name, or all of them."""
+    if not wanted:
+        return {}
+    if not {"All", ".*", "*"}.isdisjoint(wanted):
+        return dict(attributes)
+    starts = tuple(name[: -len(".*")] for name in wanted if name.endswith(".*"))
+    return {name: one for name, one in attributes.items() if name in wanted or (starts and name.startswith(starts))}
+
+
+def value_of(attribute: Attribute) -> dict[str, Any]:
+    """An attribute in an answer."""
+    if attribute.is_binary:
+        return {"DataType": attribute.type, "BinaryValue": attribute.value}
+    return {"DataType": attribute.type, "StringValue": attribute.value.decode("utf-8", "replace")}
+
+
+def body_text(body: bytes) -> str:
+    """A body as text. What another door stored and no SQS message may have comes in base64."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        return base64.b64encode(body).decode()
+    return base64.b64encode(body).decode() if _FORBIDDEN.search(text) else text
+
+
+def unix_ms(ticks: int) -> int:
+    """Milliseconds since 1970."""
+    return (ticks - EPOCH_TICKS) // _TICKS_PER_MS
+
+
+def sequence_number(id_: MessageId) -> str:
+    """A number that rises with the ids: 128 bits, in decimal.
+
+    >>> sequence_number(MessageId(1, 0)) < sequence_number(MessageId(1, 5)) < sequence_number(MessageId(2, -9))
+    True
+    """
+    return f"{id_.ticks << 64 | (id_.tail + (1 << 63)):039d}"
