@@ -104,6 +104,9 @@ class ReceiveRequest(NamedTuple):
     """Messages of other partitions that the same receive hands out."""
     max_bytes: int = 1 << 20
     """Bytes of bodies and headers in one receive."""
+    blames_each: bool = False
+    """Each message whose lease runs out has failed, also one that was handed out with others. Then G28 does not hold: a
+    message that ends its receivers takes others with it."""
     looks_on: bool = False
     """There is more than what lies ahead: a fair group that finds only messages of noisy keys there passes over them."""
 

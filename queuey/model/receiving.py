@@ -64,7 +64,7 @@ def _new_hole(wanted: ReceiveRequest, rules: LeaseRules, now: int, together: int
 
     :param together: how many messages the whole receive hands out.
     """
-    flags = LEASED | together_flags(together)
+    flags = LEASED | (0 if wanted.blames_each else together_flags(together))
     return Hole(ZERO_ID, _hidden_until(wanted, rules, now), now, now, 1, 0, flags, wanted.receiver)
 
 
@@ -192,7 +192,7 @@ class Receive:
         Of those that ran out together one may have ended the receiver. They come back in ever smaller receives, until
         each is alone.
         """
-        if hole.flags & ALONE or 0 < failures == self.rules.max_failures - 1:
+        if not self.wanted.blames_each and (hole.flags & ALONE or 0 < failures == self.rules.max_failures - 1):
             return 1
         if hole.flags & (LEASED | TOGETHER) == LEASED | TOGETHER:
             return most_beside(hole.flags)
@@ -226,7 +226,7 @@ class Receive:
     # The outcome
 
     def received(self) -> Received:
-        together = together_flags(self.handed + self.others)
+        together = 0 if self.wanted.blames_each else together_flags(self.handed + self.others)
         again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
         hole = _new_hole(self.wanted, self.rules, self.now, self.handed + self.others)
         frontier = self.id_at(self._next - 1) if self._next else None

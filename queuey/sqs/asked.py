@@ -5,13 +5,14 @@ from __future__ import annotations
 import re
 from typing import Any, NamedTuple
 
-from queuey.errors import QueueNotFound
+from queuey.errors import Forbidden, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.model import Queue
 from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service import Service
+from queuey.sqs.attributes import attributes_of
 from queuey.sqs.errors import no_such_queue
 
 __all__ = ["Asked", "is_sqs_name"]
@@ -28,6 +29,8 @@ def is_sqs_name(text: str) -> bool:
 class Asked(NamedTuple):
     """What a request asks for."""
 
+    action: str
+    """Its name."""
     service: Service
     call: Call
     application: str
@@ -60,8 +63,17 @@ class Asked(NamedTuple):
             found = await allowed(self.service, self.call.identity, permission, application, name)
         except QueueNotFound:
             found = None
+        except Forbidden:
+            found = await self._open_to_caller(application, name)
         if found is None:
             raise no_such_queue()
+        return found
+
+    async def _open_to_caller(self, application: str, name: str) -> Queue:
+        """:raises Forbidden: the queue's policy does not allow this to the caller, or there is no such queue."""
+        found = await self.service.queues.find(application, name)
+        if found is None or not attributes_of(found).policy.allows(self.action, account_of(self.application)):
+            raise Forbidden
         return found
 
     def _place(self, url: str) -> tuple[str, str]:

@@ -5,7 +5,7 @@ A queue keeps them as one JSON text beside its other settings, so a change of th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,8 @@ import orjson
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import Queue
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
-from queuey.sqs.errors import SqsError, invalid_attribute_name, invalid_attribute_value, invalid_parameter, unsupported
+from queuey.sqs.errors import SqsError, invalid_attribute_name, invalid_attribute_value, invalid_parameter
+from queuey.sqs.policies import Policy, policy_of
 
 __all__ = [
     "GROUP",
@@ -79,6 +80,8 @@ class QueueAttributes(NamedTuple):
     """How often the queue was purged: a purge forgets which messages were sent already."""
     purged: int = 0
     """Seconds since 1970 of the last purge."""
+    moves: Sequence[Mapping[str, Any]] = ()
+    """Of a dead-letter queue: its last move tasks, see :mod:`queuey.sqs.actions.move_tasks`."""
 
     @property
     def text(self) -> str:
@@ -109,6 +112,18 @@ class QueueAttributes(NamedTuple):
         names = [*_OFTEN_REPORTED, *(_OF_FIFO if self.is_fifo else ()), *self.given]
         found = {name: self.value(name) for name in sorted({*names})}
         return {name: value for name, value in found.items() if value is not None}
+
+    @property
+    def policy(self) -> Policy:
+        """What others may do."""
+        return policy_of(self.given.get("Policy", ""))
+
+    def with_policy(self, policy: Policy, arn: str) -> QueueAttributes:
+        """These with another policy, which the owner did not write as a whole."""
+        given = {name: text for name, text in self.given.items() if name != "Policy"}
+        if policy.statements:
+            given["Policy"] = policy.document(arn)
+        return self._replace(given=given)
 
     def changed(self, given: Mapping[str, str], *, is_new: bool = False) -> QueueAttributes:
         """These with others set, each checked for itself. An empty policy is none.
@@ -190,9 +205,8 @@ def _flag(name: str, text: str) -> str:
 
 
 def _policy(name: str, text: str) -> str:
-    if text:
-        raise unsupported("This server keeps no policies: the principals of a queue say who may use it.")
-    return ""
+    policy_of(text)
+    return text
 
 
 def _key_name(name: str, text: str) -> str:

@@ -169,7 +169,7 @@ async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
     if name is not None:
         action = ACTIONS[name.removeprefix(_TARGET)]
         values = json.parse(action, call.body)
-        result = await FUNCTIONS[action.name](_asked(service, call, values))
+        result = await FUNCTIONS[action.name](_asked(action.name, service, call, values))
         headers.append(("content-type", _JSON))
         return Answer(200, json.answer(action, result), headers)
     parameters = _parameters(call)
@@ -177,7 +177,7 @@ async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
     if call.path != "/" and not any(name == "QueueUrl" for name, _ in parameters):
         parameters.append(("QueueUrl", call.path))
     values = query.parse(action, parameters)
-    result = await FUNCTIONS[action.name](_asked(service, call, values))
+    result = await FUNCTIONS[action.name](_asked(action.name, service, call, values))
     headers.append(("content-type", query.MEDIA_TYPE))
     return Answer(200, query.answer(action, result, request), headers)
 
@@ -185,7 +185,7 @@ async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
 _OF_FORM = Operation("sqs", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, by_body=_of_parameters)
 
 
-def _asked(service: Service, call: Call, values: dict[str, object]) -> Asked:
+def _asked(action: str, service: Service, call: Call, values: dict[str, object]) -> Asked:
     (application,) = [name for one in call.identity.principals if (name := application_of(one)) is not None]
     shown = presented(call)
-    return Asked(service, call, application, _SOME_REGION if shown is None else shown.region, values)
+    return Asked(action, service, call, application, _SOME_REGION if shown is None else shown.region, values)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from queuey.sqs.actions import queues, receiving, sending
+from queuey.sqs.actions import move_tasks, permissions, queues, receiving, sending
 from queuey.sqs.asked import Asked
 
 __all__ = ["FUNCTIONS", "Function"]
@@ -14,6 +14,8 @@ Function = Callable[[Asked], Coroutine[Any, None, Mapping[str, Any]]]
 """Carries out a request, and returns the members of its answer."""
 
 FUNCTIONS: Mapping[str, Function] = {
+    "AddPermission": permissions.add_permission,
+    "CancelMessageMoveTask": move_tasks.cancel_message_move_task,
     "ChangeMessageVisibility": receiving.change_message_visibility,
     "ChangeMessageVisibilityBatch": receiving.change_message_visibility_batch,
     "CreateQueue": queues.create_queue,
@@ -23,14 +25,17 @@ FUNCTIONS: Mapping[str, Function] = {
     "GetQueueAttributes": queues.get_queue_attributes,
     "GetQueueUrl": queues.get_queue_url,
     "ListDeadLetterSourceQueues": queues.list_dead_letter_source_queues,
+    "ListMessageMoveTasks": move_tasks.list_message_move_tasks,
     "ListQueueTags": queues.list_queue_tags,
     "ListQueues": queues.list_queues,
     "PurgeQueue": queues.purge_queue,
     "ReceiveMessage": receiving.receive_message,
+    "RemovePermission": permissions.remove_permission,
     "SendMessage": sending.send_message,
     "SendMessageBatch": sending.send_message_batch,
     "SetQueueAttributes": queues.set_queue_attributes,
+    "StartMessageMoveTask": move_tasks.start_message_move_task,
     "TagQueue": queues.tag_queue,
     "UntagQueue": queues.untag_queue,
 }
-"""The actions that this server offers. Others are refused with ``UnsupportedOperation``."""
+"""All 23 actions."""

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from queuey.errors import QueueExists, QueueNotFound, TaskRunning
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
 from queuey.model import Queue, Retention
 from queuey.model.lease_groups import GroupSettings
 from queuey.security.permissions import Permission, permits
@@ -33,6 +33,7 @@ from queuey.sqs.errors import (
 )
 
 __all__ = [
+    "change_attributes",
     "create_queue",
     "delete_queue",
     "get_queue_attributes",
@@ -49,6 +50,7 @@ __all__ = [
 _NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
 _MOST_LISTED = 1000
 _PAGE = 500
+_MOST_LOOKED_AT = 1000
 _COUNTERS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesDelayed",
@@ -199,14 +201,21 @@ _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "Redri
 
 
 async def _counted(asked: Asked, queue: Queue) -> tuple[int, int, int]:
-    """Messages that may be received, that are delayed, and that are out."""
+    """Messages that may be received, that are delayed, and that are out.
+
+    Of what a group holds in a partition, the first :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken
+    to be as these are.
+    """
     states = await asked.service.queues.inspect(queue)
-    held = leased = 0
-    for count in (await asked.service.leases.count(queue, GROUP)).values():
-        held, leased = held + count.holes, leased + count.leased
+    out = 0
+    for number, count in (await asked.service.leases.count(queue, GROUP)).items():
+        if count.holes:
+            now, holes = await asked.service.leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
+            hidden = sum([hole.visible_at > now for hole in holes])
+            out += round(count.holes * hidden / len(holes)) if holes else 0
     delayed = sum([state.scheduled for state in states])
     stored = sum([state.depth for state in states])
-    return max(stored - delayed - leased, 0), delayed, leased
+    return max(stored - delayed - out, 0), delayed, out
 
 
 async def set_queue_attributes(asked: Asked) -> Result:
@@ -222,12 +231,12 @@ async def set_queue_attributes(asked: Asked) -> Result:
 
     attributes = change(attributes_of(queue))
     await _check_dead_letters(asked, queue.name, attributes)
-    changed = await _change(asked, queue, change)
+    changed = await change_attributes(asked, queue, change)
     await _change_group(asked, changed)
     return {}
 
 
-async def _change(asked: Asked, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]) -> Queue:
+async def change_attributes(asked: Asked, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]) -> Queue:
     """Change what is kept with a queue, whatever others change meanwhile."""
     now = _now(asked)
 
@@ -291,7 +300,7 @@ async def tag_queue(asked: Asked) -> Result:
     """Set tags; those with other keys stay."""
     queue = await asked.queue(Permission.CONFIGURE)
     given = asked.values["Tags"]
-    await _change(asked, queue, lambda before: before._replace(tags=_tagged(before.tags, given)))
+    await change_attributes(asked, queue, lambda before: before._replace(tags=_tagged(before.tags, given)))
     return {}
 
 
@@ -299,7 +308,7 @@ async def untag_queue(asked: Asked) -> Result:
     """Remove tags by their keys, whether or not they are there."""
     queue = await asked.queue(Permission.CONFIGURE)
     gone = {*asked.values["TagKeys"]}
-    await _change(
+    await change_attributes(
         asked,
         queue,
         lambda before: before._replace(tags={key: text for key, text in before.tags.items() if key not in gone}),
@@ -337,7 +346,7 @@ async def purge_queue(asked: Asked) -> Result:
         await asked.service.tasks.purge(queue)
     except TaskRunning:
         raise SqsError("PurgeQueueInProgress", f"A purge of {queue.name} is under way.") from None
-    await _change(asked, queue, lambda before: before._replace(purges=before.purges + 1, purged=now))
+    await change_attributes(asked, queue, lambda before: before._replace(purges=before.purges + 1, purged=now))
     return {}
 
 

@@ -64,7 +64,7 @@ async def receive_message(asked: Asked) -> Result:
     most = values.get("MaxNumberOfMessages", 1)
     receiver = " ".join([f"app:{asked.application}", asked.call.peer]).strip()
     room_bytes = min(max(_MOST_BYTES, SMALL), asked.service.settings.limits.max_answer_bytes)
-    wanted = ReceiveRequest(most, float(visibility), False, receiver, max_bytes=room_bytes)
+    wanted = ReceiveRequest(most, float(visibility), False, receiver, max_bytes=room_bytes, blames_each=True)
     group = GroupStep(
         queue,
         GROUP,

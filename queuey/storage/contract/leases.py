@@ -216,6 +216,18 @@ class Settling(WithLeases):
 class Together(WithLeases):
     """Steps that do several things, once."""
 
+    def test_a_receive_may_blame_each_of_its_messages(
+        self, leases: LeaseStore, log: QueueLog, clock: ManualClock
+    ) -> None:
+        receiver = Receiver(leases, log, "blamed", max_failures=2)
+        for number in (1, 1, 2, 3):
+            log.add(b"%d" % number, partition=number)
+        for _ in range(2):
+            assert len(receiver.receive(9, visibility_seconds=5.0, blames_each=True)) == 4
+            clock.advance(6)
+        assert not receiver.receive(9, blames_each=True)
+        assert len(receiver.outcome.given_up) == 4
+
     def test_a_step_settles_appends_and_receives(self, jobs: Receiver, log: QueueLog, leases: LeaseStore) -> None:
         log.add(b"0", b"1")
         results = QueueLog(log.store, log.clock)

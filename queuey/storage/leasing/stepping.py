@@ -238,7 +238,7 @@ class _Step:
         parts: list[HandedPart] = []
         number_of_all = sum([one.received.number for one in taken]) if len(taken) > 1 else 0
         for group, book, received, messages in taken:
-            if number_of_all > received.number:
+            if number_of_all > received.number and not self._step.receive.blames_each:
                 received = received.with_others(number_of_all)  # noqa: PLW2901
             book.change(received.change)
             if received.given_up:

@@ -1,0 +1,60 @@
+"""Actions that change what a queue's policy allows to others."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from queuey.security.permissions import Permission
+from queuey.sqs.actions.queues import change_attributes
+from queuey.sqs.asked import Asked
+from queuey.sqs.attributes import QueueAttributes
+from queuey.sqs.errors import SqsError, invalid_parameter, shown
+from queuey.sqs.policies import MAX_ACTIONS, Statement
+from queuey.sqs.shapes import ACTIONS
+
+__all__ = ["add_permission", "remove_permission"]
+
+_LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}")
+_ACCOUNT = re.compile(r"[0-9]{12}")
+
+
+async def add_permission(asked: Asked) -> Mapping[str, Any]:
+    """Add a statement to the policy."""
+    queue, values = await asked.queue(Permission.CONFIGURE), asked.values
+    label, accounts, actions = values["Label"], values["AWSAccountIds"], values["Actions"]
+    if not _LABEL.fullmatch(label):
+        raise invalid_parameter(
+            f"Value {shown(label)} for parameter Label is invalid. Reason: 1 to 80 letters, digits, hyphens or underscores."
+        )
+    if len(actions) > MAX_ACTIONS:
+        raise SqsError("OverLimit", f"{len(actions)} Actions were found, maximum allowed is {MAX_ACTIONS}.")
+    for account in accounts:
+        if not _ACCOUNT.fullmatch(account):
+            raise invalid_parameter(
+                f"Value {shown(account)} for parameter PrincipalId is invalid. Reason: Unable to verify."
+            )
+    for action in actions:
+        if action != "*" and action not in ACTIONS:
+            raise invalid_parameter(
+                f"Value SQS:{shown(action)} for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke this action."
+            )
+    added = Statement(label, tuple(accounts), tuple(actions))
+
+    def change(before: QueueAttributes) -> QueueAttributes:
+        return before.with_policy(before.policy.with_statement(added), asked.arn_of(queue))
+
+    await change_attributes(asked, queue, change)
+    return {}
+
+
+async def remove_permission(asked: Asked) -> Mapping[str, Any]:
+    """Remove a statement from the policy by its label."""
+    queue, label = await asked.queue(Permission.CONFIGURE), asked.values["Label"]
+
+    def change(before: QueueAttributes) -> QueueAttributes:
+        return before.with_policy(before.policy.without(label), asked.arn_of(queue))
+
+    await change_attributes(asked, queue, change)
+    return {}
