@@ -63,7 +63,8 @@ class Sqs:
             return _operation(target.removeprefix(_TARGET), "")
         if call.media_type == _FORM and not _has_parameter(call.query_string, "Action"):
             return _OF_FORM
-        return _of_parameters(call)
+        operation = _of_parameters(call)
+        return operation._replace(body=Body.FORM) if call.method in ("GET", "HEAD") else operation
 
     def at_hand(self, service: Service, call: Call) -> Identity | None:
         """None: a signature is checked with each request."""
