@@ -10,6 +10,7 @@ from __future__ import annotations
 import base64
 import re
 from collections.abc import Collection, Mapping
+from decimal import Decimal
 from typing import Any, NamedTuple
 
 import orjson
@@ -36,10 +37,12 @@ _OURS = "queuey-"
 MAX_ATTRIBUTES = 10
 _MAX_TYPE = 256
 _MAX_DIGITS = 38
+_LEAST, _MOST = Decimal("-1e128"), Decimal("1e126")
+"""Of attributes of the type Number."""
 _TICKS_PER_MS = 10_000
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,128}")
-_NUMBER = re.compile(r"[+-]?(?=[0-9.])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,4})?")
+_NUMBER = re.compile(r"[+-]?(?=\.?[0-9])[0-9]*\.?[0-9]*(?:[eE][+-]?[0-9]{1,4})?")
 _FORBIDDEN = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
@@ -91,7 +94,10 @@ def _parsed(name: str, value: Mapping[str, Any], kind: str) -> Attribute:
 
 
 def _is_number(text: str) -> bool:
-    return _NUMBER.fullmatch(text) is not None and any(map(str.isdigit, text)) and len(text) <= 2 * _MAX_DIGITS
+    if len(text) > 2 * _MAX_DIGITS or not _NUMBER.fullmatch(text):
+        return False
+    value = Decimal(text)
+    return len(value.as_tuple().digits) <= _MAX_DIGITS and _LEAST <= value <= _MOST
 
 
 def stored_headers(attributes: Mapping[str, Attribute], own: Mapping[str, Any]) -> bytes | None:

@@ -10,7 +10,7 @@ from typing import Any
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
-from queuey.ids import ZERO_ID
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID
 from queuey.model import IdempotencyKey, Message, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
@@ -49,6 +49,8 @@ _SYSTEM = (
 )
 _MOST_BYTES = 1 << 20
 """Bytes of the bodies in one answer, unless it has one message."""
+_LONGEST_SECONDS = 43_200
+"""From a receive to the end of its lease, however often that is changed."""
 _ATTEMPT = re.compile(r"[!-~]{1,128}")
 
 Result = Mapping[str, Any]
@@ -213,17 +215,20 @@ async def _delete(asked: Asked, queue: Queue, handle: str) -> None:
         return
     if not attributes_of(queue).is_fifo:  # an older handle will do
         await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, Action.REMOVE)])
-    elif await _is_there(asked, queue, receipt):
+    elif (await _held(asked, queue, receipt))[1] is not None:
         raise invalid_parameter(
             f"Value {shown(handle)} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
         )
 
 
-async def _is_there(asked: Asked, queue: Queue, receipt: Receipt) -> bool:
-    """Whether a message was handed out and is not settled."""
+async def _held(asked: Asked, queue: Queue, receipt: Receipt) -> tuple[int, Hole | None]:
+    """This moment of the clock of leases, and the state of a message that was handed out and is not settled."""
     before = receipt.id.before()
-    _, holes = await asked.service.leases.holes(queue, GROUP, receipt.partition, after=before, limit=1)
-    return any(hole.id == receipt.id for hole in holes)
+    try:
+        now, holes = await asked.service.leases.holes(queue, GROUP, receipt.partition, after=before, limit=1)
+    except LeaseGroupNotFound:
+        return 0, None
+    return now, next((hole for hole in holes if hole.id == receipt.id), None)
 
 
 async def delete_message_batch(asked: Asked) -> Result:
@@ -287,15 +292,23 @@ async def change_message_visibility(asked: Asked) -> Result:
 
 
 async def _change_visibility(asked: Asked, queue: Queue, handle: str, seconds: int) -> None:
+    """A lease that ran out stays as it is: its message must not be hidden again."""
     receipt = _receipt(queue, handle)
-    action = Action.EXTEND if seconds else Action.RELEASE
-    if await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, action, float(seconds))]):
-        return
-    if not await _is_there(asked, queue, receipt):
+    now, hole = await _held(asked, queue, receipt)
+    if hole is None:
         raise invalid_parameter(
             f"Value {shown(handle)} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not "
             "available for visibility timeout change."
         )
+    if hole.deliveries != receipt.delivery or hole.visible_at <= now:
+        return
+    if now + seconds * TICKS_PER_SECOND > hole.leased_at + _LONGEST_SECONDS * TICKS_PER_SECOND:
+        raise invalid_parameter(
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message "
+            f"is beyond the limit [{_LONGEST_SECONDS} seconds]."
+        )
+    action = Action.EXTEND if seconds else Action.RELEASE
+    await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, action, float(seconds))])
 
 
 async def change_message_visibility_batch(asked: Asked) -> Result:

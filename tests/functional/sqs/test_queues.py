@@ -1,0 +1,185 @@
+"""Queues by the door of SQS: their URLs, names, lists, tags, and what is refused (leases.md, sections 3 and 4)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from tests.support.client import new_name
+from tests.support.servers import eventually
+from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
+
+NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+
+
+def test_the_url_of_a_queue_is_on_the_host_that_the_client_asked(sqs: SqsServer, client: Any) -> None:
+    name = new_name()
+
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+
+    assert url == f"{sqs.url}/{sqs.accounts['queuey']}/{name}"
+    assert client.get_queue_url(QueueName=name)["QueueUrl"] == url
+    asked = sqs.json("GetQueueUrl", {"QueueName": name}, {"Host": "queues.example.org:81"})
+    assert asked.json()["QueueUrl"] == f"http://queues.example.org:81/{sqs.accounts['queuey']}/{name}"
+
+
+@pytest.mark.parametrize("host", ["https://sqs.eu-west-1.amazonaws.com", "http://localhost:1", "queue://x"])
+def test_a_queue_url_may_name_any_host(sqs: SqsServer, client: Any, make: Callable[..., str], host: str) -> None:
+    url = make()
+    foreign = f"{host}{urlsplit(url).path}"
+
+    client.send_message(QueueUrl=foreign, MessageBody="here")
+
+    assert bodies(client.receive_message(QueueUrl=url)) == ["here"]
+
+
+def test_a_queue_may_be_named_without_its_host_and_account(client: Any, make: Callable[..., str]) -> None:
+    url = make()
+    name = url.rsplit("/", 1)[1]
+
+    client.send_message(QueueUrl=name, MessageBody="bare")
+
+    assert bodies(client.receive_message(QueueUrl=f"/any/path{urlsplit(url).path}")) == ["bare"]
+
+
+@pytest.mark.parametrize("name", ["a", "A_b-9", "x" * 80, "y" * 75 + ".fifo"])
+def test_names_that_may_be(timed: TimedSqs, name: str) -> None:
+    attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+
+    url = timed.client.create_queue(QueueName=name, Attributes=attributes)["QueueUrl"]
+
+    assert url.endswith(f"/{name}")
+
+
+@pytest.mark.parametrize("name", ["x" * 81, "y" * 76 + ".fifo", "a b", "a/b", "a.b", "é", ""])
+def test_names_that_may_not_be(timed: TimedSqs, name: str) -> None:
+    attributes = {"FifoQueue": "true"} if name.endswith(".fifo") else {}
+    said = refused(timed.client.create_queue, QueueName=name, Attributes=attributes)
+
+    assert said == ("ClientError", NAME_RULE)
+
+
+def test_a_name_ends_in_fifo_only_with_the_attribute(timed: TimedSqs) -> None:
+    create = timed.client.create_queue
+
+    assert code_of(create, QueueName="a.fifo") == "InvalidParameterValue"
+    assert code_of(create, QueueName="a", Attributes={"FifoQueue": "true"}) == "InvalidParameterValue"
+
+
+def test_case_matters(timed: TimedSqs) -> None:
+    name = new_name()
+    timed.client.create_queue(QueueName=name)
+
+    assert code_of(timed.client.get_queue_url, QueueName=name.upper()) == "AWS.SimpleQueueService.NonExistentQueue"
+
+
+def test_to_create_again_with_the_same_attributes_finds_the_queue(client: Any) -> None:
+    name = new_name()
+    first = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "7", "DelaySeconds": "1"})
+
+    again = client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "7"})
+    bare = client.create_queue(QueueName=name)
+    by_default = client.create_queue(QueueName=name, Attributes={"ReceiveMessageWaitTimeSeconds": "0"})
+
+    assert first["QueueUrl"] == again["QueueUrl"] == bare["QueueUrl"] == by_default["QueueUrl"]
+
+
+def test_to_create_again_with_another_attribute_is_refused(client: Any) -> None:
+    name = new_name()
+    client.create_queue(QueueName=name, Attributes={"VisibilityTimeout": "7"})
+
+    said = refused(client.create_queue, QueueName=name, Attributes={"VisibilityTimeout": "8"})
+
+    text = "A queue already exists with the same name and a different value for attribute VisibilityTimeout"
+    assert said == ("QueueNameExists", text)
+
+
+def test_the_url_of_a_queue_of_another_account(
+    sqs: SqsServer, client: Any, other_client: Any, make: Callable[..., str]
+) -> None:
+    url = make()
+    name, account = url.rsplit("/", 1)[1], sqs.accounts["queuey"]
+
+    assert client.get_queue_url(QueueName=name, QueueOwnerAWSAccountId=account)["QueueUrl"] == url
+    assert code_of(client.get_queue_url, QueueName=name, QueueOwnerAWSAccountId="111111111111").endswith(
+        "NonExistentQueue"
+    )
+    theirs = sqs.accounts["other"]
+    assert code_of(client.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=theirs) == "AccessDenied"
+    assert code_of(other_client.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=account) == "AccessDenied"
+    assert code_of(other_client.send_message, QueueUrl=url, MessageBody="no") == "AccessDenied"
+
+
+def test_queues_are_listed_by_prefix_and_page_by_page(timed: TimedSqs) -> None:
+    prefix = new_name()
+    urls = [timed.client.create_queue(QueueName=f"{prefix}-{number}")["QueueUrl"] for number in range(5)]
+
+    whole = timed.client.list_queues(QueueNamePrefix=prefix)
+    pages = timed.client.get_paginator("list_queues").paginate(QueueNamePrefix=prefix, PaginationConfig={"PageSize": 2})
+    found = [page["QueueUrls"] for page in pages]
+
+    assert whole["QueueUrls"] == urls
+    assert "NextToken" not in whole
+    assert found == [urls[:2], urls[2:4], urls[4:]]
+    exactly = timed.client.list_queues(QueueNamePrefix=prefix, MaxResults=5)
+    assert exactly["QueueUrls"] == urls
+    assert "NextToken" not in exactly
+    assert "QueueUrls" not in timed.client.list_queues(QueueNamePrefix=f"{prefix}-none")
+
+
+@pytest.mark.parametrize("most", [0, 1001])
+def test_no_page_is_larger_than_a_thousand(timed: TimedSqs, most: int) -> None:
+    assert code_of(timed.client.list_queues, MaxResults=most) == "InvalidParameterValue"
+
+
+def test_a_deleted_queue_is_no_more(client: Any, make: Callable[..., str]) -> None:
+    url = make()
+    client.send_message(QueueUrl=url, MessageBody="gone")
+
+    client.delete_queue(QueueUrl=url)
+
+    assert refused(client.delete_queue, QueueUrl=url) == ("QueueDoesNotExist", "The specified queue does not exist.")
+    assert refused(client.receive_message, QueueUrl=url)[0] == "QueueDoesNotExist"
+    assert url not in client.list_queues().get("QueueUrls", [])
+    assert client.create_queue(QueueName=url.rsplit("/", 1)[1])["QueueUrl"] == url
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+
+
+def test_tags(client: Any, make: Callable[..., str]) -> None:
+    url = make(tags={"team": "a", "Team": "b"})
+
+    client.tag_queue(QueueUrl=url, Tags={"team": "c", "empty": ""})
+    client.untag_queue(QueueUrl=url, TagKeys=["Team", "unknown"])
+
+    assert client.list_queue_tags(QueueUrl=url)["Tags"] == {"team": "c", "empty": ""}
+    client.untag_queue(QueueUrl=url, TagKeys=["team", "empty"])
+    assert "Tags" not in client.list_queue_tags(QueueUrl=url)
+
+
+@pytest.mark.parametrize("tags", [{"": "x"}, {"k" * 129: "x"}, {"k": "v" * 257}, {str(n): "" for n in range(51)}])
+def test_tags_that_may_not_be(timed: TimedSqs, timed_make: Callable[..., str], tags: dict[str, str]) -> None:
+    url = timed_make()
+
+    assert code_of(timed.client.tag_queue, QueueUrl=url, Tags=tags) == "InvalidParameterValue"
+    assert code_of(timed.client.create_queue, QueueName=new_name(), tags=tags) == "InvalidParameterValue"
+
+
+def test_a_purge_removes_what_is_visible_delayed_and_out(client: Any, make: Callable[..., str]) -> None:
+    url = make()
+    for body in ("out", "visible"):
+        client.send_message(QueueUrl=url, MessageBody=body)
+    client.send_message(QueueUrl=url, MessageBody="delayed", DelaySeconds=900)
+    client.receive_message(QueueUrl=url)
+
+    client.purge_queue(QueueUrl=url)
+
+    def counts() -> list[str]:
+        found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+        return [value for name, value in found.items() if name.startswith("ApproximateNumber")]
+
+    eventually(lambda: counts() == ["0", "0", "0"])
+    client.send_message(QueueUrl=url, MessageBody="sent after it")
+    assert bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["sent after it"]
