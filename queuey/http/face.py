@@ -40,7 +40,7 @@ class Runs(Enum):
 
     LOOP = "on the event loop: it takes a millisecond at most, and gives way where it may take more"
     READER = "in a thread, unless the store reads pages by other processes: then on the loop"
-    BATCH = "in the one thread that takes batches apart; on the loop if the body has at most LARGE_BYTES"
+    BATCH = "in the one thread that takes batches apart; on the loop if the body has at most Operation.loop_bytes"
     THREAD = "in one of a few threads"
 
 
@@ -59,6 +59,8 @@ class Operation(NamedTuple):
     """Whether this very call may run on the loop all the same; None: it may not."""
     by_body: Callable[[Call], Operation] | None = None
     """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one."""
+    loop_bytes: int = LARGE_BYTES
+    """Bytes of body up to which :attr:`Runs.BATCH` stays on the loop."""
 
 
 class Face(Protocol):

@@ -9,7 +9,7 @@ from typing import Any
 
 from queuey.future import LoopInbox, LoopRunner, give_way_to, run
 from queuey.http.exchange import Answer, Call
-from queuey.http.face import LARGE_BYTES, Operation, Runs
+from queuey.http.face import Operation, Runs
 from queuey.http.pipeline import Pipeline
 from queuey.server.threads import Line, SharedThreads
 
@@ -50,7 +50,7 @@ class Work:
     def on_loop(self, operation: Operation, call: Call) -> bool:
         """Whether the event loop serves this call; see :class:`~queuey.http.face.Runs`."""
         runs = operation.runs
-        if runs is Runs.LOOP or (runs is Runs.BATCH and call.length <= LARGE_BYTES):
+        if runs is Runs.LOOP or (runs is Runs.BATCH and call.length <= operation.loop_bytes):
             return True
         if runs is Runs.READER and self._reads_elsewhere:
             return True

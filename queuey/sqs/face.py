@@ -23,7 +23,7 @@ from queuey.sqs.actions import FUNCTIONS
 from queuey.sqs.asked import Asked
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation, unsupported
 from queuey.sqs.shapes import ACTIONS
-from queuey.sqs.signature import Presented, Signatures, presented
+from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
 
 __all__ = ["Sqs"]
 
@@ -142,7 +142,9 @@ def _operation(action: str, path: str) -> Operation:
         raise no_such_action(action)
     if action not in FUNCTIONS:
         raise unsupported(f"This server does not offer {action} yet.")
-    return Operation(f"sqs_{action}", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH)
+    return Operation(
+        f"sqs_{action}", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, loop_bytes=HASHED_ON_LOOP_BYTES
+    )
 
 
 def _parameters(call: Call) -> list[tuple[str, str]]:
@@ -183,7 +185,9 @@ async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
     return Answer(200, query.answer(action, result, request), headers)
 
 
-_OF_FORM = Operation("sqs", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, by_body=_of_parameters)
+_OF_FORM = Operation(
+    "sqs", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, by_body=_of_parameters, loop_bytes=HASHED_ON_LOOP_BYTES
+)
 
 
 def _asked(action: str, service: Service, call: Call, values: dict[str, object]) -> Asked:

@@ -124,7 +124,8 @@ class Signatures:
         """The application whose access key signed this very request.
 
         The keys in memory decide, so refresh them first if they are stale. It hashes the whole body: of one over
-        :data:`HASHED_ON_LOOP_BYTES` call it in a thread, which it leaves to others for most of that time.
+        :data:`HASHED_ON_LOOP_BYTES` call it in a thread, as :attr:`Operation.loop_bytes
+        <queuey.http.face.Operation.loop_bytes>` asks the server to.
 
         :raises SqsError: the key is not in force (InvalidClientTokenId); the time is more than 15 minutes off, or the
             link has ended (RequestExpired); the host or the target is not signed (IncompleteSignature); the signature
