@@ -210,14 +210,23 @@ async def delete_message(asked: Asked) -> Result:
 
 
 async def _delete(asked: Asked, queue: Queue, handle: str) -> None:
-    receipt = _receipt(queue, handle)
+    receipt, is_fifo = _receipt(queue, handle), attributes_of(queue).is_fifo
+    if is_fifo:
+        await _check_in_time(asked, queue, receipt)
     if await _settle(asked, queue, receipt, Acknowledged([receipt.id], [receipt.delivery])):
         return
-    if not attributes_of(queue).is_fifo:  # an older handle will do
+    if is_fifo:
+        await _check_in_time(asked, queue, receipt)
+    else:  # an older handle will do
         await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, Action.REMOVE)])
-    elif (await _held(asked, queue, receipt))[1] is not None:
+
+
+async def _check_in_time(asked: Asked, queue: Queue, receipt: Receipt) -> None:
+    """:raises SqsError: the lease ran out, and its message is not settled. Then a FIFO queue deletes nothing."""
+    now, hole = await _held(asked, queue, receipt)
+    if hole is not None and (hole.deliveries != receipt.delivery or hole.visible_at <= now):
         raise invalid_parameter(
-            f"Value {shown(handle)} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
+            f"Value {shown(receipt.text())} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
         )
 
 
@@ -237,9 +246,13 @@ async def delete_message_batch(asked: Asked) -> Result:
     entries = asked.values["Entries"]
     check_entries(entries, "DeleteMessageBatchRequestEntry")
     done, failures, receipts = [], [], []
+    is_fifo = attributes_of(queue).is_fifo
     for entry in entries:
         try:
-            receipts.append((entry["Id"], _receipt(queue, _handle(entry))))
+            receipt = _receipt(queue, _handle(entry))
+            if is_fifo:
+                await _check_in_time(asked, queue, receipt)
+            receipts.append((entry["Id"], receipt))
         except QueueyError as error:
             failures.append(failed(entry["Id"], error))
     if await _delete_together(asked, queue, [receipt for _, receipt in receipts]):
