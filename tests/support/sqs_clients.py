@@ -36,6 +36,10 @@ REGION = "eu-west-1"
 JSON = "application/x-amz-json-1.0"
 FORM = "application/x-www-form-urlencoded"
 NAMESPACE = "{http://queue.amazonaws.com/doc/2012-11-05/}"
+_ANY_SIGNATURE = (
+    f"AWS4-HMAC-SHA256 Credential=queuey/20270115/{REGION}/sqs/aws4_request, SignedHeaders=host, Signature={'0' * 64}"
+)
+"""It names the caller, where no signature is checked."""
 _KEYS = ("queuey", "other")
 """Applications that get an access key."""
 
@@ -110,15 +114,15 @@ def sqs_server(folder: Path) -> Iterator[SqsServer]:
         yield SqsServer(running, keys, accounts)
 
 
-def sqs_client(url: str, key: Credentials, **config: Any) -> Any:
+def sqs_client(url: str, key: Credentials, region: str = REGION) -> Any:
     """boto3's client, which repeats nothing."""
     return boto3.client(
         "sqs",
-        region_name=REGION,
+        region_name=region,
         endpoint_url=url,
         aws_access_key_id=key.access_key,
         aws_secret_access_key=key.secret_key,
-        config=Config(retries={"total_max_attempts": 1}, proxies={}, **config),
+        config=Config(retries={"total_max_attempts": 1}, proxies={}),
     )
 
 
@@ -128,6 +132,15 @@ class TimedSqs:
 
     client: Any
     clock: ManualClock
+    application: Any
+    """The WSGI application."""
+
+    def send(self, headers: Mapping[str, str], body: bytes) -> tuple[int, Mapping[str, str], bytes]:
+        """A request without boto3: the status, the headers by lower-case names, and the body of its answer."""
+        signed = {**headers, "Authorization": _ANY_SIGNATURE, "X-Amz-Date": "20270115T080000Z"}
+        asked = Request.blank("/", base_url=URL, method="POST", headers=signed, body=body)
+        given = asked.get_response(self.application)
+        return given.status_int, {name.lower(): value for name, value in given.headers.items()}, given.body
 
 
 @contextmanager
@@ -140,9 +153,9 @@ def timed_sqs(folder: Path) -> Iterator[TimedSqs]:
     try:
         run(service.start())
         client = sqs_client(URL, Credentials("queuey", "any"))
-        send = partial(_send_in_process, wsgi_application(open_pipeline(service)))
-        client.meta.events.register("before-send.sqs", send)
-        yield TimedSqs(client, clock)
+        application = wsgi_application(open_pipeline(service))
+        client.meta.events.register("before-send.sqs", partial(_send_in_process, application))
+        yield TimedSqs(client, clock, application)
     finally:
         service.close()
 

@@ -10,7 +10,7 @@ from typing import Any
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
-from queuey.ids import TICKS_PER_SECOND, ZERO_ID
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import IdempotencyKey, Message, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
@@ -157,10 +157,11 @@ def _system_attributes(
     parts = parts_of(message.headers)
     own, story = parts.own, parts.story
     before = 0 if story is None else story.deliveries
+    first_id = message.id if story is None else MessageId.parse(story.message_id)
     first = unix_ms(outcome.to_wall(lease.first_delivered))
     found = {
         "SenderId": account_of(own.get("sender") or queue.application),
-        "SentTimestamp": str(own.get("sent") or unix_ms(message.ticks)),
+        "SentTimestamp": str(own.get("sent") or unix_ms(first_id.ticks)),
         "ApproximateReceiveCount": str(lease.deliveries + before),
         "ApproximateFirstReceiveTimestamp": str(first),
     }

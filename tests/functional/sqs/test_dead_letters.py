@@ -1,0 +1,193 @@
+"""Dead letters and move tasks (leases.md, section 11), and permissions (section 4)."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.support.servers import eventually
+from tests.support.sqs_clients import SqsServer, bodies, code_of, refused
+
+Make = Callable[..., str]
+
+
+def arn_of(client: Any, url: str) -> str:
+    found: str = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    return found
+
+
+def policy(client: Any, dead: str, count: int = 1) -> dict[str, str]:
+    return {"RedrivePolicy": json.dumps({"deadLetterTargetArn": arn_of(client, dead), "maxReceiveCount": count})}
+
+
+def with_dead(client: Any, make: Make, **more: Any) -> tuple[str, str]:
+    """A queue that gives a message once, and its dead-letter queue."""
+    dead = make(**{name: value for name, value in more.items() if name == "fifo"})
+    return make(**policy(client, dead), VisibilityTimeout="0", **more), dead
+
+
+def give_up(client: Any, url: str, dead: str) -> dict[str, Any]:
+    """Receive until the dead-letter queue has a message; returns it."""
+
+    def moved() -> Any:
+        client.receive_message(QueueUrl=url)
+        found = client.receive_message(
+            QueueUrl=dead, AttributeNames=["All"], MessageAttributeNames=["All"], VisibilityTimeout=0
+        )
+        return found.get("Messages")
+
+    (message,) = eventually(moved)
+    found: dict[str, Any] = message
+    return found
+
+
+def test_a_message_that_is_given_up_moves_and_stays_what_it_was(client: Any, make: Make) -> None:
+    url, dead = with_dead(client, make)
+    attributes = {"a": {"DataType": "Number.int", "StringValue": "4"}}
+    sent = client.send_message(QueueUrl=url, MessageBody="poison", MessageAttributes=attributes)
+    (first,) = client.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
+
+    message = give_up(client, url, dead)
+
+    assert (message["MessageId"], message["Body"]) == (sent["MessageId"], "poison")
+    assert message["MessageAttributes"] == attributes
+    assert message["MD5OfMessageAttributes"] == sent["MD5OfMessageAttributes"]
+    found = message["Attributes"]
+    assert found["DeadLetterQueueSourceArn"] == arn_of(client, url)
+    assert found["ApproximateReceiveCount"] == "2"
+    assert found["SentTimestamp"] == first["Attributes"]["SentTimestamp"]
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+    client.delete_message(QueueUrl=url, ReceiptHandle=first["ReceiptHandle"])  # harmless after the move
+
+
+def test_a_fifo_message_keeps_its_group_and_its_id(client: Any, make: Make) -> None:
+    url, dead = with_dead(client, make, fifo=True)
+    client.send_message(QueueUrl=url, MessageBody="poison", MessageGroupId="g", MessageDeduplicationId="d")
+
+    found = give_up(client, url, dead)["Attributes"]
+
+    assert (found["MessageGroupId"], found["MessageDeduplicationId"]) == ("g", "d")
+    assert found["DeadLetterQueueSourceArn"] == arn_of(client, url)
+
+
+def test_a_queue_knows_the_sources_of_its_dead_letters(client: Any, make: Make) -> None:
+    dead = make()
+    sources = sorted(make(**policy(client, dead)) for _ in range(3))
+
+    first = client.list_dead_letter_source_queues(QueueUrl=dead, MaxResults=2)
+    second = client.list_dead_letter_source_queues(QueueUrl=dead, MaxResults=2, NextToken=first["NextToken"])
+
+    assert client.list_dead_letter_source_queues(QueueUrl=dead)["queueUrls"] == sources
+    assert (first["queueUrls"], second["queueUrls"]) == (sources[:2], sources[2:])
+    assert "NextToken" not in second
+    assert client.list_dead_letter_source_queues(QueueUrl=sources[0])["queueUrls"] == []
+
+
+def test_a_move_task_brings_dead_letters_back(client: Any, make: Make) -> None:
+    url, dead = with_dead(client, make)
+    client.send_message(QueueUrl=url, MessageBody="again")
+    give_up(client, url, dead)
+    source = arn_of(client, dead)
+    client.set_queue_attributes(QueueUrl=url, Attributes=policy(client, dead, 5))
+
+    handle = client.start_message_move_task(SourceArn=source)["TaskHandle"]
+
+    assert json.loads(base64.b64decode(handle)).keys() == {"taskId", "sourceArn"}
+    assert eventually(lambda: bodies(client.receive_message(QueueUrl=url, VisibilityTimeout=30))) == ["again"]
+
+    def done() -> Any:
+        (task,) = client.list_message_move_tasks(SourceArn=source)["Results"]
+        return task if task["Status"] == "COMPLETED" else None
+
+    task = eventually(done)
+    assert (task["SourceArn"], task["ApproximateNumberOfMessagesMoved"]) == (source, 1)
+    assert task["StartedTimestamp"] > 1_700_000_000_000
+    assert "TaskHandle" not in task
+    assert bodies(client.receive_message(QueueUrl=dead)) == []
+
+
+def test_a_move_task_may_go_elsewhere(client: Any, make: Make) -> None:
+    url, dead = with_dead(client, make)
+    elsewhere = make()
+    client.send_message(QueueUrl=url, MessageBody="away")
+    give_up(client, url, dead)
+
+    client.start_message_move_task(
+        SourceArn=arn_of(client, dead), DestinationArn=arn_of(client, elsewhere), MaxNumberOfMessagesPerSecond=500
+    )
+
+    assert eventually(lambda: bodies(client.receive_message(QueueUrl=elsewhere, VisibilityTimeout=30))) == ["away"]
+    (task,) = client.list_message_move_tasks(SourceArn=arn_of(client, dead))["Results"]
+    assert (task["DestinationArn"], task["MaxNumberOfMessagesPerSecond"]) == (arn_of(client, elsewhere), 500)
+
+
+def test_move_tasks_that_may_not_be(client: Any, make: Make) -> None:
+    plain, dead = make(), make()
+    make(**policy(client, dead))
+    source = arn_of(client, dead)
+    start, cancel = client.start_message_move_task, client.cancel_message_move_task
+
+    text = "Source queue must be configured as a Dead Letter Queue."
+    assert refused(start, SourceArn=arn_of(client, plain)) == ("ClientError", text)
+    for name in ("SourceArn", "DestinationArn"):
+        given = {"SourceArn": source, name: f"{source}x"}
+        text = f"The resource that you specified for the {name} parameter doesn't exist."
+        assert refused(start, **given) == ("ResourceNotFoundException", text)
+    assert code_of(start, SourceArn=source, MaxNumberOfMessagesPerSecond=501) == "InvalidParameterValue"
+    assert refused(cancel, TaskHandle="no base64")[1] == "Value for parameter TaskHandle is invalid."
+    unknown = base64.b64encode(json.dumps({"taskId": "x", "sourceArn": source}).encode()).decode()
+    assert refused(cancel, TaskHandle=unknown) == ("ResourceNotFoundException", "Task does not exist.")
+    assert "Results" not in client.list_message_move_tasks(SourceArn=source)
+
+
+def test_a_permission_is_a_statement_of_the_policy_and_is_kept(
+    sqs: SqsServer, client: Any, other_client: Any, make: Make
+) -> None:
+    url, account = make(), sqs.accounts["other"]
+    assert code_of(other_client.send_message, QueueUrl=url, MessageBody="m") == "AccessDenied"
+
+    client.add_permission(QueueUrl=url, Label="senders", AWSAccountIds=[account], Actions=["SendMessage"])
+
+    other_client.send_message(QueueUrl=url, MessageBody="theirs")
+    assert code_of(other_client.receive_message, QueueUrl=url) == "AccessDenied"
+    (message,) = client.receive_message(QueueUrl=url, AttributeNames=["SenderId"])["Messages"]
+    assert (message["Body"], message["Attributes"]["SenderId"]) == ("theirs", account)
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+    (statement,) = json.loads(found)["Statement"]
+    assert (statement["Sid"], statement["Effect"]) == ("senders", "Allow")
+    client.remove_permission(QueueUrl=url, Label="senders")
+    assert code_of(other_client.send_message, QueueUrl=url, MessageBody="m") == "AccessDenied"
+
+
+def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) -> None:
+    url, account = make(), sqs.accounts["other"]
+
+    def add(label: str, *actions: str) -> tuple[str, str]:
+        return refused(client.add_permission, QueueUrl=url, Label=label, AWSAccountIds=[account], Actions=[*actions])
+
+    client.add_permission(QueueUrl=url, Label="one", AWSAccountIds=[account], Actions=["*"])
+
+    text = "Value one for parameter Label is invalid. Reason: Already exists."
+    assert add("one", "SendMessage") == ("ClientError", text)
+    assert add("two", *["SendMessage"] * 8)[0] == "OverLimit"
+    assert add("two", "SendPigeon")[0] == "ClientError"
+    text = "Value none for parameter Label is invalid. Reason: can't find label."
+    assert refused(client.remove_permission, QueueUrl=url, Label="none") == ("ClientError", text)
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        "{",
+        '{"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "SQS:*"}]}',
+        '{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "SQS:*", "Condition": {}}]}',
+    ],
+)
+def test_a_policy_that_cannot_be_kept_is_refused(client: Any, make: Make, given: str) -> None:
+    change = client.set_queue_attributes
+
+    assert code_of(change, QueueUrl=make(), Attributes={"Policy": given}) == "InvalidAttributeValue"

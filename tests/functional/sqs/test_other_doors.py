@@ -1,0 +1,115 @@
+"""The same messages for SQS clients and for v1, headers and attributes included."""
+
+from __future__ import annotations
+
+import json
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Any
+
+from qdo import Client, NewMessage
+from tests.support.client import Server, new_name
+from tests.support.sqs_clients import bodies
+
+Make = Callable[..., str]
+
+
+def name_of(url: str) -> str:
+    return url.rsplit("/", 1)[1]
+
+
+def test_what_sqs_sends_v1_reads_with_its_attributes_as_headers(client: Any, make: Make, v1: Server) -> None:
+    url = make(fifo=True)
+    attributes = {
+        "plain": {"DataType": "String", "StringValue": "é"},
+        "number": {"DataType": "Number.int", "StringValue": "42"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+    }
+    client.send_message(
+        QueueUrl=url,
+        MessageBody="hello é",
+        MessageGroupId="group",
+        MessageDeduplicationId="d",
+        MessageAttributes=attributes,
+    )
+
+    with Client(v1.url, v1.application, v1.key) as reader:
+        (message,) = reader.read(name_of(url)).messages
+
+    assert message.text == "hello é"
+    assert message.key == "group"
+    headers = dict(message.headers)
+    assert {name: headers[name] for name in attributes} == {
+        "plain": "é".encode(),
+        "number": b"42",
+        "raw": b"\x00\xff",
+    }
+
+
+def test_what_v1_sends_sqs_receives_with_its_headers_as_attributes(client: Any, v1: Server) -> None:
+    name = new_name()
+    v1.create(name)
+    with Client(v1.url, v1.application, v1.key) as sender:
+        sender.append(name, NewMessage("hello é", key="k", headers={"plain": b"text", "raw": b"\x00\xff"}))
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    (message,) = client.receive_message(QueueUrl=url, AttributeNames=["All"], MessageAttributeNames=["All"])["Messages"]
+
+    assert message["Body"] == "hello é"
+    assert message["MessageAttributes"] == {
+        "plain": {"DataType": "String", "StringValue": "text"},
+        "raw": {"DataType": "Binary", "BinaryValue": b"\x00\xff"},
+    }
+    assert message["Attributes"]["MessageGroupId"] == "k"
+    client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+
+
+def test_a_body_that_sqs_cannot_say_comes_in_base64(client: Any, v1: Server) -> None:
+    name = new_name()
+    v1.create(name)
+    v1.post(name, b"\x00\xff")
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    (body,) = bodies(client.receive_message(QueueUrl=url))
+
+    assert b64decode(body) == b"\x00\xff"
+
+
+def test_sqs_clients_are_the_lease_group_sqs(client: Any, make: Make, v1: Server) -> None:
+    """A message that a v1 receiver of the group has is hidden from SQS clients; other groups get it all the same."""
+    url = make()
+    client.send_message(QueueUrl=url, MessageBody="m")
+
+    taken = v1.call("POST", name_of(url), "leases", "sqs", json={"receive": {"max": 1}})
+    other = v1.call("POST", name_of(url), "leases", "other", json={"receive": {"max": 1}})
+
+    assert len(taken.json()["messages"]) == len(other.json()["messages"]) == 1
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+
+
+def test_queues_of_v1_are_listed_and_have_attributes(client: Any, v1: Server) -> None:
+    name = new_name()
+    v1.create(name, partitions=3)
+
+    (url,) = client.list_queues(QueueNamePrefix=name)["QueueUrls"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+
+    assert found["VisibilityTimeout"] == "30"
+    assert "FifoQueue" not in found
+
+
+def test_v1_sees_the_queue_that_sqs_made(client: Any, make: Make, v1: Server) -> None:
+    url = make(fifo=True)
+
+    found = v1.call("GET", name_of(url), params={"info": "true"}).json()
+
+    assert found["queue_name"] == name_of(url)
+    assert found["retention"] == "acknowledged"
+    assert json.dumps(found)
+
+
+def test_another_application_sees_nothing_of_it(other_client: Any, make: Make) -> None:
+    name = name_of(make())
+
+    assert "QueueUrls" not in other_client.list_queues(QueueNamePrefix=name)
