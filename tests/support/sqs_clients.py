@@ -53,6 +53,8 @@ class SqsServer:
     running: RunningServer
     keys: Mapping[str, Credentials]
     accounts: Mapping[str, str]
+    variables: dict[str, str]
+    """What commands need to find its store."""
 
     @property
     def url(self) -> str:
@@ -111,7 +113,7 @@ def sqs_server(folder: Path) -> Iterator[SqsServer]:
     keys = {name: Credentials(row["access_key_id"], row["secret_access_key"]) for name, row in rows.items()}
     accounts = {name: str(row["account"]) for name, row in rows.items()}
     with shipped(folder) as running:
-        yield SqsServer(running, keys, accounts)
+        yield SqsServer(running, keys, accounts, environment)
 
 
 def sqs_client(url: str, key: Credentials, region: str = REGION) -> Any:
