@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from tests.support.services.cassandra import CassandraNode
-from tests.support.services.jars import HOME, jars
+from tests.support.services.jars import HOME, environment, jars
 from tests.support.services.network import talk
 from tests.support.services.process import ServiceError
 from tests.support.services.service import Node, Service
@@ -210,9 +210,10 @@ def network(home: Path, node: str) -> None:
 
 @services.command()
 def fetch() -> None:
-    """Have Maven copy the jars to .services/, if they are not there. `up` does so by itself."""
+    """Have Maven copy the jars to .services/, and pip the AWS CLI, if they are not there. `up` does so by itself."""
     for kind in sorted(KINDS):
         click.echo(jars(kind), err=True)
+    click.echo(environment("aws-cli"), err=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,7 @@
-"""The programs: Maven copies the jars that a pom names to a folder outside of git, once."""
+"""The programs: Maven copies the jars that a pom names to a folder outside of git, once.
+
+pip does the same for programs in Python that cannot share the environment of the tests.
+"""
 
 from __future__ import annotations
 
@@ -6,6 +9,8 @@ import fcntl
 import hashlib
 import shutil
 import subprocess
+import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.support.services.process import ServiceError
@@ -16,41 +21,59 @@ HOME = ROOT / ".services"
 """Jars, and what a developer starts by hand."""
 
 
-class MavenFailed(ServiceError):
-    """The jars could not be fetched."""
+class FetchFailed(ServiceError):
+    """Programs could not be fetched."""
 
 
 def jars(service: str) -> Path:
     """The folder of a service's jars; fetched if this pom was never seen before. Several processes may ask at once.
 
-    :raises MavenFailed: with what Maven said.
+    :raises FetchFailed: with what Maven said.
     """
-    pom = RECIPES / service / "pom.xml"
-    folder = HOME / f"jars-{service}-{hashlib.sha256(pom.read_bytes()).hexdigest()[:12]}"
+    return _fetched(RECIPES / service / "pom.xml", "jars", _copy_jars)
+
+
+def environment(name: str) -> Path:
+    """The folder of an environment for Python with the packages of a ``requirements.txt``, as :func:`jars`.
+
+    :raises FetchFailed: with what pip said.
+    """
+    return _fetched(RECIPES / name / "requirements.txt", "env", _install)
+
+
+def _fetched(recipe: Path, kind: str, fetch: Callable[[Path, Path], None]) -> Path:
+    name = f"{kind}-{recipe.parent.name}"
+    folder = HOME / f"{name}-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]}"
     HOME.mkdir(exist_ok=True)
-    with (HOME / f"jars-{service}.lock").open("w") as lock:
+    with (HOME / f"{name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not folder.exists():
-            _fetch(pom, folder)
+            # All or nothing: the folder gets its name when everything is in it.
+            partial = folder.with_suffix(".partial")
+            shutil.rmtree(partial, ignore_errors=True)
+            fetch(recipe, partial)
+            partial.rename(folder)
     return folder
 
 
-def _fetch(pom: Path, folder: Path) -> None:
-    """All or nothing: the folder gets its name when everything is in it."""
+def _copy_jars(pom: Path, folder: Path) -> None:
     maven = shutil.which("mvn")
     if maven is None:
-        raise MavenFailed("Maven is missing. On Debian: apt-get install maven openjdk-17-jdk-headless")
-    partial = folder.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
+        raise FetchFailed("Maven is missing. On Debian: apt-get install maven openjdk-17-jdk-headless")
     copy = [maven, "-B", "-q", "-f", str(pom), "dependency:copy-dependencies"]
+    _run(pom, [*copy, "-DincludeScope=runtime", f"-DoutputDirectory={folder}"])
+
+
+def _install(requirements: Path, folder: Path) -> None:
+    """The scripts of an environment name its Python by its path, so only ``python -m`` survives the renaming."""
+    _run(requirements, [sys.executable, "-m", "venv", "--without-pip", str(folder)])
+    pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
+    _run(requirements, [*pip, "--disable-pip-version-check", "--requirement", str(requirements)])
+
+
+def _run(recipe: Path, command: Sequence[str]) -> None:
     done = subprocess.run(
-        [*copy, "-DincludeScope=runtime", f"-DoutputDirectory={partial}"],
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        check=False,
+        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False
     )
     if done.returncode:
-        raise MavenFailed(f"{pom}: Maven ended with {done.returncode} and said:\n{done.stdout}")
-    partial.rename(folder)
+        raise FetchFailed(f"{recipe}: {Path(command[0]).name} ended with {done.returncode} and said:\n{done.stdout}")

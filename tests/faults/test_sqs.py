@@ -1,0 +1,161 @@
+"""G21, G22 and G26 by boto3: what a client sent is received and deleted, while the server dies."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from botocore.credentials import Credentials
+from botocore.exceptions import BotoCoreError, ClientError
+
+from tests.support.figures import Figures
+from tests.support.node import Node, busy, wait_for_more
+from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
+from tests.support.sqs_log import Got, SqsLog
+from tests.support.sqs_programs import new_key, repeating_client
+
+VISIBILITY = 2
+SENDERS = 2
+RECEIVERS = 3
+MOST_AHEAD = 100
+"""Messages that are sent and not deleted yet."""
+GROUPS = 4
+"""Of each sender: the order of a group is that of its one sender."""
+
+
+class Client:
+    """boto3, which repeats what failed, as it is set up by default; and then the caller does."""
+
+    def __init__(self, node: Node, key: Credentials, url: str, log: SqsLog, *, is_fifo: bool) -> None:
+        self.sqs = repeating_client(f"http://127.0.0.1:{node.port}", key, connect_timeout=5, read_timeout=10)
+        self.url, self.log, self.is_fifo = url, log, is_fifo
+
+    def ask(self, action: str, **values: Any) -> dict[str, Any] | None:
+        """None: the server is away, or stops."""
+        try:
+            return dict(getattr(self.sqs, action)(QueueUrl=self.url, **values))
+        except ClientError as error:
+            if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
+                raise
+        except BotoCoreError:
+            pass
+        time.sleep(0.02)
+        return None
+
+    def deletes(self, handle: str) -> bool:
+        """Ask until the server answers; whether the message is gone. Of a FIFO queue, the lease must not have run out."""
+        try:
+            while self.ask("delete_message", ReceiptHandle=handle) is None:
+                pass
+            return True
+        except ClientError as error:
+            if "The receipt handle has expired." not in str(error):
+                raise
+            return False
+
+
+def sender(client: Client, name: str) -> Callable[[], None]:
+    """Sends one message after the other; each until the server says that it has it."""
+    numbers = count(1)
+
+    def step() -> None:
+        if len(client.log.sent) - len(client.log.done) > MOST_AHEAD:
+            time.sleep(0.02)
+            return
+        number = next(numbers)
+        group = f"{name}-{number % GROUPS}"
+        body = f"{group} {number}"
+        known: dict[str, Any] = {"MessageGroupId": group, "MessageDeduplicationId": body.replace(" ", ".")}
+        while client.ask("send_message", MessageBody=body, **(known if client.is_fifo else {})) is None:
+            pass
+        client.log.sends(body)
+
+    return step
+
+
+def receiver(client: Client, chance: random.Random) -> Callable[[], None]:
+    """Receives and deletes. Now and then it does nothing until its leases are over."""
+
+    def step() -> None:
+        asked = time.monotonic()
+        found = client.ask("receive_message", MaxNumberOfMessages=chance.randint(1, 10), WaitTimeSeconds=1)
+        messages = (found or {}).get("Messages", [])
+        some = [_got(message, asked) for message in messages]
+        for one in some:
+            client.log.gets(one)
+        if chance.random() < 0.03:
+            time.sleep(VISIBILITY * chance.random() * 1.5)
+            return
+        for message, one in zip(messages, some, strict=True):
+            if client.deletes(message["ReceiptHandle"]):
+                client.log.deletes(one, time.monotonic())
+
+    return step
+
+
+def _got(message: dict[str, str], asked: float) -> Got:
+    group, _, number = message["Body"].partition(" ")
+    return Got(message["Body"], message["MessageId"], group, int(number), asked)
+
+
+@pytest.mark.drawn
+@pytest.mark.parametrize("is_fifo", [False, True], ids=["standard", "fifo"])
+def test_queues_of_sqs_lose_nothing_when_the_server_dies(
+    tmp_path: Path, is_fifo: bool, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    log, kills = SqsLog(), len(rounds(2))
+    key = new_key(tmp_path)
+    with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node:
+        made = repeating_client(node.running.url, key).create_queue(
+            QueueName="q.fifo" if is_fifo else "q",
+            Attributes={"VisibilityTimeout": str(VISIBILITY), **({"FifoQueue": "true"} if is_fifo else {})},
+        )
+
+        def another() -> Client:
+            return Client(node, key, made["QueueUrl"], log, is_fifo=is_fifo)
+
+        senders = [sender(another(), f"s{number}") for number in range(SENDERS)]
+        receivers = [receiver(another(), random.Random(chance.random())) for _ in range(RECEIVERS)]
+        with busy(*receivers):
+            with busy(*senders):
+                for _ in range(kills):
+                    wait_for_more(lambda: len(log.done), chance.randint(20, 80))
+                    node.kill_in_commit()
+                    node.start()
+                wait_for_more(lambda: len(log.done), 20)
+            eventually(lambda: log.sent <= log.done)
+
+    verdict = log.judge()
+    stored_twice = len(verdict.stored_twice)
+    again = sum(len(found) > 1 for found in log.got.values())
+    queue = "fifo" if is_fifo else "standard"
+    seen = {"kills": kills, "sent": len(log.sent), "handed_again": again}
+    figures("G21", door="sqs", queue=queue, **seen, after_deletion=len(verdict.handed_after_deletion))
+    figures("G22", door="sqs", queue=queue, **seen, lost=len(verdict.lost))
+    if is_fifo:
+        figures("G26", door="sqs", **seen, stored_twice=stored_twice, out_of_order=len(verdict.out_of_order))
+        assert verdict.is_clean, verdict
+    else:
+        assert not verdict.lost
+        assert not verdict.handed_after_deletion
+
+
+def test_the_judge_finds_what_is_wrong() -> None:
+    log = SqsLog()
+    for number, body in enumerate(("g 1", "g 2", "g 3", "g 4", "g 5")):
+        log.sends(body)
+        if body != "g 2":
+            log.gets(Got(body, f"id-{number}", "g", number + 1, number))
+    log.gets(Got("g 2", "id-1", "g", 2, 10.0))
+    log.gets(Got("g 4", "id-another", "g", 4, 11.0))
+    late = Got("g 3", "id-2", "g", 3, 13.0)
+    log.deletes(late, 12.0)
+    log.gets(late)
+    log.sends("g 6")
+    assert log.judge() == ({"g 6"}, {"g 4"}, {"g 3"}, {"g 2"})
