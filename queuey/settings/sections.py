@@ -128,7 +128,6 @@ class SqsSettings:
     open_to_network: bool = setting(False, "With auth = open, also start on an address that other machines can reach: each of them may then do everything.")
     secrets: tuple[str, ...] = setting((), "Master secrets that the secrets of access keys are derived from: the first is for new keys, all verify. Without any, the embedded store's server keeps one in sqs.secret in the data folder; on Cassandra all servers need the same.", secret=True)
     host: str = setting("", "Host of queue URLs, such as sqs.example.org:5000 or https://sqs.example.org; empty means the Host header of the request.")
-    delete_wait_seconds: int = setting(0, "How long after its deletion the name of a queue is refused to SQS clients; Amazon's service waits 60.", low=0, high=3600)
     purge_wait_seconds: int = setting(0, "How long after a purge a second one of the same queue is refused to SQS clients; Amazon's service waits 60.", low=0, high=3600)
 
 
