@@ -97,7 +97,15 @@ LAYERS = {
         not_standard=("asyncio", "threading"),
     ),
     "queuey.server": Layer(
-        ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http.", "queuey.api."),
+        ours=(
+            *LEAVES,
+            "queuey.monitor.",
+            "queuey.service.",
+            "queuey.security.",
+            "queuey.http.",
+            "queuey.api.",
+            "queuey.sqs.face",
+        ),
         others=("httptools", "orjson", "pyramid", "uvloop", "webob"),
     ),
     # What both command lines have in common: one look, one set of exit codes.

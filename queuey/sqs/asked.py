@@ -15,7 +15,7 @@ from queuey.service import Service
 from queuey.sqs.attributes import attributes_of
 from queuey.sqs.errors import no_such_queue
 
-__all__ = ["Asked", "is_sqs_name"]
+__all__ = ["SqsRequest", "is_sqs_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _ACCOUNT = re.compile(r"[0-9]{12}")
@@ -26,7 +26,7 @@ def is_sqs_name(text: str) -> bool:
     return _NAME.fullmatch(text) is not None
 
 
-class Asked(NamedTuple):
+class SqsRequest(NamedTuple):
     """What a request asks for."""
 
     action: str

@@ -274,7 +274,7 @@ def redrive_policy(text: str) -> RedrivePolicy:
 
 
 def redrive_allow_policy(text: str) -> tuple[str, frozenset[str]]:
-    """Who may name a queue as its dead-letter queue: a word, and with ``byQueue`` the ARNs of queues.
+    """Which queues may name one as its dead-letter queue: a word, and with ``byQueue`` the ARNs of queues.
 
     :raises SqsError: it is no such policy.
     """

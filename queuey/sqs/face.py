@@ -20,7 +20,7 @@ from queuey.security.principals import app_principal, application_of
 from queuey.service import Service
 from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation, unsupported
 from queuey.sqs.shapes import ACTIONS
 from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
@@ -190,7 +190,7 @@ _OF_FORM = Operation(
 )
 
 
-def _asked(action: str, service: Service, call: Call, values: dict[str, object]) -> Asked:
+def _asked(action: str, service: Service, call: Call, values: dict[str, object]) -> SqsRequest:
     (application,) = [name for one in call.identity.principals if (name := application_of(one)) is not None]
     shown = presented(call)
-    return Asked(action, service, call, application, _SOME_REGION if shown is None else shown.region, values)
+    return SqsRequest(action, service, call, application, _SOME_REGION if shown is None else shown.region, values)

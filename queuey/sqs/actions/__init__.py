@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from queuey.sqs.actions import move_tasks, permissions, queues, receiving, sending
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 
 __all__ = ["FUNCTIONS", "Function"]
 
-Function = Callable[[Asked], Coroutine[Any, None, Mapping[str, Any]]]
+Function = Callable[[SqsRequest], Coroutine[Any, None, Mapping[str, Any]]]
 """Carries out a request, and returns the members of its answer."""
 
 FUNCTIONS: Mapping[str, Function] = {

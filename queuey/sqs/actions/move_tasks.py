@@ -19,7 +19,7 @@ from queuey.model.tasks import StoredTask, TaskState
 from queuey.security.permissions import Permission
 from queuey.service.tasks.redrive import redrive_name
 from queuey.sqs.actions.queues import change_attributes, sources_of
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import GROUP, QueueAttributes, attributes_of, parse_arn
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.messages import unix_ms
@@ -42,7 +42,7 @@ Move = Mapping[str, Any]
 ended also ``status``, ``moved`` and ``reason``."""
 
 
-async def start_message_move_task(asked: Asked) -> Mapping[str, Any]:
+async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     """Begin to move the dead letters that a queue has now."""
     values, arn = asked.values, asked.values["SourceArn"]
     dead = await _queue(asked, "SourceArn", arn)
@@ -95,7 +95,7 @@ def _handle(move: Move) -> str:
     return base64.b64encode(orjson.dumps({"taskId": move["id"], "sourceArn": move["arn"]})).decode()
 
 
-async def cancel_message_move_task(asked: Asked) -> Mapping[str, Any]:
+async def cancel_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     """Let a move task move nothing more. What it has moved stays moved."""
     try:
         said = orjson.loads(base64.b64decode(asked.values["TaskHandle"], validate=True))
@@ -114,7 +114,7 @@ async def cancel_message_move_task(asked: Asked) -> Mapping[str, Any]:
     raise SqsError("ResourceNotFoundException", "Task does not exist.")
 
 
-async def list_message_move_tasks(asked: Asked) -> Mapping[str, Any]:
+async def list_message_move_tasks(asked: SqsRequest) -> Mapping[str, Any]:
     """The last move tasks of a queue, the newest first."""
     most = asked.values.get("MaxResults", 1)
     if not 1 <= most <= _MOST_KEPT:
@@ -147,7 +147,7 @@ def _shown(move: Move) -> dict[str, Any]:
     return found
 
 
-async def _as_now(asked: Asked, move: Move) -> Move:
+async def _as_now(asked: SqsRequest, move: Move) -> Move:
     """A move task with its status now."""
     if "status" in move:
         return move
@@ -179,7 +179,7 @@ def _status(tasks: Sequence[StoredTask]) -> tuple[str, str]:
     return _WORDS[TaskState.DONE], ""
 
 
-async def _queue(asked: Asked, name: str, arn: str) -> Queue:
+async def _queue(asked: SqsRequest, name: str, arn: str) -> Queue:
     """A queue of the caller by its ARN."""
     place = parse_arn(arn)
     if place is None:

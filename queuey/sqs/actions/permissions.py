@@ -8,7 +8,7 @@ from typing import Any
 
 from queuey.security.permissions import Permission
 from queuey.sqs.actions.queues import change_attributes
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import QueueAttributes
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.policies import MAX_ACTIONS, Statement
@@ -20,7 +20,7 @@ _LABEL = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 
 
-async def add_permission(asked: Asked) -> Mapping[str, Any]:
+async def add_permission(asked: SqsRequest) -> Mapping[str, Any]:
     """Add a statement to the policy."""
     queue, values = await asked.queue(Permission.CONFIGURE), asked.values
     label, accounts, actions = values["Label"], values["AWSAccountIds"], values["Actions"]
@@ -49,7 +49,7 @@ async def add_permission(asked: Asked) -> Mapping[str, Any]:
     return {}
 
 
-async def remove_permission(asked: Asked) -> Mapping[str, Any]:
+async def remove_permission(asked: SqsRequest) -> Mapping[str, Any]:
     """Remove a statement from the policy by its label."""
     queue, label = await asked.queue(Permission.CONFIGURE), asked.values["Label"]
 

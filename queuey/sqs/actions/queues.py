@@ -13,7 +13,7 @@ from queuey.model.lease_groups import GroupSettings
 from queuey.security.permissions import Permission, permits
 from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
-from queuey.sqs.asked import Asked, is_sqs_name
+from queuey.sqs.asked import SqsRequest, is_sqs_name
 from queuey.sqs.attributes import (
     GROUP,
     MAX_TAGS,
@@ -62,7 +62,7 @@ _MAX_KEY, _MAX_VALUE = 128, 256
 Result = Mapping[str, Any]
 
 
-async def create_queue(asked: Asked) -> Result:
+async def create_queue(asked: SqsRequest) -> Result:
     """Make a queue, or find that there is one with the same attributes."""
     name, given = asked.values["QueueName"], asked.values.get("Attributes", {})
     if not is_sqs_name(name):
@@ -97,7 +97,7 @@ async def create_queue(asked: Asked) -> Result:
     return {"QueueUrl": asked.url_of(found)}
 
 
-async def delete_queue(asked: Asked) -> Result:
+async def delete_queue(asked: SqsRequest) -> Result:
     """Remove a queue and its messages."""
     queue = await asked.queue(Permission.CONFIGURE)
     try:
@@ -107,7 +107,7 @@ async def delete_queue(asked: Asked) -> Result:
     return {}
 
 
-async def get_queue_url(asked: Asked) -> Result:
+async def get_queue_url(asked: SqsRequest) -> Result:
     """The URL of a queue by its name."""
     account, application = asked.values.get("QueueOwnerAWSAccountId"), asked.application
     if account is not None:
@@ -116,7 +116,7 @@ async def get_queue_url(asked: Asked) -> Result:
     return {"QueueUrl": asked.url_of(queue)}
 
 
-async def list_queues(asked: Asked) -> Result:
+async def list_queues(asked: SqsRequest) -> Result:
     """Queues of the caller by name."""
     if not permits(Permission.LIST, asked.call.identity, asked.application, "", None):
         raise access_denied()
@@ -133,7 +133,7 @@ async def list_queues(asked: Asked) -> Result:
     return result
 
 
-async def list_dead_letter_source_queues(asked: Asked) -> Result:
+async def list_dead_letter_source_queues(asked: SqsRequest) -> Result:
     """Queues whose messages go to this one when they are given up."""
     queue = await asked.queue(Permission.CONFIGURE)
     most = asked.values.get("MaxResults")
@@ -149,7 +149,7 @@ async def list_dead_letter_source_queues(asked: Asked) -> Result:
     return result
 
 
-async def sources_of(asked: Asked, dead: Queue, start: str = "") -> AsyncIterator[Queue]:
+async def sources_of(asked: SqsRequest, dead: Queue, start: str = "") -> AsyncIterator[Queue]:
     """The queues whose dead-letter queue this is, by name."""
     async for one in _beginning(asked, "", start, dead.application):
         redrive = attributes_of(one).redrive
@@ -157,7 +157,9 @@ async def sources_of(asked: Asked, dead: Queue, start: str = "") -> AsyncIterato
             yield one
 
 
-async def _beginning(asked: Asked, prefix: str, start: str, application: str | None = None) -> AsyncIterator[Queue]:
+async def _beginning(
+    asked: SqsRequest, prefix: str, start: str, application: str | None = None
+) -> AsyncIterator[Queue]:
     turns = Turns()
     while True:
         page = await asked.service.queues.page(application or asked.application, start=start, limit=_PAGE)
@@ -173,7 +175,7 @@ async def _beginning(asked: Asked, prefix: str, start: str, application: str | N
         start = page[-1].name + "\0"
 
 
-async def get_queue_attributes(asked: Asked) -> Result:
+async def get_queue_attributes(asked: SqsRequest) -> Result:
     """The attributes that are named, or all."""
     queue = await asked.queue(Permission.CONFIGURE)
     names = asked.values.get("AttributeNames", ())
@@ -200,7 +202,7 @@ async def get_queue_attributes(asked: Asked) -> Result:
 _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "RedriveAllowPolicy", "RedrivePolicy")
 
 
-async def _counted(asked: Asked, queue: Queue) -> tuple[int, int, int]:
+async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
     """Messages that may be received, that are delayed, and that are out.
 
     Of what a group holds in a partition, the first :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken
@@ -218,7 +220,7 @@ async def _counted(asked: Asked, queue: Queue) -> tuple[int, int, int]:
     return max(stored - delayed - out, 0), delayed, out
 
 
-async def set_queue_attributes(asked: Asked) -> Result:
+async def set_queue_attributes(asked: SqsRequest) -> Result:
     """Change attributes. What is not named stays."""
     queue = await asked.queue(Permission.CONFIGURE)
     given = asked.values["Attributes"]
@@ -236,7 +238,9 @@ async def set_queue_attributes(asked: Asked) -> Result:
     return {}
 
 
-async def change_attributes(asked: Asked, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]) -> Queue:
+async def change_attributes(
+    asked: SqsRequest, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]
+) -> Queue:
     """Change what is kept with a queue, whatever others change meanwhile."""
     now = _now(asked)
 
@@ -254,7 +258,7 @@ async def change_attributes(asked: Asked, queue: Queue, change: Callable[[QueueA
         raise no_such_queue() from None
 
 
-async def _change_group(asked: Asked, queue: Queue) -> None:
+async def _change_group(asked: SqsRequest, queue: Queue) -> None:
     """Let the lease group of a queue go by its attributes, if there is one already."""
     leases = asked.service.leases
     while (group := await leases.find(queue, GROUP)) is not None:
@@ -263,7 +267,7 @@ async def _change_group(asked: Asked, queue: Queue) -> None:
             return
 
 
-async def _check_dead_letters(asked: Asked, name: str, attributes: QueueAttributes) -> None:
+async def _check_dead_letters(asked: SqsRequest, name: str, attributes: QueueAttributes) -> None:
     """:raises SqsError: the dead-letter queue is none that this queue may have."""
     text = attributes.given.get("RedrivePolicy")
     if text is None:
@@ -291,12 +295,12 @@ async def _check_dead_letters(asked: Asked, name: str, attributes: QueueAttribut
             raise wrong("The dead-letter queue does not allow this queue as a source.")
 
 
-def _names(arn: str, asked: Asked, name: str) -> bool:
+def _names(arn: str, asked: SqsRequest, name: str) -> bool:
     place = parse_arn(arn)
     return place is not None and place[1] == name and asked.application_of(place[0]) == asked.application
 
 
-async def tag_queue(asked: Asked) -> Result:
+async def tag_queue(asked: SqsRequest) -> Result:
     """Set tags; those with other keys stay."""
     queue = await asked.queue(Permission.CONFIGURE)
     given = asked.values["Tags"]
@@ -304,7 +308,7 @@ async def tag_queue(asked: Asked) -> Result:
     return {}
 
 
-async def untag_queue(asked: Asked) -> Result:
+async def untag_queue(asked: SqsRequest) -> Result:
     """Remove tags by their keys, whether or not they are there."""
     queue = await asked.queue(Permission.CONFIGURE)
     gone = {*asked.values["TagKeys"]}
@@ -316,7 +320,7 @@ async def untag_queue(asked: Asked) -> Result:
     return {}
 
 
-async def list_queue_tags(asked: Asked) -> Result:
+async def list_queue_tags(asked: SqsRequest) -> Result:
     """All tags of a queue."""
     queue = await asked.queue(Permission.CONFIGURE)
     return {"Tags": attributes_of(queue).tags}
@@ -334,7 +338,7 @@ def _tagged(before: Mapping[str, str], given: Mapping[str, str]) -> dict[str, st
     return found
 
 
-async def purge_queue(asked: Asked) -> Result:
+async def purge_queue(asked: SqsRequest) -> Result:
     """Remove all messages. A FIFO queue also forgets what was sent to it before."""
     queue = await asked.queue(Permission.CONFIGURE)
     now, wait = _now(asked), asked.service.settings.sqs.purge_wait_seconds
@@ -350,6 +354,6 @@ async def purge_queue(asked: Asked) -> Result:
     return {}
 
 
-def _now(asked: Asked) -> int:
+def _now(asked: SqsRequest) -> int:
     """Seconds since 1970."""
     return (asked.now_ticks - EPOCH_TICKS) // TICKS_PER_SECOND

@@ -20,7 +20,7 @@ from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service.leases import Waiting
 from queuey.sqs.actions.batches import check_entries, failed
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import GROUP, attributes_of
 from queuey.sqs.checksums import md5_of_attributes, md5_of_body
 from queuey.sqs.errors import SqsError, invalid_parameter, invalid_receipt_handle, missing_parameter, shown
@@ -56,7 +56,7 @@ _ATTEMPT = re.compile(r"[!-~]{1,128}")
 Result = Mapping[str, Any]
 
 
-async def receive_message(asked: Asked) -> Result:
+async def receive_message(asked: SqsRequest) -> Result:
     """Hand out messages that may be received now, or wait for the first."""
     queue, values = await asked.queue(Permission.RECEIVE), asked.values
     attributes = attributes_of(queue)
@@ -106,7 +106,7 @@ def _system_names(values: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(_SYSTEM if "All" in names else names)
 
 
-def _attempt(asked: Asked, *, is_fifo: bool) -> IdempotencyKey | None:
+def _attempt(asked: SqsRequest, *, is_fifo: bool) -> IdempotencyKey | None:
     given = asked.values.get("ReceiveRequestAttemptId")
     if given is None:
         return None
@@ -123,7 +123,7 @@ def _attempt(asked: Asked, *, is_fifo: bool) -> IdempotencyKey | None:
     return IdempotencyKey(f"sqs {given}", hashlib.sha256(b"sqs").digest())
 
 
-def _shown(asked: Asked, queue: Queue, outcome: LeaseOutcome, one: HandedOut, system: frozenset[str]) -> Result:
+def _shown(asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOut, system: frozenset[str]) -> Result:
     message, lease = one.message, one.hole
     text = body_text(message.body)
     parts = parts_of(message.headers)
@@ -152,7 +152,7 @@ def _as_uuid(hexadecimal: str) -> str:
 
 
 def _system_attributes(
-    asked: Asked, queue: Queue, outcome: LeaseOutcome, message: Message, lease: Hole
+    asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, message: Message, lease: Hole
 ) -> dict[str, str]:
     parts = parts_of(message.headers)
     own, story = parts.own, parts.story
@@ -192,7 +192,7 @@ def _receipt(queue: Queue, handle: str) -> Receipt:
     return receipt
 
 
-async def _settle(asked: Asked, queue: Queue, receipt: Receipt, settles: Sequence[Settle]) -> bool:
+async def _settle(asked: SqsRequest, queue: Queue, receipt: Receipt, settles: Sequence[Settle]) -> bool:
     """Settle one lease; False if it has ended, or its group is no more."""
     step = LeaseStep([GroupStep(queue, GROUP, None, receipt.token, {receipt.partition: settles})])
     try:
@@ -203,14 +203,14 @@ async def _settle(asked: Asked, queue: Queue, receipt: Receipt, settles: Sequenc
     return not outcome.stale
 
 
-async def delete_message(asked: Asked) -> Result:
+async def delete_message(asked: SqsRequest) -> Result:
     """Settle a message for good."""
     queue = await asked.queue(Permission.RECEIVE)
     await _delete(asked, queue, asked.values["ReceiptHandle"])
     return {}
 
 
-async def _delete(asked: Asked, queue: Queue, handle: str) -> None:
+async def _delete(asked: SqsRequest, queue: Queue, handle: str) -> None:
     receipt, is_fifo = _receipt(queue, handle), attributes_of(queue).is_fifo
     if is_fifo:
         await _check_in_time(asked, queue, receipt)
@@ -222,7 +222,7 @@ async def _delete(asked: Asked, queue: Queue, handle: str) -> None:
         await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, Action.REMOVE)])
 
 
-async def _check_in_time(asked: Asked, queue: Queue, receipt: Receipt) -> None:
+async def _check_in_time(asked: SqsRequest, queue: Queue, receipt: Receipt) -> None:
     """:raises SqsError: the lease ran out, and its message is not settled. Then a FIFO queue deletes nothing."""
     now, hole = await _held(asked, queue, receipt)
     if hole is not None and (hole.deliveries != receipt.delivery or hole.visible_at <= now):
@@ -231,7 +231,7 @@ async def _check_in_time(asked: Asked, queue: Queue, receipt: Receipt) -> None:
         )
 
 
-async def _held(asked: Asked, queue: Queue, receipt: Receipt) -> tuple[int, Hole | None]:
+async def _held(asked: SqsRequest, queue: Queue, receipt: Receipt) -> tuple[int, Hole | None]:
     """This moment of the clock of leases, and the state of a message that was handed out and is not settled."""
     before = receipt.id.before()
     try:
@@ -241,7 +241,7 @@ async def _held(asked: Asked, queue: Queue, receipt: Receipt) -> tuple[int, Hole
     return now, next((hole for hole in holes if hole.id == receipt.id), None)
 
 
-async def delete_message_batch(asked: Asked) -> Result:
+async def delete_message_batch(asked: SqsRequest) -> Result:
     """Settle up to ten messages for good."""
     queue = await asked.queue(Permission.RECEIVE)
     entries = asked.values["Entries"]
@@ -268,7 +268,7 @@ async def delete_message_batch(asked: Asked) -> Result:
     return {"Successful": done, "Failed": failures}
 
 
-async def _delete_together(asked: Asked, queue: Queue, receipts: Sequence[Receipt]) -> bool:
+async def _delete_together(asked: SqsRequest, queue: Queue, receipts: Sequence[Receipt]) -> bool:
     """Settle leases of one group in one step; False if some have ended, and are to be looked at one by one."""
     if not receipts:
         return True
@@ -298,14 +298,14 @@ def _handle(entry: Mapping[str, Any]) -> str:
     return handle
 
 
-async def change_message_visibility(asked: Asked) -> Result:
+async def change_message_visibility(asked: SqsRequest) -> Result:
     """Let a lease run for some seconds from now. With 0 the message may be received at once."""
     queue = await asked.queue(Permission.RECEIVE)
     await _change_visibility(asked, queue, asked.values["ReceiptHandle"], asked.values["VisibilityTimeout"])
     return {}
 
 
-async def _change_visibility(asked: Asked, queue: Queue, handle: str, seconds: int) -> None:
+async def _change_visibility(asked: SqsRequest, queue: Queue, handle: str, seconds: int) -> None:
     """A lease that ran out stays as it is: its message must not be hidden again."""
     receipt = _receipt(queue, handle)
     now, hole = await _held(asked, queue, receipt)
@@ -325,7 +325,7 @@ async def _change_visibility(asked: Asked, queue: Queue, handle: str, seconds: i
     await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, action, float(seconds))])
 
 
-async def change_message_visibility_batch(asked: Asked) -> Result:
+async def change_message_visibility_batch(asked: SqsRequest) -> Result:
     """The same for up to ten messages."""
     queue = await asked.queue(Permission.RECEIVE)
     entries = asked.values["Entries"]

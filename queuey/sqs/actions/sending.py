@@ -14,7 +14,7 @@ from queuey.model.columns import bytes_of
 from queuey.security.permissions import Permission
 from queuey.service.log import partition_for
 from queuey.sqs.actions.batches import check_entries, failed
-from queuey.sqs.asked import Asked
+from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import QueueAttributes, attributes_of
 from queuey.sqs.checksums import Attribute, md5_of_attributes, md5_of_body
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
@@ -40,7 +40,7 @@ class _Ready(NamedTuple):
     system: Mapping[str, Attribute]
 
 
-async def send_message(asked: Asked) -> Mapping[str, Any]:
+async def send_message(asked: SqsRequest) -> Mapping[str, Any]:
     """Send one message."""
     queue = await asked.queue(Permission.APPEND)
     attributes = attributes_of(queue)
@@ -51,7 +51,7 @@ async def send_message(asked: Asked) -> Mapping[str, Any]:
     return sent
 
 
-async def send_message_batch(asked: Asked) -> Mapping[str, Any]:
+async def send_message_batch(asked: SqsRequest) -> Mapping[str, Any]:
     """Send up to ten messages. Those that are wrong fail alone."""
     queue = await asked.queue(Permission.APPEND)
     entries = asked.values["Entries"]
@@ -90,7 +90,7 @@ def _size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _ready(asked: Asked, queue: Queue, attributes: QueueAttributes, values: Mapping[str, Any]) -> _Ready:
+def _ready(asked: SqsRequest, queue: Queue, attributes: QueueAttributes, values: Mapping[str, Any]) -> _Ready:
     """:raises SqsError: the message is refused."""
     text = values.get("MessageBody", "")
     if not text:
@@ -181,7 +181,7 @@ def _window_key(attributes: QueueAttributes, values: Mapping[str, Any]) -> Idemp
     return IdempotencyKey(f"sqs {attributes.purges} {whose} {given}", b"sqs", _WINDOW_SECONDS)
 
 
-async def _send(asked: Asked, queue: Queue, ready: Sequence[_Ready]) -> list[dict[str, Any]]:
+async def _send(asked: SqsRequest, queue: Queue, ready: Sequence[_Ready]) -> list[dict[str, Any]]:
     """Store messages, and tell of each what its sender learns."""
     drafts = [one.draft for one in ready]
     appended = await asked.service.log.append(AppendRequest(queue, drafts))
