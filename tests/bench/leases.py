@@ -6,7 +6,7 @@ Then what is handed out as Arrow beside reads, and how long a message takes to a
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from itertools import count
 from statistics import median
 from typing import NamedTuple
@@ -69,7 +69,7 @@ def append_some(queue: str, messages: int) -> str:
     return request("POST", path, body, Content_Type="application/json")
 
 
-class _Run(NamedTuple):
+class Run(NamedTuple):
     """What one load took."""
 
     messages_a_second: float
@@ -77,24 +77,32 @@ class _Run(NamedTuple):
     """Of the server's processor time, for each message."""
 
 
-def _run(server: Server, script: str, messages: float, seconds: float) -> _Run:
+def run_load(server: Server, script: str, messages: float, seconds: float) -> Run:
     """:param messages: of a request."""
     before = server.cpu_seconds()
     load = drive(server, script, CONNECTIONS, seconds)
-    return _Run(load.rate * messages, (server.cpu_seconds() - before) / (load.requests * messages) * 1e6)
+    return Run(load.rate * messages, (server.cpu_seconds() - before) / (load.requests * messages) * 1e6)
 
 
-def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, plan: Plan, requests: int) -> _Run:
+def _receiving(server: Server, names: Iterator[str], messages: int, asks: str, plan: Plan, requests: int) -> Run:
     """Receive and acknowledge from a queue that has more than enough."""
     queue = next(names)
-    _fill(server, queue, round(_MOST_A_SECOND[messages] * (plan.seconds + 1)))
-    found = _run(server, lease_script(queue, asks), messages / requests, plan.seconds)
+    fill(server, queue, enough(messages, plan.seconds))
+    found = run_load(server, lease_script(queue, asks), messages / requests, plan.seconds)
     _check_rest(server, queue)
     return found
 
 
-def _fill(server: Server, queue: str, messages: int) -> None:
-    """Make a queue with some messages."""
+def enough(messages: int, seconds: float) -> int:
+    """More messages than this time hands out.
+
+    :param messages: in a request.
+    """
+    return round(_MOST_A_SECOND[messages] * (seconds + 1))
+
+
+def fill(server: Server, queue: str, messages: int) -> None:
+    """Append messages to a queue, made if there is none."""
     server.create(queue, PARTITIONS)
     filled = {"messages": [{"body": BODY, "ttl": TTL_SECONDS}] * FILLED}
     for _ in range(messages // FILLED):
@@ -105,10 +113,14 @@ def _fill(server: Server, queue: str, messages: int) -> None:
 def _check_rest(server: Server, queue: str) -> None:
     """:raises BenchFailed: the queue ran empty, so that requests got nothing."""
     path = f"/v1/{APPLICATION}/{queue}/leases/{GROUP}"
-    left = server.ask("POST", path, json={"receive": {"max": 1}}).json()["messages"]
+    check_not_empty(server.ask("POST", path, json={"receive": {"max": 1}}).json()["messages"])
+    server.settle()
+
+
+def check_not_empty(left: Sequence[object]) -> None:
+    """:raises BenchFailed: a queue ran empty, so that requests got nothing."""
     if not left:
         raise BenchFailed("the queue ran empty: it had too few messages for this machine")
-    server.settle()
 
 
 def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, first: str, goal: str) -> Row:
@@ -118,12 +130,12 @@ def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, 
         server.create("appended", PARTITIONS)
         text = append_some("appended", messages)
 
-        def appended() -> _Run:
-            found = _run(server, in_turn([text]), messages, plan.seconds)
+        def appended() -> Run:
+            found = run_load(server, in_turn([text]), messages, plan.seconds)
             server.settle()
             return found
 
-        def received() -> _Run:
+        def received() -> Run:
             return _receiving(server, names, messages, asks, plan, requests)
 
         below, ours = alternate(appended, received, plan.rounds)
@@ -143,7 +155,7 @@ def _popped(plan: Plan) -> Row:
     """Pops of a hundred as Arrow, beside reads of as many."""
     names = (f"popped-{at}" for at in count())
     with queuey(plan.fresh("popped")) as server:
-        _fill(server, "read", 10 * FILLED)
+        fill(server, "read", 10 * FILLED)
         page = server.ask("GET", f"/v1/{APPLICATION}/read?limit={FILLED}").json()["messages"]
         path = f"/v1/{APPLICATION}/read?limit={PAGE}&since="
         reads = in_turn([request("GET", path + one["message_id"], Accept=ARROW) for one in page[::PAGE]])
@@ -154,7 +166,7 @@ def _popped(plan: Plan) -> Row:
 
         def popped() -> float:
             queue = next(names)
-            _fill(server, queue, round(_MOST_A_SECOND[PAGE] * (plan.seconds + 1)))
+            fill(server, queue, enough(PAGE, plan.seconds))
             pop = request("POST", f"/v1/{APPLICATION}/{queue}/leases/{GROUP}", body, Accept=ARROW)
             load = drive(server, in_turn([pop]), CONNECTIONS, plan.seconds)
             _check_rest(server, queue)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -103,6 +104,13 @@ def queuey(
     command = ["-m", "queuey.cli", "serve", "--port", "0", "--data", str(folder)]
     with _running(command, folder, {"QUEUEY_KEY": KEY, **variables}, program, root) as server:
         yield server
+
+
+def access_key(folder: Path) -> tuple[str, str]:
+    """Make an access key of the application, for the server that is to be started on this folder; its id and secret."""
+    command = [*PYTHON, "-m", "queuey.cli", "key", "new", APPLICATION, "--sqs", "-o", "json", "--data", str(folder)]
+    made = json.loads(subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout)
+    return made["access_key_id"], made["secret_access_key"]
 
 
 @contextmanager

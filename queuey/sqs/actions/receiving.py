@@ -47,8 +47,9 @@ _SYSTEM = (
     "SentTimestamp",
     "SequenceNumber",
 )
-_MOST_BYTES = 1 << 20
-"""Bytes of the bodies in one answer, unless it has one message."""
+_MESSAGE_ROOM = 4 << 10
+"""Bytes that each message after the first may have on average, while the server has room: an answer has fewer if they are
+larger. One comes whatever its size, and no receive is refused for want of this room."""
 _LONGEST_SECONDS = 43_200
 """From a receive to the end of its lease, however often that is changed."""
 _ATTEMPT = re.compile(r"[!-~]{1,128}")
@@ -65,7 +66,7 @@ async def receive_message(asked: SqsRequest) -> Result:
     visibility = values.get("VisibilityTimeout", attributes.number("VisibilityTimeout"))
     most = values.get("MaxNumberOfMessages", 1)
     receiver = " ".join([f"app:{asked.application}", asked.call.peer]).strip()
-    room_bytes = min(max(_MOST_BYTES, SMALL), asked.service.settings.limits.max_answer_bytes)
+    room_bytes = min(SMALL, asked.service.settings.limits.max_answer_bytes)
     wanted = ReceiveRequest(most, float(visibility), False, receiver, max_bytes=room_bytes, blames_each=True)
     group = GroupStep(
         queue,
@@ -78,6 +79,8 @@ async def receive_message(asked: SqsRequest) -> Result:
         Waiting(float(wait), tuple(sorted(asked.call.identity.principals)), asked.call.in_thread) if wait else None
     )
     with CountedRoom(asked.call.ticket, wanted) as room:
+        if most > 1:
+            room.grow((most - 1) * _MESSAGE_ROOM)
         try:
             outcome = await asked.service.leases.step(step, room, waiting)
         except TooManyWaiters as error:

@@ -1,0 +1,158 @@
+"""The door for SQS clients, beside v1 on the same server in the same minutes.
+
+Sends are signed beforehand, with a time that the server takes for fifteen minutes. What names a receipt handle cannot
+be: receives and deletions ask a server that reads signatures and does not check them (``[sqs] auth = open``).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import count
+from statistics import median
+from typing import Any
+
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
+
+from tests.bench import leases
+from tests.bench.drivers import in_turn, request
+from tests.bench.measure import alternate, ratios
+from tests.bench.plan import BODY, Plan
+from tests.bench.servers import Server, access_key, queuey
+from tests.bench.table import Row, number
+
+REGION = "eu-west-1"
+DISTINCT = 64
+"""Signed requests of one load, sent in turn."""
+_OPEN = {"QUEUEY_SQS_AUTH": "open"}
+
+
+def _signed(key: Credentials, action: str, values: Mapping[str, Any]) -> str:
+    """A whole request, as text."""
+    body = json.dumps(values)
+    named = {"Content-Type": "application/x-amz-json-1.0", "X-Amz-Target": f"AmazonSQS.{action}"}
+    asked = AWSRequest("POST", "http://127.0.0.1/", headers=named, data=body.encode())
+    SigV4Auth(key, "sqs", REGION).add_auth(asked)
+    return request("POST", "/", body, **{name.replace("-", "_"): text for name, text in asked.headers.items()})
+
+
+def _ask(server: Server, key: Credentials, action: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    head, _, body = _signed(key, action, values).partition("\r\n\r\n")
+    headers = dict(line.split(": ", 1) for line in head.split("\r\n")[1:])
+    return dict(server.ask("POST", "/", data=body.encode(), headers=headers).json())
+
+
+def _queue(server: Server, key: Credentials, name: str) -> str:
+    """Make a queue; its URL."""
+    return str(_ask(server, key, "CreateQueue", {"QueueName": name})["QueueUrl"])
+
+
+def _load(server: Server, script: str, messages: float, plan: Plan) -> leases.Run:
+    """:param messages: of a request."""
+    found = leases.run_load(server, script, messages, plan.seconds)
+    server.settle()
+    return found
+
+
+def _row(
+    what: str, beside: str, below: Sequence[leases.Run], ours: Sequence[leases.Run], first: float, goal: float
+) -> Row:
+    rates = [[run.messages_a_second for run in runs] for runs in (ours, below)]
+    times = [[run.cpu_us for run in runs] for runs in (ours, below)]
+    return Row(
+        what,
+        f"{number(median(rates[1]))} msg/s {beside}",
+        f"{number(median(rates[0]))} msg/s; processor {ratios(*times).middle:.2f} times",
+        ratios(*rates),
+        first=f"ratio >= {first}",
+        goal=f"ratio >= {goal}",
+    )
+
+
+def _sent(plan: Plan, messages: int) -> Row:
+    folder = plan.fresh("sqs")
+    key = Credentials(*access_key(folder))
+    with queuey(folder) as server:
+        server.create("v1", leases.PARTITIONS)
+        below = in_turn([leases.append_some("v1", messages)])
+        url = _queue(server, key, "sqs")
+
+        def send(at: int) -> str:
+            if messages == 1:
+                return _signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": f"{at:03}{BODY[3:]}"})
+            entries = [{"Id": str(one), "MessageBody": f"{at:03}{BODY[3:]}"} for one in range(messages)]
+            return _signed(key, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+
+        def appended() -> leases.Run:
+            return _load(server, below, messages, plan)
+
+        def sent() -> leases.Run:
+            return _load(server, in_turn([send(at) for at in range(DISTINCT)]), messages, plan)
+
+        runs = alternate(appended, sent, plan.rounds)
+    action = "SendMessage" if messages == 1 else f"SendMessageBatch of {messages}"
+    return _row(f"{action}, signed", f"appended, {messages} per request", *runs, first=0.5, goal=0.7)
+
+
+def _script(key: Credentials, url: str, messages: int) -> str:
+    """Deletes what earlier answers handed out, one request for each."""
+    asked = {"QueueUrl": url, "MaxNumberOfMessages": messages}
+    receive = _signed(key, "ReceiveMessage", asked)
+    if messages == 1:
+        action = "DeleteMessage"
+        before, after = json.dumps({"QueueUrl": url, "ReceiptHandle": "@"}).split("@")
+    else:
+        action = "DeleteMessageBatch"
+        before, after = json.dumps({"QueueUrl": url, "Entries": ["@"]}).split('"@"')
+    head = _signed(key, action, {}).partition("Content-Length")[0]
+    return f"""
+local held = {{}}
+local one = {"true" if messages == 1 else "false"}
+request = function()
+  local handles = table.remove(held)
+  if not handles then return {json.dumps(receive)} end
+  local body = {json.dumps(before)} .. handles .. {json.dumps(after)}
+  return {json.dumps(head)} .. "Content-Length: " .. #body .. "\\r\\n\\r\\n" .. body
+end
+response = function(status, headers, body)
+  local found = {{}}
+  for handle in body:gmatch('"ReceiptHandle":"([^"]+)"') do
+    found[#found + 1] = one and handle or '{{"Id":"' .. #found .. '","ReceiptHandle":"' .. handle .. '"}}'
+  end
+  if #found > 0 then held[#held + 1] = table.concat(found, ",") end
+end
+"""
+
+
+def _received(plan: Plan, messages: int) -> Row:
+    folder, names = plan.fresh("sqs-open"), (f"q{at}" for at in count())
+    key = Credentials(*access_key(folder))
+    with queuey(folder, _OPEN) as server:
+
+        def run(script_of: Callable[[str], str]) -> leases.Run:
+            queue = next(names)
+            url = _queue(server, key, queue)
+            leases.fill(server, queue, leases.enough(messages, plan.seconds))
+            found = _load(server, script_of(url), messages / 2, plan)
+            left = _ask(server, key, "ReceiveMessage", {"QueueUrl": url})
+            leases.check_not_empty(left.get("Messages", []))
+            return found
+
+        def by_v1() -> leases.Run:
+            return run(lambda url: leases.lease_script(url.rpartition("/")[2], leases.APART % messages))
+
+        def by_sqs() -> leases.Run:
+            return run(lambda url: _script(key, url, messages))
+
+        runs = alternate(by_v1, by_sqs, plan.rounds)
+    what = "receive and delete, two requests for one" if messages == 1 else f"the same for {messages}"
+    return _row(what, "received and acknowledged, two requests", *runs, first=0.6, goal=0.8)
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """Sent one by one and by ten, with signatures that are checked; received and deleted."""
+    for work in (_sent, _received):
+        for messages in (1, 10):
+            yield work(plan, messages)
