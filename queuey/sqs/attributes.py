@@ -59,6 +59,11 @@ _OF_BOTH = frozenset(
 _OFTEN_REPORTED = [*(name for name, (_, _, own) in _NUMBERS.items() if own is not None), "SqsManagedSseEnabled"]
 
 
+_ONE_ENCRYPTION = (
+    "You can use one type of server-side encryption (SSE) at one time. You can either enable KMS SSE or SQS SSE."
+)
+
+
 class RedrivePolicy(NamedTuple):
     """When a queue gives up a message, and where it goes then."""
 
@@ -133,6 +138,12 @@ class QueueAttributes(NamedTuple):
         """
         is_fifo = _flag("FifoQueue", given["FifoQueue"]) == "true" if is_new and "FifoQueue" in given else self.is_fifo
         checked = {name: _checked(name, text, is_fifo=is_fifo) for name, text in given.items()}
+        if checked.get("KmsMasterKeyId"):
+            if checked.get("SqsManagedSseEnabled") == "true":
+                raise SqsError("InvalidAttributeValue", _ONE_ENCRYPTION)
+            checked["SqsManagedSseEnabled"] = "false"
+        elif checked.get("SqsManagedSseEnabled") == "true":
+            checked["KmsMasterKeyId"] = ""
         if not is_new and checked.get("FifoQueue", "true") != "true":
             raise invalid_attribute_value("FifoQueue", "Modifying queue type is not supported.")
         if is_new and checked.get("FifoQueue") == "false":
@@ -192,6 +203,11 @@ def _number(name: str, text: str) -> str:
     return str(int(text))
 
 
+def _reuse_period(name: str, text: str) -> str:
+    """The usual period counts as none."""
+    return "" if text in ("", "300") else _number(name, text)
+
+
 def _word(name: str, text: str) -> str:
     if text not in _WORDS[name][0]:
         raise invalid_attribute_value(name)
@@ -231,6 +247,7 @@ _CHECKS: Mapping[str, Callable[[str, str], str]] = {
     **dict.fromkeys(_NUMBERS, _number),
     **dict.fromkeys(_WORDS, _word),
     **dict.fromkeys(_FLAGS, _flag),
+    "KmsDataKeyReusePeriodSeconds": _reuse_period,
     "KmsMasterKeyId": _key_name,
     "Policy": _policy,
     "RedriveAllowPolicy": _redrive_allow,

@@ -283,3 +283,29 @@ def test_a_delay_of_the_queue_is_that_of_later_messages(timed: TimedSqs, timed_m
     second = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
 
     assert [message["Body"] for message in (*first, *second)] == ["at once", "by the queue"]
+
+
+def test_one_kind_of_encryption_excludes_the_other(timed: TimedSqs, timed_make: Callable[..., str]) -> None:
+    client, url, names = timed.client, timed_make(), ("KmsMasterKeyId", "SqsManagedSseEnabled")
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"KmsMasterKeyId": "key"})
+    by_key = attributes(client, url, *names)
+    client.set_queue_attributes(QueueUrl=url, Attributes={"SqsManagedSseEnabled": "true"})
+    managed = attributes(client, url, *names)
+
+    assert by_key == {"KmsMasterKeyId": "key", "SqsManagedSseEnabled": "false"}
+    assert managed == {"SqsManagedSseEnabled": "true"}
+    both = {"KmsMasterKeyId": "key", "SqsManagedSseEnabled": "true"}
+    assert code_of(client.set_queue_attributes, QueueUrl=url, Attributes=both) == "InvalidAttributeValue"
+
+
+@pytest.mark.parametrize(("text", "kept"), [("300", {}), ("", {}), ("60", {"KmsDataKeyReusePeriodSeconds": "60"})])
+def test_the_usual_period_of_a_key_counts_as_none(timed: TimedSqs, text: str, kept: dict[str, str]) -> None:
+    name, client = new_name(), timed.client
+    given = {"KmsDataKeyReusePeriodSeconds": text}
+    url = client.create_queue(QueueName=name)["QueueUrl"]
+
+    client.set_queue_attributes(QueueUrl=url, Attributes=given)
+
+    assert attributes(client, url, *given) == kept
+    assert client.create_queue(QueueName=name, Attributes=given)["QueueUrl"] == url
