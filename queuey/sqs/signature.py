@@ -39,6 +39,9 @@ MAX_EXPIRES_SECONDS = 7 * 24 * 3600
 SIGNING_KEYS = 4096
 """Signing keys that are kept: about 2 MB. Each is for an access key, a day and a region, which the caller names."""
 
+HEADERS = 64
+"""Signatures that are kept once they are read: each request's is asked for several times."""
+
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _SERVICE = "sqs"
 _END = "aws4_request"
@@ -80,7 +83,7 @@ def presented(call: Call) -> Presented | None:
     """
     header = call.headers.get("authorization", "")
     if header.startswith("AWS4-"):
-        return _from_header(header, call)
+        return _from_header(header, call.headers.get("x-amz-date") or _time_of_date(call.headers.get("date", "")))
     if "X-Amz-Algorithm=" in call.query_string or "X-Amz-Signature=" in call.query_string:
         return _from_query(dict(parameters(call.query_string)))
     return None
@@ -164,11 +167,11 @@ class Signatures:
 # What a request shows
 
 
-def _from_header(header: str, call: Call) -> Presented:
+@lru_cache(HEADERS)
+def _from_header(header: str, time: str) -> Presented:
     """A signature in the form ``AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...``."""
     algorithm, _, rest = header.partition(" ")
     fields = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in rest.split(","))}
-    time = call.headers.get("x-amz-date") or _time_of_date(call.headers.get("date", ""))
     return _presented(algorithm, fields, "", time, None)
 
 
