@@ -11,7 +11,7 @@ from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooMa
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
-from queuey.model import IdempotencyKey, Message, Queue
+from queuey.model import IdempotencyKey, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
@@ -24,7 +24,7 @@ from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import GROUP, attributes_of
 from queuey.sqs.checksums import md5_of_attributes, md5_of_body
 from queuey.sqs.errors import SqsError, invalid_parameter, invalid_receipt_handle, missing_parameter, shown
-from queuey.sqs.messages import body_text, parts_of, sequence_number, shown_attributes, unix_ms, value_of
+from queuey.sqs.messages import MessageParts, body_text, parts_of, sequence_number, shown_attributes, unix_ms, value_of
 from queuey.sqs.shapes import ACTIONS, check_bounds
 
 __all__ = [
@@ -139,7 +139,7 @@ def _shown(asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOu
         "Body": text,
     }
     if system:
-        said = _system_attributes(asked, queue, outcome, message, lease)
+        said = _system_attributes(asked, queue, outcome, one, parts)
         if chosen := {name: value for name, value in said.items() if name in system}:
             found["Attributes"] = chosen
     attributes = shown_attributes(parts.attributes, frozenset(asked.values.get("MessageAttributeNames", ())))
@@ -155,9 +155,9 @@ def _as_uuid(hexadecimal: str) -> str:
 
 
 def _system_attributes(
-    asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, message: Message, lease: Hole
+    asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOut, parts: MessageParts
 ) -> dict[str, str]:
-    parts = parts_of(message.headers)
+    message, lease = one.message, one.hole
     own, story = parts.own, parts.story
     before = 0 if story is None else story.deliveries
     first_id = message.id if story is None else MessageId.parse(story.message_id)
