@@ -16,6 +16,7 @@ from queuey.api import drafts, groups, lease_groups, lease_requests, lease_setti
 from queuey.api.face import V1
 from queuey.api.forms import COLUMNS
 from queuey.api.live import reading as reading_live
+from queuey.api.params import MAX_NEW_NAME
 from queuey.errors import (
     BrokenStream,
     ConfigurationError,
@@ -193,11 +194,14 @@ def test_columns_are_those_of_the_code() -> None:
     assert set(COLUMNS) <= set(COMPONENTS["schemas"]["Message"]["properties"])
 
 
-@pytest.mark.parametrize("name", ["", "a", "a" * 50, "a" * 51, "a.b-c_D9", "ä", "a b", "a/b"])
+@pytest.mark.parametrize("name", ["", "a", "a" * 50, "a" * 51, "a" * 80, "a" * 81, "a.b-c_D9", "ä", "a b", "a/b"])
 def test_queue_names_match_as_the_code_takes_them(name: str) -> None:
-    schema = COMPONENTS["schemas"]["QueueName"]
+    schemas = COMPONENTS["schemas"]
 
-    assert bool(re.search(schema["pattern"], name)) == is_queue_name(name)
+    assert bool(re.search(schemas["QueueName"]["pattern"], name)) == is_queue_name(name)
+    assert bool(re.search(schemas["NewQueueName"]["pattern"], name)) == (
+        is_queue_name(name) and len(name) <= MAX_NEW_NAME
+    )
 
 
 @pytest.mark.parametrize("name", ["", "a", "a" * 100, "a" * 101, "a.b-c_D9", "ä", "a b", "a/b"])

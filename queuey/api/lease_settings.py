@@ -50,9 +50,9 @@ def named_settings(fields: JsonFields) -> dict[str, Any]:
     order = fields.text("order", NO_ORDER, most=10)
     if order not in _ORDERS:
         fields.wrong("order", f"{quoted(order)} is not one of {', '.join(_ORDERS)}")
-    dead = fields.text("dead_letter_queue", "", most=50, least=0)
+    dead = fields.text("dead_letter_queue", "", most=80, least=0)
     if dead and not is_queue_name(dead):
-        fields.wrong("dead_letter_queue", "must be 1 to 50 letters, digits, '_', '-' or '.'")
+        fields.wrong("dead_letter_queue", "must be 1 to 80 letters, digits, '_', '-' or '.'")
     found = {
         "visibility": fields.seconds("visibility", 0.0, 0, MAX_VISIBILITY_SECONDS),
         "max_failures": fields.whole("max_failures", 0, 0, _MAX_FAILURES),

@@ -58,7 +58,7 @@ def _asked(fields: JsonFields) -> dict[str, Any]:
         "rate": fields.seconds("rate", 0.0, MIN_RATE, MAX_RATE) or 0.0,
     }
     if fields.raw("queue") is not None:
-        name = fields.text("queue", "", most=50)
+        name = fields.text("queue", "", most=80)
         asked["queue"] = fields.problems.take("queue", queue_name, name, "") if name else ""
         if asked["group_only"]:
             fields.wrong("group_only", "is for the queue of the group: leave out queue, or this")

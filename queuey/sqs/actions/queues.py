@@ -8,7 +8,7 @@ from typing import Any
 
 from queuey.errors import QueueExists, QueueNotFound, TaskRunning
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
-from queuey.model import Queue, Retention
+from queuey.model import Queue, Retention, Span
 from queuey.model.lease_groups import GroupSettings
 from queuey.security.permissions import Permission, permits
 from queuey.service.queues import QueueSettings
@@ -51,6 +51,7 @@ _NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores.
 _MOST_LISTED = 1000
 _PAGE = 500
 _MOST_LOOKED_AT = 1000
+_MOST_COUNTED = 10_000
 _COUNTERS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesDelayed",
@@ -205,19 +206,29 @@ _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "Redri
 async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
     """Messages that may be received, that are delayed, and that are out.
 
-    Of what a group holds in a partition, the first :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken
-    to be as these are.
+    What was settled and is not removed yet does not count. Of what a group holds in a partition, the first
+    :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken to be as these are. New messages are counted one
+    by one, up to :data:`_MOST_COUNTED`; beyond that the depth of the partition says how many there are.
     """
-    states = await asked.service.queues.inspect(queue)
-    out = 0
-    for number, count in (await asked.service.leases.count(queue, GROUP)).items():
-        if count.holes:
-            now, holes = await asked.service.leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
-            hidden = sum([hole.visible_at > now for hole in holes])
-            out += round(count.holes * hidden / len(holes)) if holes else 0
-    delayed = sum([state.scheduled for state in states])
-    stored = sum([state.depth for state in states])
-    return max(stored - delayed - out, 0), delayed, out
+    leases, depths = asked.service.leases, {}
+    delayed = 0
+    for number, state in enumerate(await asked.service.queues.inspect(queue), 1):
+        delayed += state.scheduled
+        depths[number] = state.depth - state.scheduled
+    counts = await leases.count(queue, GROUP)
+    spans = [(number, Span(counts[number].frontier if number in counts else ZERO_ID)) for number in depths]
+    _, new = await asked.service.log.count_spans(queue, spans, limit=_MOST_COUNTED, step=0)
+    visible = out = 0
+    for number, found in new:
+        held = hidden = 0
+        if number in counts and counts[number].holes:
+            held = counts[number].holes
+            now, holes = await leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
+            hidden = round(held * sum([hole.visible_at > now for hole in holes]) / max(len(holes), 1))
+        out += hidden
+        visible += max(depths[number] - held, 0) if found.more else found.messages
+        visible += held - hidden
+    return visible, delayed, out
 
 
 async def set_queue_attributes(asked: SqsRequest) -> Result:
