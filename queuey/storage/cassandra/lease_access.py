@@ -8,7 +8,7 @@ from uuid import UUID, uuid4
 
 from queuey.errors import QueueNotFound
 from queuey.future import Future, start
-from queuey.model import Appended, AppendRequest, Location, Message, Page, Queue, ReadRequest
+from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
 from queuey.storage.cassandra.lease_parcels import encode_parcel
 from queuey.storage.cassandra.lease_rows import (
@@ -43,14 +43,16 @@ class GroupCall:
         requests: Sequence[AppendRequest] = (),
         size: int = 0,
         most: int = 0,
+        consistency: Consistency = Consistency.STRONG,
     ) -> None:
         """
         :param job: carries the call out, at a moment on the clock of leases. It may be called several times.
         :param attempt: the key of an attempt that the call looks up.
         :param size: bytes that it appends.
         :param most: messages that may be handed out.
+        :param consistency: of the queue.
         """
-        self.most = most
+        self.most, self.consistency = most, consistency
         self.job, self.attempt, self.requests, self.size = job, attempt, requests, size
         self.future: Future[Any] = Future()
         self.step = uuid4().bytes

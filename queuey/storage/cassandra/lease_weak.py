@@ -16,9 +16,10 @@ from itertools import chain
 from time import perf_counter
 from typing import Any, NamedTuple
 
+from queuey.errors import StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Consistency
+from queuey.model import Consistency, Page, ReadRequest
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import AUTO, LeaseGroup
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
@@ -282,6 +283,16 @@ class WeakAccess(GroupAccess):
 
     def k(self, partition: int) -> int:
         return self._weak.spread(partition).k
+
+    def read(self, request: ReadRequest) -> Page:
+        """If too few replicas answer, those that do have to do, for a queue that is weak as well."""
+        try:
+            return super().read(request)
+        except StorageUnavailable:
+            if self._call is None or self._call.consistency is not Consistency.WEAK:
+                raise
+            page = self._messages.page(request, now_ticks=self.now_ticks, consistency=Consistency.WEAK)
+            return start(page).wait()
 
     def is_left(self, partition: int) -> bool:
         return self._weak.is_left(partition)

@@ -105,7 +105,8 @@ class CassandraLeases(LeaseStore):
         key = None if step.attempt is None else step.attempt.key
         size = refuse_large(step.appends)
         most = 0 if step.receive is None else step.receive.most
-        call = GroupCall(job, attempt=key, requests=step.appends, size=size, most=most)
+        consistency = one.queue.consistency
+        call = GroupCall(job, attempt=key, requests=step.appends, size=size, most=most, consistency=consistency)
         outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, call)
         return outcome._replace(wall=outcome.now)  # moments of leases are never later than those of the wall clock
 

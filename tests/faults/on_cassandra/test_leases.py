@@ -3,19 +3,34 @@
 from __future__ import annotations
 
 import random
+import secrets
 import shutil
 import time
 from collections.abc import Callable
+from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
+from queuey.clock import ManualClock
+from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.ids import IdGenerator
+from queuey.model import Consistency
+from queuey.storage.cassandra.cluster import Options
+from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.contract.common import draft
 from tests.support.figures import Figures
 from tests.support.fleet import READ_DELAY, Fleet
 from tests.support.lease_log import HandOut, LeaseLog
 from tests.support.lease_receiver import AWAY, GROUP, QUEUE, Receiver, Worker, fill
+from tests.support.lease_servers import LeaseServers
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.services.cassandra import Cassandra
+
+T = TypeVar("T")
 
 RECEIVERS = 16
 VISIBILITY = 4.0
@@ -52,6 +67,18 @@ def _hand_out_the_rest(receiver: Receiver, log: LeaseLog) -> None:
         except AWAY:
             continue
     raise AssertionError("messages keep coming")
+
+
+def _again(ask: Callable[[], T]) -> T:
+    """What is answered once the driver has noticed that nodes are gone."""
+    until = time.monotonic() + 60
+    while True:
+        try:
+            return ask()
+        except (StorageUnavailable, OutcomeUnknown):
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.2)
 
 
 @pytest.mark.parametrize("exact", [pytest.param(True, id="exact"), pytest.param(False, id="weak")])
@@ -115,3 +142,29 @@ def test_nobody_has_what_another_has_while_a_server_and_a_node_die(
         assert (verdict.held_by_two, verdict.handed_after_acknowledgement) == ([], [])
     else:
         assert verdict.held_by_two, "the judge sees what two receivers have"
+
+
+def test_a_weak_group_of_a_weak_queue_serves_while_one_replica_answers(
+    cassandra_cluster: Cassandra, figures: Figures
+) -> None:
+    options = Options(
+        hosts=cassandra_cluster.contact_points, port=cassandra_cluster.port, keyspace=f"t_{secrets.token_hex(6)}"
+    )
+    make_tables(options, "3")
+    with closing(CassandraSession(options)) as session:
+        clock = ManualClock()
+        servers = LeaseServers(session, clock, IdGenerator(clock))
+        first, second = servers.another(), servers.another()
+        first.log.queue = replace(first.log.queue, consistency=Consistency.WEAK)
+        first.log.append(*[draft(b"%d" % number) for number in range(200)])
+        here, there = first.jobs(exact=False), second.jobs(first, exact=False)
+        handed = here.receive(10)
+        for node in cassandra_cluster.nodes[1:]:
+            node.kill()
+        for jobs in (here, there, here):
+            _again(lambda handed=handed: here.settle(handed[-1]))  # type: ignore[misc]
+            handed = _again(lambda jobs=jobs: jobs.receive(40))  # type: ignore[misc]
+            assert len(handed) == 40
+        servers.close()
+        cassandra_cluster.mend()
+    figures("G22", group="weak", nodes=3, nodes_killed=2, handed=130)
