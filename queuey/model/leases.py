@@ -123,7 +123,7 @@ def settle(
 
 def _acknowledged_in_a_row(state: LeaseState, settles: Sequence[Settle]) -> Settled | None:
     """The same for live leases that lie side by side and are all acknowledged, as those of one receive mostly are."""
-    if type(settles) is not Acknowledged:
+    if type(settles) is not Acknowledged or not settles.ids:
         return None
     counts = state.holes.counts_in_a_row(settles.ids)
     if counts is None or [count >> 24 for count in counts if count & LEASED] != [*settles.deliveries]:

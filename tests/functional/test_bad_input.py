@@ -266,7 +266,7 @@ def lease_cases() -> Iterator[Case]:
     settings: list[tuple[str, Any]] = [
         *(("visibility", seconds) for seconds in (-1, 43_201, "1", None)),
         *(("max_failures", number) for number in (-1, 65_001, 1.5)),
-        *(("dead_letter_queue", name) for name in ("a b", "a" * 51, ".", 1)),
+        *(("dead_letter_queue", name) for name in ("a b", "a" * 81, ".", 1)),
         *(("order", name) for name in ("", "keys", 1)),
         *((name, number) for name in ("per_key", "k") for number in (0, 1001)),
         *(("k", value) for value in ("automatic", 1.5, None, True)),

@@ -314,6 +314,11 @@ def test_a_rule_with_a_fault_is_found(
         run_state_machine_as_test(lambda: Model(orders_keys=orders_keys), settings=until_found)  # type: ignore[arg-type]
 
 
+def test_no_settles_settle_nothing() -> None:
+    change, stale, given_up = settle(LeaseState(), as_columns([]), USUAL_RULES, START)
+    assert not any([*change.holes, *change.closed, *stale, *given_up])
+
+
 def test_what_was_consumed_leaves_no_trace() -> None:
     log = Log()
     stuck = log.append(None)[0]
