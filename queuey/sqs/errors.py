@@ -39,7 +39,6 @@ __all__ = [
     "serialization_error",
     "shown",
     "unknown_operation",
-    "unsupported",
 ]
 
 _PREFIX = "AWS.SimpleQueueService."
@@ -183,10 +182,6 @@ def serialization_error(text: str) -> SqsError:
 
 def unknown_operation(text: str = "Unknown operation: the request names no action.") -> SqsError:
     return SqsError("UnknownOperationException", text)
-
-
-def unsupported(text: str) -> SqsError:
-    return SqsError("UnsupportedOperation", text)
 
 
 def as_sqs(error: QueueyError) -> SqsError:

@@ -21,7 +21,7 @@ from queuey.service import Service
 from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
 from queuey.sqs.asked import SqsRequest
-from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation, unsupported
+from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
 from queuey.sqs.shapes import ACTIONS
 from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
 
@@ -134,7 +134,7 @@ def _identity(application: str) -> Identity:
 def _operation(action: str, path: str) -> Operation:
     """
     :param path: of a queue's URL; empty if the path says nothing.
-    :raises SqsError: there is no such action, or it is not offered.
+    :raises SqsError: there is no such action.
     """
     if action not in ACTIONS:
         if not path and action:
@@ -142,8 +142,6 @@ def _operation(action: str, path: str) -> Operation:
         raise no_such_action(action[:100])
     if path and action in _ANYWHERE:
         raise no_such_action(action)
-    if action not in FUNCTIONS:
-        raise unsupported(f"This server does not offer {action} yet.")
     return Operation(
         f"sqs_{action}", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, loop_bytes=HASHED_ON_LOOP_BYTES
     )

@@ -131,7 +131,7 @@ class WatchedPartition:
         self.next_ticks: float = inf
         """The earliest message that is there and not readable yet, as far as this server heard of it."""
         self.known = False
-        """The store was asked for the first message that is not passed; what came since was heard of."""
+        """Whether the store was asked for the first message that is not passed. Later ones are noted as they come."""
         self.fired = 0
         """How often a message of it fell due."""
 

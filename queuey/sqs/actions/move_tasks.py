@@ -27,7 +27,6 @@ from queuey.sqs.messages import unix_ms
 __all__ = ["cancel_message_move_task", "list_message_move_tasks", "start_message_move_task"]
 
 _MOST_KEPT = 10
-_MOST_RATE = 500
 _WORDS = {
     TaskState.RUNNING: "RUNNING",
     TaskState.CANCELLING: "CANCELLING",
@@ -50,11 +49,6 @@ async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     if not sources:
         raise invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
     rate = values.get("MaxNumberOfMessagesPerSecond")
-    if rate is not None and not 1 <= rate <= _MOST_RATE:
-        raise invalid_parameter(
-            f"Value {rate} for parameter MaxNumberOfMessagesPerSecond is invalid. Reason: You must enter a value that is "
-            f"between 1 and {_MOST_RATE}."
-        )
     destination = values.get("DestinationArn")
     target = None if destination is None else await _queue(asked, "DestinationArn", destination)
     moves = [await _as_now(asked, move) for move in attributes_of(dead).moves]
@@ -76,7 +70,7 @@ async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
         "rate": rate,
         "queues": [source.name for source in sources],
     }
-    kept = [{**one, "status": one["status"]} for one in moves][: _MOST_KEPT - 1]
+    kept = moves[: _MOST_KEPT - 1]
 
     def change(before: QueueAttributes) -> QueueAttributes:
         return before._replace(moves=[move, *kept])
@@ -117,11 +111,6 @@ async def cancel_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
 async def list_message_move_tasks(asked: SqsRequest) -> Mapping[str, Any]:
     """The last move tasks of a queue, the newest first."""
     most = asked.values.get("MaxResults", 1)
-    if not 1 <= most <= _MOST_KEPT:
-        raise invalid_parameter(
-            f"Value {most} for parameter MaxResults is invalid. Reason: You must enter a value that is between 1 and "
-            f"{_MOST_KEPT}."
-        )
     dead = await _queue(asked, "SourceArn", asked.values["SourceArn"])
     moves = [await _as_now(asked, move) for move in attributes_of(dead).moves[:most]]
     return {"Results": [_shown(move) for move in moves]}

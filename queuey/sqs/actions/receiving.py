@@ -6,6 +6,7 @@ import hashlib
 import re
 from collections.abc import Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
 from queuey.http.answer_room import CountedRoom
@@ -133,7 +134,7 @@ def _shown(asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOu
     origin = None if parts.story is None else parts.story.message_id
     receipt = Receipt(queue.uuid, outcome.tokens[one.group], one.partition, message.id, lease.deliveries)
     found: dict[str, Any] = {
-        "MessageId": str(message.id.uuid) if origin is None else _as_uuid(origin),
+        "MessageId": str(message.id.uuid) if origin is None else str(UUID(origin)),
         "ReceiptHandle": receipt.text(),
         "MD5OfBody": md5_of_body(text.encode()),
         "Body": text,
@@ -147,11 +148,6 @@ def _shown(asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOu
         found["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
         found["MessageAttributes"] = {name: value_of(attribute) for name, attribute in attributes.items()}
     return found
-
-
-def _as_uuid(hexadecimal: str) -> str:
-    text = hexadecimal
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
 
 
 def _system_attributes(

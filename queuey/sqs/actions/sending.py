@@ -34,8 +34,6 @@ class _Ready(NamedTuple):
     """A message that is checked."""
 
     draft: Draft
-    size: int
-    """As limits count it: body and attributes."""
     attributes: Mapping[str, Attribute]
     system: Mapping[str, Attribute]
 
@@ -136,7 +134,7 @@ def _ready(asked: SqsRequest, queue: Queue, attributes: QueueAttributes, values:
         idempotency=idempotency,
         headers=stored_headers(given, own),
     )
-    return _Ready(draft, size, given, system)
+    return _Ready(draft, given, system)
 
 
 def _delay(attributes: QueueAttributes, values: Mapping[str, Any]) -> int:
