@@ -45,26 +45,31 @@ class EndMark(NamedTuple):
     watermark: str
 
 
-def id_texts(ticks: Sequence[int], tails: Sequence[int]) -> list[str]:
+def id_texts(ticks: Sequence[int], tails: Sequence[int], before: str = "", after: str = "") -> list[str]:
     """The wire form of ids, at least one.
 
     For many ids this is faster than :class:`~queuey.ids.MessageId`.
 
+    :param before: stands before each, without a ``-``.
+    :param after: stands after each, without a ``-``.
+
     >>> from queuey.ids import MessageId
-    >>> id_texts(*zip(MessageId.parse("1f9f6640e56711f189bf02fc00000001")))
-    ['1f9f6640e56711f189bf02fc00000001']
+    >>> id_texts(*zip(MessageId.parse("1f9f6640e56711f189bf02fc00000001")), after=";")
+    ['1f9f6640e56711f189bf02fc00000001;']
     """
     if len(ticks) < _FEW:
         return [
-            f"{tick & 0xFFFFFFFF:08x}{hex_after(tick >> 32, tail)}" for tick, tail in zip(ticks, tails, strict=True)
+            f"{before}{tick & 0xFFFFFFFF:08x}{hex_after(tick >> 32, tail)}{after}"
+            for tick, tail in zip(ticks, tails, strict=True)
         ]
-    raw = _big_endian(ticks)
+    raw, servers = _big_endian(ticks), array("q", tails).tobytes()
     texts, high = raw.hex("-", 8), raw[:4].hex()
-    if texts.count("-" + high) == len(ticks) - 1 and tails.count(tails[0]) == len(tails):  # usual; needs no loop
-        suffix = hex_after(ticks[0] >> 32, tails[0])
-        return (texts[8:].replace("-" + high, suffix + "-") + suffix).split("-")
+    if texts.count("-" + high) == len(ticks) - 1 and servers == servers[:8] * len(tails):  # usual; needs no loop
+        suffix = hex_after(ticks[0] >> 32, tails[0]) + after
+        return (before + texts[8:].replace("-" + high, f"{suffix}-{before}") + suffix).split("-")
     lows = raw.hex("-", 4).split("-")[1::2]
-    return list(map(add, lows, map(hex_after, [tick >> 32 for tick in ticks], tails)))
+    highs = map(hex_after, [tick >> 32 for tick in ticks], tails)
+    return [f"{before}{low}{high}{after}" for low, high in zip(lows, highs, strict=True)]
 
 
 def _big_endian(ticks: Sequence[int]) -> bytes:
@@ -74,25 +79,25 @@ def _big_endian(ticks: Sequence[int]) -> bytes:
     return numbers.tobytes()
 
 
-def timestamps(ticks: Sequence[int]) -> list[str]:
+def timestamps(ticks: Sequence[int], after: str = "") -> list[str]:
     """:func:`~queuey.ids.format_timestamp` of many.
 
-    >>> timestamps([EPOCH_TICKS + 17952366500128320, EPOCH_TICKS - 1])
-    ['1795236650.0128320', '-0.0000001']
+    :param after: stands after each, without a space.
+
+    >>> timestamps([EPOCH_TICKS + 17952366500128320, EPOCH_TICKS - 1], after=";")
+    ['1795236650.0128320;', '-0.0000001;']
     """
-    if len(ticks) < _FEW:
-        return list(map(format_timestamp, ticks))
     ticks = list(ticks)
-    first, last = min(ticks), max(ticks)
-    if first < _FIRST_SECOND:
-        return list(map(format_timestamp, ticks))
+    first, last = min(ticks, default=0), max(ticks, default=0)
+    if len(ticks) < _FEW or first < _FIRST_SECOND:
+        return [format_timestamp(tick) + after for tick in ticks]
     second = (first - EPOCH_TICKS) // TICKS_PER_SECOND
     if (last - EPOCH_TICKS) // TICKS_PER_SECOND == second:  # usually so, and then no loop over texts is needed
         before = EPOCH_TICKS + (second - 1) * TICKS_PER_SECOND  # so each number has a 1 before its seven digits
         whole = f"{second}."
         numbers = orjson.dumps([tick - before for tick in ticks]).decode()
-        return (whole + numbers[2:-1].replace(",1", " " + whole)).split(" ")
-    return [f"{since[:-7]}.{since[-7:]}" for since in [str(tick - EPOCH_TICKS) for tick in ticks]]
+        return (whole + numbers[2:-1].replace(",1", f"{after} {whole}") + after).split(" ")
+    return [f"{since[:-7]}.{since[-7:]}{after}" for since in [str(tick - EPOCH_TICKS) for tick in ticks]]
 
 
 def entries(messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
@@ -172,6 +177,8 @@ _OFTEN_ESCAPED = (b'"', b"\n", b"\\")
 NEXT_MESSAGE = '},{"message_id":"'
 """The end of one message and the beginning of the next."""
 _NEXT = f'"{NEXT_MESSAGE}'
+_FIRST = '{"status":"ok","messages":[{"message_id":"'
+_AFTER_ID = '","timestamp":"'
 
 
 def plain_page(messages: Sequence[Message], partition: int, behind: Sequence[str] = ()) -> bytes | None:
@@ -197,13 +204,12 @@ def plain_page(messages: Sequence[Message], partition: int, behind: Sequence[str
         texts = _escaped(columns.bodies)
     if texts is None:
         return None
-    parts = [f'","partition":{partition},"body":"'] * (6 * count)  # the text stays in the fifth of every six parts
-    parts[0::6] = ["", *behind[:-1]] if behind else [_NEXT] * count
-    parts[1::6] = id_texts(columns.ticks, columns.tails)
-    parts[2::6] = ['","timestamp":"'] * count
-    parts[3::6] = timestamps(columns.ticks)
-    parts[5::6] = texts
-    parts[0] = '{"status":"ok","messages":[{"message_id":"'
+    ids = id_texts(columns.ticks, columns.tails, "" if behind else _NEXT, _AFTER_ID)
+    parts = [""] * (3 * count)
+    parts[0::3] = map(add, ("", *behind[:-1]), ids) if behind else ids
+    parts[1::3] = timestamps(columns.ticks, f'","partition":{partition},"body":"')
+    parts[2::3] = texts
+    parts[0] = _FIRST + parts[0].removeprefix(_NEXT)
     parts.append(behind[-1].removesuffix(NEXT_MESSAGE) + "}]}" if behind else '"}]}')
     return "".join(parts).encode()
 
