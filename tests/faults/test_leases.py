@@ -20,7 +20,7 @@ from tests.support.client import authorization
 from tests.support.figures import Figures
 from tests.support.lease_log import HandOut, LeaseLog
 from tests.support.lease_receiver import AWAY, GROUP, QUEUE, VISIBILITY, Receiver, StaleResults, Worker, fill
-from tests.support.node import APPLICATION, Node, busy, wait_for_more
+from tests.support.node import APPLICATION, Node, busy, wait_for_all, wait_for_more
 from tests.support.servers import FIRST_KEY
 
 RESULTS = "results"
@@ -46,7 +46,7 @@ def test_nobody_has_what_another_has_and_nothing_is_passed_over(
                 wait_for_more(lambda: len(log.acknowledged), chance.randint(50, 200))
                 node.kill()
                 node.start()
-            wait_for_more(lambda: len(log.acknowledged), len(ids) - len(log.acknowledged) - 50 * kills, seconds=180)
+            wait_for_all(lambda: len(log.acknowledged), len(ids) - 50 * kills, seconds=180)
         time.sleep(VISIBILITY)
         last = Receiver(node, "last")
         while found := last.receive(max=100, visibility=100, wait=1):
@@ -217,7 +217,7 @@ def test_results_are_stored_exactly_once_with_the_acknowledgement(
                 wait_for_more(lambda: len(done), chance.randint(20, 150))
                 node.kill_in_commit()
                 node.start()
-            wait_for_more(lambda: len(bodies_of(node, RESULTS)), messages - len(bodies_of(node, RESULTS)), seconds=120)
+            wait_for_all(lambda: len(bodies_of(node, RESULTS)), messages, seconds=120)
         stored = Counter(bodies_of(node, RESULTS))
 
     figures("G24", kills=kills, messages=messages, results=stored.total(), twice=stored.total() - len(stored))
@@ -287,11 +287,7 @@ def test_dead_letters_are_stored_once_though_the_server_dies(
                 time.sleep(chance.uniform(0.1, 0.4))
                 node.kill_in_commit()
                 node.start()
-            wait_for_more(
-                lambda: len({*bodies_of(node, f"{QUEUE}-dead")}),
-                messages - len({*bodies_of(node, f"{QUEUE}-dead")}),
-                seconds=120,
-            )
+            wait_for_all(lambda: len({*bodies_of(node, f"{QUEUE}-dead")}), messages, seconds=120)
         dead = Counter(bodies_of(node, f"{QUEUE}-dead"))
         time.sleep(0.2)
 

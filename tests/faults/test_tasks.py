@@ -11,7 +11,7 @@ from pathlib import Path
 from qdo.client import Reject, Settle
 from queuey.errors import QueueyError
 from tests.support.figures import Figures
-from tests.support.node import Node, busy, wait_for_more
+from tests.support.node import Node, busy, wait_for_all, wait_for_more
 from tests.support.skewed import program
 from tests.support.wall_clock import Offset
 
@@ -62,9 +62,7 @@ def test_a_redrive_moves_each_letter_once_though_its_server_dies(
             client.append_batch(QUEUE, [f"{at}" for at in range(start, start + 100)])
         while some := client.receive(QUEUE, GROUP, 1000, visibility=600):
             client.settle(QUEUE, GROUP, Settle(reject=[Reject(one, "so") for one in some]))
-        wait_for_more(
-            lambda: client.queue_info(f"{QUEUE}-dead").depth, number - client.queue_info(f"{QUEUE}-dead").depth
-        )
+        wait_for_all(lambda: client.queue_info(f"{QUEUE}-dead").depth, number)
         client.purge(QUEUE)
         assert [task.state for task in client.watch_task(QUEUE, "purge")][-1] == "done"
         task = client.redrive(QUEUE, GROUP, rate=1000)
@@ -115,7 +113,7 @@ class Retained:
                 self.node.kill_in_commit()
                 self.node.start()
                 self.look()
-            wait_for_more(lambda: len(self.handed), self.number - len(self.handed))
+            wait_for_all(lambda: len(self.handed), self.number)
         self.look()
 
     def look(self) -> None:
@@ -134,7 +132,7 @@ def test_what_is_not_settled_stays_though_the_server_dies(
         client = node.client()
         while some := client.receive(QUEUE, GROUP, 1000, wait=1.5):
             client.settle(QUEUE, GROUP, Settle(acknowledge=some))
-        wait_for_more(lambda: found.number - client.queue_info(QUEUE).depth, client.queue_info(QUEUE).depth)
+        wait_for_all(lambda: found.number - client.queue_info(QUEUE).depth, found.number)
 
     never = found.number - len(found.handed)
     figures("G22", kills=kills, messages=found.number, never_handed_out=never, removed_unsettled=len(found.early))

@@ -149,7 +149,11 @@ class Loop:
 
 def wait_for_more(count: Callable[[], int], more: int, *, seconds: float = 90) -> None:
     """Wait until a number has grown by this much."""
-    enough = count() + more
+    wait_for_all(count, count() + more, seconds=seconds)
+
+
+def wait_for_all(count: Callable[[], int], enough: int, *, seconds: float = 90) -> None:
+    """Wait until a number is as large as this."""
     eventually(lambda: count() >= enough, seconds=seconds)
 
 

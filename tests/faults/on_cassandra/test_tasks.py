@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from qdo.client import Client, QueueTask
+from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 from queuey.model.dead_letters import STORY_HEADER, Story, story_to_header
 from tests.support.figures import Figures
 from tests.support.fleet import Fleet, wait_until_readable
@@ -95,6 +96,8 @@ def test_a_redrive_moves_each_letter_once_though_its_server_dies(
         node.start()
     client = node.client()
     found = to_its_end(client, queue, task.name)
+    assert found.finished
+    wait_until_readable(client, queue, MessageId.last_of(parse_timestamp(found.finished) + TICKS_PER_SECOND))
     back, left = bodies_of(client, queue), client.queue_info(dead).depth
 
     twice = back.total() - len(back)
