@@ -135,6 +135,8 @@ def test_each_exception_is_one_of_a_rule() -> None:
             ],
         ),
         ("phrases", {"qdo/cli/a.py": 'option(help=f"So many of {x}.")'}, ['qdo/cli/a.py says "so many": 1']),
+        ("phrases", {"tests/a.py": '"""Those who ask."""'}, ['tests/a.py says "who": 1']),
+        ("phrases", {"queuey/api/openapi.json": '{"a": "so many"}'}, ['queuey/api/openapi.json says "so many": 1']),
         ("phrases", {"docs/decisions/a.md": "Those who ask."}, ['docs/decisions/a.md says "who": 1']),
     ],
 )

@@ -1,4 +1,4 @@
-"""Who may import whom (style, section 1), read from the imports themselves.
+"""Which module may import which (style, section 1), read from the imports themselves.
 
 Two deployables talk over HTTP alone, yet share the leaves; a view cannot reach around the rules; only
 ``service`` sees the storage interface, so every backend can be exchanged.

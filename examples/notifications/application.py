@@ -22,7 +22,7 @@ class Application:
 
     def __init__(self, url: str, name: str, key: str, issuer: DevIssuer) -> None:
         """:param url: of Queuey, as browsers reach it.
-        :param issuer: vouches for everybody who signs in.
+        :param issuer: vouches for every user that signs in.
         """
         self.url = url.rstrip("/")
         self._name = name

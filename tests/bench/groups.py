@@ -85,7 +85,7 @@ def member(hosts: str, name: str, count: int, session_seconds: float) -> None:
 
 
 class MemberProcesses:
-    """Members in processes of their own, and somebody who looks from outside."""
+    """Members in processes of their own, and a member that looks from outside."""
 
     def __init__(self, hosts: str, name: str, count: int, session_seconds: float = LONG_SESSION_SECONDS) -> None:
         self._arguments = [hosts, name, str(count), str(session_seconds)]

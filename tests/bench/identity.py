@@ -1,4 +1,4 @@
-"""What it costs to learn who calls: each scheme in this process, without a network, beside its cryptography alone."""
+"""What it costs to identify a caller: each scheme in this process, without a network, beside its cryptography alone."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _AT_ONCE = 50
 
 
 class Proof(NamedTuple):
-    """One way to prove who one is."""
+    """One way to prove an identity."""
 
     what: str
     header: str
@@ -122,7 +122,7 @@ def _row(service: Service, proof: Proof, plan: Plan) -> Row:
     )
     known = _microseconds(lambda: identify(service, proof.header), seconds)
     return Row(
-        f"who calls, by {proof.what}",
+        f"identify a caller, by {proof.what}",
         f"{number(median(alone))} µs for {proof.alone} alone",
         f"{number(median(looked_at))} µs, {number(known)} µs when known",
         ratios(looked_at, alone),

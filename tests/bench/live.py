@@ -72,7 +72,7 @@ def crowd(port: int, count: int) -> None:
 
 @contextmanager
 def waiting(server: Server, count: int) -> Iterator[None]:
-    """So many readers wait at a server."""
+    """This number of readers wait at a server."""
     command = [sys.executable, "-m", "tests.bench.live", str(_port(server)), str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout is None or process.stdout.readline().strip() != _READY:

@@ -67,10 +67,10 @@ def alternate(baseline: Callable[[], T], subject: Callable[[], T], rounds: int) 
 
 
 def fetch_memory(size: int) -> None:
-    """Have this machine's host give it so many bytes of memory, or half of what is free, before anything is timed.
+    """Have this machine's host give it this number of bytes of memory, or half of what is free, before anything is timed.
 
-    Where free pages go back to the host, the first who needs them again pays for that: 3 MB at the end of a file took 8.6 ms, and
-    0.8 once the pages were there. Who writes first would pay for who comes after.
+    Where free pages go back to the host, the next writer pays for them again: 3 MB at the end of a file took 8.6 ms, and
+    0.8 once the pages were there. The first writer would pay for the later ones.
     """
     free = os.sysconf("SC_AVPHYS_PAGES") * mmap.PAGESIZE
     with mmap.mmap(-1, max(min(size, free // 2), mmap.PAGESIZE)) as memory:

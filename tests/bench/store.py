@@ -59,7 +59,7 @@ def fill(stores: SqliteStores, queues: list[Queue], messages: int) -> None:
 
 
 def pour(stores: SqliteStores, appends: Iterable[AppendRequest], *, at_once: int = _AT_ONCE) -> None:
-    """Return when all are stored; so many are on their way at a time."""
+    """Return when all are stored; at most ``at_once`` are on their way at a time."""
     waiting: deque[Future[Appended]] = deque()
     for append in appends:
         waiting.append(stores.messages.append(append))

@@ -14,7 +14,7 @@ from tests.bench.table import Row, number
 
 FEW = 10
 READERS = 1000
-"""Users who read, spread evenly over all: nobody's own queue is a favourite."""
+"""Users that read, spread evenly over all queues: no queue is a favourite."""
 _NAME = f"u{NUMBER}"
 _PRINCIPAL = f"oidc:{_NAME}@example.org"
 _OVERLAP = 2 * CONNECTIONS

@@ -225,7 +225,7 @@ def _several(server: Server, plan: Plan) -> Iterator[Row]:
 
 
 def _together(server: Server, plan: Plan, count: int, group: str) -> float:
-    """Jobs a second of so many workers together: the sum of what each did while it was at work."""
+    """Jobs a second of all workers together: the sum of what each did while it was at work."""
     folder = str(plan.fresh("groups"))
     arguments = ("work", server.url, folder, group, "1", str(JOB_SECONDS))
     processes = [_started(*arguments) for _ in range(count)]

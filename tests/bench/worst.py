@@ -45,7 +45,7 @@ def _beside(stage: Stage, pool: Executor, request: Request, caller: str, seconds
 
 
 def repeat(port: int, request: Request, credential: str, seconds: float) -> None:
-    """Attack until the time is over; a process of its own does so, or it would slow down who is measured."""
+    """Attack until the time is over; a process of its own does so, or it would slow down what is measured."""
     until = time.monotonic() + seconds
     while attack(port, request, credential) and time.monotonic() < until:
         pass

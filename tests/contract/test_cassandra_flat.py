@@ -32,7 +32,7 @@ from tests.support.cassandra_stores import messages_of
 PAGE = 100
 BATCH = 1000
 AT_ONCE = Timing(write_budget_seconds=0.0, read_delay_seconds=0.0)
-"""One server, and a reader who asks once the writer was answered."""
+"""One server, and a reader that asks once the writer was answered."""
 MORE_QUERIES = 2
 """Where the last that were deleted, behind the head that was noted, lie in buckets of their own."""
 STEPS = re.compile(r"Read (\d+) live rows and (\d+) tombstone cells")
@@ -91,7 +91,7 @@ class Line:
         assert len(page.messages) == PAGE
 
     def cost(self, store: CassandraMessages) -> Cost:
-        """Of such a page, for a reader who was there before."""
+        """Of such a page, for a reader that was there before."""
         self.read(store)
         with traced(store.appender.session) as asked:
             self.read(store)
@@ -124,7 +124,7 @@ def stepped_over(future: Any) -> int:
 
 
 def costs_after(session: CassandraSession, consumed: int) -> tuple[Cost, Cost]:
-    """What the head costs of a queue of which so many were read and deleted, and that of a new one."""
+    """What the head of a queue costs after messages were read and deleted, and what a new queue's head costs."""
     old, new = Line(), Line()
     with server(session) as store:
         assert old.add(store, consumed) == set(range(FINEST + 1))

@@ -74,7 +74,7 @@ class _Busy:
 def test_the_log_is_copied_until_little_is_left_for_the_committer(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, passes: int, cap: int, turn: float
 ) -> None:
-    """Those who append wait while the committer copies. Nor is it tried for ever, until the log is over its bound, or past a turn's time."""
+    """Writers wait while the committer copies. Nor is it tried for ever, until the log is over its bound, or past a turn's time."""
     monkeypatch.setattr(sqlite_upkeep, "TURN_SECONDS", 3600.0)
     monkeypatch.setattr(sqlite_checkpoints, "CHECKPOINT_BYTES", 64 << 20)
     monkeypatch.setattr(sqlite_checkpoints, "_LITTLE_BYTES", 100_000)

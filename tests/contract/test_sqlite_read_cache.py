@@ -225,7 +225,7 @@ class TestCachedRuns(StoreContract):
         clock: ManualClock,
         monkeypatch: pytest.MonkeyPatch,
     ) -> None:
-        """Those in use stay: who reads more than there is room for would have all of it copied each time."""
+        """Those in use stay: a reader of more than there is room for would have all of it copied each time."""
         monkeypatch.setattr(sqlite_read_cache, "FILE_BYTES", 1)
         folder, made = tmp_path / "queuey.db-read-cache", stores.messages.tidying.cache
         log.append(*[draft(b"more %d" % number, 2, ttl_seconds=36000) for number in range(32)])

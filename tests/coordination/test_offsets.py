@@ -30,7 +30,7 @@ def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
 
 
 class QueueyGroup(MemberGroup):
-    """Who owns what is in a file; how far they are, in queues of the application."""
+    """A file says which member owns what; queues of the application say how far each is."""
 
     def __init__(self, served: RunningServer, application: str, folder: Path) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""Members that speak TLS to a real ZooKeeper, both showing certificates; and who does not get in."""
+"""Members that speak TLS to a real ZooKeeper, both showing certificates; and strangers that do not get in."""
 
 from __future__ import annotations
 

@@ -103,7 +103,7 @@ class TestZooKeeper(CoordinatorContract):
 
     @pytest.mark.parametrize("who", [None, "other:secret", "team:guess"])
     def test_nodes_may_be_closed_to_others(self, zookeeper: Reached, who: str | None) -> None:
-        """G14 among strangers: who has not the password reads and changes nothing."""
+        """G14 among strangers: a stranger without the password reads and changes nothing."""
         with ZooKeeperGroup(f"{zookeeper.hosts}/closed", **security("team:secret")) as group:
             member = group.member()
             claim = member.claim_one(ONE)

@@ -72,7 +72,7 @@ def chromium() -> Iterator[Browser]:
 
 @dataclass(frozen=True)
 class Inbox:
-    """The page of somebody who is signed in."""
+    """The page of a user that is signed in."""
 
     user: str
     page: Page
@@ -88,7 +88,7 @@ class Inbox:
         self.page.get_by_role("button", name="Mark all as read").click()
 
     def shows(self, *texts: str, unread: int) -> None:
-        """These and no others, newest first; so many of them, the newest, unread."""
+        """These and no others, newest first; the newest ``unread`` of them are unread."""
         expect(self.page.get_by_role("listitem").locator("p")).to_have_text(list(texts))
         expect(self.page.locator("li.unread p")).to_have_text(list(texts[:unread]))
         expect(self.page.locator("#unread")).to_have_text(f"{unread} unread" if unread else "All read")
@@ -105,7 +105,7 @@ _turn = count(1)
 
 @pytest.fixture
 def visit(chromium: Browser, running: Running) -> Iterator[Visit]:
-    """Sign somebody in, in a browser of their own; errors of the page's script are told when the test is over."""
+    """Sign a user in, in a browser of their own; the end of the test shows errors of the page's script."""
     turn, errors, opened = next(_turn), [], []
 
     def visit(name: str, *, address: str | None = None, **settings: Any) -> Inbox:

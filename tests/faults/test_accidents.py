@@ -49,7 +49,7 @@ ACCIDENTS = {"unlinked": unlink, "replaced": replace, "folder moved": move_folde
 def test_a_file_taken_away_is_noticed_within_a_second(
     tmp_path: Path, figures: Figures, accident: str, suffix: str
 ) -> None:
-    """What was acknowledged before the server could notice is told here, not hidden."""
+    """What was acknowledged before the server could notice is counted here, not hidden."""
     taken, last_taken, sent = 0, 0.0, 0.0
     with Node(tmp_path) as node:
         client = node.client()

@@ -78,7 +78,7 @@ class Measured:
             yield
 
     def wait_for(self, requests: int) -> None:
-        """Let so many normal requests be answered."""
+        """Wait until this number of normal requests are answered."""
         wait_for_more(lambda: len(self.normal[0].took), requests, seconds=90)
         self.threads = max(self.threads, self.costs.threads)
         self.files = max(self.files, self.costs.files)

@@ -60,7 +60,7 @@ def noticed(client: Client, where: Appended) -> bool:
 
 
 def stepping_over(node: Node) -> tuple[dict[str, bytes], int]:
-    """All messages that a reader gets who asks to step over what is corrupt, and how many the server says it stepped over."""
+    """All messages that a reader gets that asks to step over what is corrupt, and the number that the server says it stepped over."""
     got, corrupt, params = {}, 0, {"partitions": "all", "limit": "1000", "skip_corrupt": "true"}
     while True:
         answer = node.call("GET", "q", params=params)

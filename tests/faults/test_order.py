@@ -1,4 +1,4 @@
-"""G4: within a partition ids are unique and every reader sees one order; who appends twice in a row sees ids rise.
+"""G4: within a partition ids are unique and every reader sees one order; a writer that appends twice in a row sees ids rise.
 
 Under a stepped clock and kill -9, and with messages that are due at the very same tick.
 """
@@ -70,7 +70,7 @@ def acknowledged(producers: list[Producer]) -> int:
 
 
 def keep_going(node: Node, producers: list[Producer], more: int) -> None:
-    """Let all producers append until so many more were acknowledged, then kill -9 the server."""
+    """Let all producers append until ``more`` appends are acknowledged, then kill -9 the server."""
     with node.busy(*(producer.step for producer in producers)):
         wait_for_more(lambda: acknowledged(producers), more)
         node.kill()

@@ -36,7 +36,7 @@ def test_workers_of_one_machine_lose_nothing(
 def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Workers]
 ) -> None:
-    """Nothing is begun twice for it, and nobody ends; who divides slots has to look by itself for what came: the server has forgotten it."""
+    """Nothing is begun twice for it, and no member ends. The member that divides slots has to look for what came: the server has forgotten it."""
     with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node, kind(node.running, tmp_path, chance) as workers:
         workers.forgiven = (OutcomeUnknown, StorageUnavailable, ServerUnreachable)
         with workers.at_work(figures, f"server-killed-{kind.__name__}"):
@@ -53,7 +53,7 @@ def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
 def test_wall_clocks_are_set_and_nobody_dies_of_it(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
-    """Forth and back, some by an hour and some by years: who lives, who owns and how far all are depends on elapsed time alone."""
+    """Forth and back, some by an hour and some by years: which members live, what they own and how far they are depends on elapsed time alone."""
     # Sessions that outlast a disk's stall: it would bury them all, and they would come back under other names.
     with Node(tmp_path) as node, Workers(node.running, tmp_path, chance, session_seconds=10.0) as workers:
         with workers.at_work(figures, "clock-steps"):
@@ -68,7 +68,7 @@ def test_wall_clocks_are_set_and_nobody_dies_of_it(
 
 
 def test_who_counts_the_dead_by_the_wall_clock_is_found(tmp_path: Path, chance: random.Random) -> None:
-    """It takes partitions away from those who live."""
+    """It takes partitions away from members that live."""
     with Node(tmp_path) as node, Workers(node.running, tmp_path, chance, fault="by-the-wall") as workers:
         workers.start(3)
         with workers.under_load():
@@ -81,7 +81,7 @@ def test_who_counts_the_dead_by_the_wall_clock_is_found(tmp_path: Path, chance: 
 def test_at_most_once_nothing_is_begun_again(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
-    """What was under way in who was killed is given up, and nothing else."""
+    """What was under way in a killed member is given up, and nothing else."""
     with Node(tmp_path) as node, Workers(node.running, tmp_path, chance, at_most_once=True) as workers:
         workers.start(2)
         with workers.under_load():

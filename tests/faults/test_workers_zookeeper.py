@@ -20,7 +20,7 @@ SLOW_SECONDS = 0.15
 """Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""
 LOST_SHARE = 0.1
 MOST_COMING = 6
-"""So many come, one after the other, until one of them believes what is not so while a job is under way; mostly the first does."""
+"""The most that come, one after the other, until one of them holds a false belief while a job is under way; mostly the first does."""
 MOST_LOST = 10
 """Broken connections with the answers that were in them."""
 
@@ -92,7 +92,7 @@ def test_zookeeper_is_stopped_and_killed(
 def test_zookeeper_answers_late_or_never(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
-    """What it was asked for it does: claims, commits and releases are carried out, and nobody is told; some come long after they were asked for."""
+    """It does what it was asked: it carries out claims, commits and releases, and answers nobody; some come long after they were asked for."""
     with (
         ZooKeeper(tmp_path / "zookeeper", proxied=True) as zookeeper,
         Node(tmp_path) as node,
@@ -122,7 +122,7 @@ def test_zookeeper_answers_late_or_never(
 
 @pytest.mark.drawn
 def test_a_no_that_is_taken_for_a_yes_is_found(tmp_path: Path, chance: random.Random) -> None:
-    """G15: who comes believes to own what its owner has not given back yet."""
+    """G15: a newcomer believes to own what its owner has not given back yet."""
     with (
         ZooKeeper(tmp_path / "zookeeper") as zookeeper,
         Node(tmp_path) as node,

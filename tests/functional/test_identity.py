@@ -1,4 +1,4 @@
-"""Identity cannot be forged (G20), and who proves to be somebody reads what is theirs."""
+"""Identity cannot be forged (G20), and a proven user reads what is theirs."""
 
 from __future__ import annotations
 
@@ -205,7 +205,7 @@ def test_a_token_ends_while_it_is_remembered(running: TrustingServer, queue: str
         assert time.time() >= ends
 
 
-# The queues that name who asks.
+# The queues that name the caller.
 
 
 def test_a_user_lists_the_queues_that_name_them(running: TrustingServer, fresh: Server) -> None:

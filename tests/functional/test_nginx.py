@@ -47,7 +47,7 @@ def nginx() -> str:
 
 @pytest.fixture
 def ports(nginx: str, shipped_server: RunningServer, tmp_path: Path) -> Iterator[tuple[int, int]]:
-    """Where nginx listens for those who may see metrics, and for those who may not."""
+    """Where nginx listens for callers that may see metrics, and for those that may not."""
     text = SHIPPED.read_text()
     free = []
     for _ in range(2):

@@ -37,7 +37,7 @@ def token(server: Server, application: str = "queuey", **fields: str) -> str:
 
 @pytest.fixture
 def joe(running: TrustingServer) -> Iterator[Server]:
-    """Who proves to be joe, by an assertion."""
+    """A client that proves to be joe, by an assertion."""
     with asking(running, f"BrowserID {people().whole()}") as seen:
         yield seen
 
@@ -77,7 +77,7 @@ def test_a_providers_token_is_exchanged_too(running: TrustingServer, server: Ser
 
 
 def test_an_application_mints_for_its_users(running: TrustingServer, server: Server) -> None:
-    """The way notification services work: the user needs no issuer, the application knows who they are."""
+    """The way notification services work: the user needs no issuer, the application knows the user."""
     name, other = server.queue(principles=ANN), server.queue(principles=ANN)
     server.fill(name, "for ann")
 

@@ -96,7 +96,7 @@ def test_a_trigger_asks_about_no_queue_in_which_nothing_came(running: RunningSer
 
     assert requests_of_a_look() == 1
     client.append(f"{stem}.7", "x")
-    eventually(lambda: requests_of_a_look() == 2)  # it is told a tenth of a second later
+    eventually(lambda: requests_of_a_look() == 2)  # it learns of it a tenth of a second later
 
 
 @on_both_stores

@@ -32,7 +32,7 @@ def three(cassandra_cluster: Cassandra) -> Cassandra:
 
 @contextmanager
 def client(three: Cassandra) -> Iterator[Any]:
-    """Somebody who knows the contact points and nothing else."""
+    """A client that knows the contact points and nothing else."""
     cluster = Cluster(three.contact_points, port=three.port, protocol_version=PROTOCOL)
     try:
         yield cluster.connect()

@@ -31,7 +31,7 @@ def shares_of(count: int, members: int) -> list[int]:
 
 
 def least_possible(members: Sequence[str], partitions: Collection[Partition], current: Assignment) -> int:
-    """How many of those who have an owner must get another one: every way to deal out the shares is tried."""
+    """How many partitions with an owner must get another one: every way to deal out the shares is tried."""
     has = [len(set(current.get(member, ())) & set(partitions)) for member in members]
     gone = sum(len(set(owned) & set(partitions)) for member, owned in current.items() if member not in members)
     shares = set(permutations(shares_of(len(partitions), len(members))))

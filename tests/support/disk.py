@@ -25,7 +25,7 @@ class Disk:
         return found.f_bavail * found.f_frsize
 
     def fill(self, *, leave: int = 0) -> Path:
-        """Put a file in the way that leaves so many bytes free; remove it to have the room back.
+        """Put a file in the way that leaves this number of bytes free; remove it to have the room back.
 
         A server beside it takes and gives back room meanwhile: what was free a moment ago may be too much now.
         """

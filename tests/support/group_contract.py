@@ -70,7 +70,7 @@ class CoordinatorContract:
         with pytest.raises(SessionLost):
             member.coordinator.propose(Plan(1, {}))
 
-    # Who is to have what
+    # Which member is to have what
 
     def test_the_first_plan_is_empty(self, group: MemberGroup) -> None:
         assert group.coordinator().plan() == Plan(0, {})
@@ -102,7 +102,7 @@ class CoordinatorContract:
 
         assert leader.coordinator.plan().partitions() == set(many)
 
-    # Who has what
+    # Which member has what
 
     def test_of_two_members_one_gets_the_claim(self, group: MemberGroup) -> None:
         first, second = group.member(), group.member()
@@ -284,7 +284,7 @@ class CoordinatorContract:
         assert member.coordinator.offsets() == {ONE: group.place(1)}
 
     def test_who_owns_hears_of_a_reset_and_finds_another_claim(self, group: MemberGroup) -> None:
-        """Also who has nothing to commit, and so would not be refused."""
+        """Also a member that has nothing to commit, and so would not be refused."""
         owner = group.member()
         claims = owner.claim(ONE, TWO)
         resets, told = owner.coordinator.resets(), owner.told

@@ -16,7 +16,7 @@ STEPS = st.tuples(st.sampled_from(["claim", "claim", "release", "commit", "commi
 
 
 class History:
-    """Three who claim, release and commit one partition in turn, and what must come of it."""
+    """Three members that claim, release and commit one partition in turn, and what must come of it."""
 
     def __init__(self, group: MemberGroup, members: list[Member]) -> None:
         self.group = group
@@ -66,7 +66,7 @@ class History:
         if self.owner == who:
             assert recorded
         else:
-            # Who gave it back may commit until somebody has claimed it; then nobody knows less than it did.
+            # A member that gave it back may commit until another has claimed it; then no member knows less than before.
             assert not recorded or (self.owner is None and claim.generation == self.generation)
         if recorded:
             assert self.offset is None or self.offset < offset

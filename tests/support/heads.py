@@ -315,7 +315,7 @@ def by_llhttp(raw: bytes) -> Reading:
     return reading
 
 
-# nginx, and who stands behind it
+# nginx, and the client behind it
 
 
 class Backend(socketserver.ThreadingTCPServer):

@@ -67,7 +67,7 @@ IDENTITIES: dict[str, Caller] = {
 
 @dataclass(frozen=True)
 class Route:
-    """One operation, and who it is for: an operator, the owner, those who may view or delete, anybody proven."""
+    """One operation, and the callers that may do it: an operator, the owner, those that may view or delete, any proven caller."""
 
     name: str
     method: str
@@ -150,5 +150,5 @@ BAD_REQUESTS = {"append nothing", "append no Arrow", "fetch malformed", "see off
     "receive nothing",
     "redrive malformed",
 }
-"""Refused with 400, yet only to who may know that the queue is there."""
+"""Refused with 400, yet only to a caller that may know of the queue."""
 TASKS = {"purge"}

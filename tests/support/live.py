@@ -126,5 +126,5 @@ def waiters(server: Server) -> int:
 
 
 def until_waiting(server: Server, count: int) -> None:
-    """Until so many readers wait, and no more."""
+    """Until exactly this number of readers wait."""
     eventually(lambda: waiters(server) == count, seconds=90)

@@ -105,7 +105,7 @@ class House:
         return queue
 
     async def pass_time(self, seconds: int) -> None:
-        """So many of the server's seconds pass at once, and what comes of it happens."""
+        """The server's clock moves on by this number of seconds, and what is due happens."""
         for _ in range(seconds + 1):
             self.server.tick()
             await asyncio.sleep(0)

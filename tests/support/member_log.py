@@ -211,7 +211,7 @@ def _died_in(stop: Stop, job: Job) -> bool:
 
 
 def _stood_still_in(stop: Stop, job: Job, seconds: float) -> bool:
-    """Who is dead does not go on."""
+    """A dead member does not go on."""
     inside = stop.began <= job.ended and job.began <= stop.ended < FOREVER
     return stop.pid == job.pid and inside and stop.ended - stop.began >= seconds
 

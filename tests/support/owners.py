@@ -1,4 +1,4 @@
-"""Owners of partitions who take over from each other without asking, and a judge of what became of it (G14)."""
+"""Owners of partitions that take over from each other without asking, and a judge of the outcome (G14)."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ class Watcher:
 
 @dataclass
 class Company:
-    """Owners of the same partitions, and who watches them."""
+    """Owners of the same partitions, and their observer."""
 
     owners: list[Owner]
     watcher: Watcher

@@ -37,7 +37,7 @@ def settle(client: Client, queue: str) -> None:
 
 
 def fill(client: Client, *, partitions: int = 2, messages: int = 10, size: int = 0) -> str:
-    """A new queue with so many messages in each partition, of bodies ``<partition>-<number>``, filled up to a size."""
+    """A new queue with ``messages`` messages in each partition, of bodies ``<partition>-<number>``, filled up to a size."""
     queue = new_name()
     client.create_queue(queue, partitions=partitions)
     for partition in range(1, partitions + 1):

@@ -26,7 +26,7 @@ def _claim_and_believe(
 
 
 def _commit_unchecked(self: GroupNodes, offsets: Mapping[Claim, CommittedOffset]) -> list[Claim]:
-    """The offset is set without a look at the claim: who is late overwrites what its successor did."""
+    """The offset is set without a look at the claim: a late owner overwrites what its successor did."""
     for claim, offset in offsets.items():
         self._session.client.set(self.node("offsets", claim.partition), str(offset).encode())
     return []
@@ -41,7 +41,7 @@ def _unchecked() -> None:
 
 
 def _by_the_wall() -> None:
-    """Who is dead is decided by the wall clock."""
+    """The wall clock decides which members are dead."""
     setattr(SystemClock, "elapsed", lambda _self: time.time())  # noqa: B010 - mypy knows that this is wrong
 
 

@@ -1,4 +1,4 @@
-"""A real HTTP server that answers as it is told, for what no sound server would answer."""
+"""A real HTTP server that answers from a script, for what no sound server would answer."""
 
 from __future__ import annotations
 

@@ -117,7 +117,7 @@ class Oidc:
 
 @dataclass(frozen=True)
 class OwnTokens:
-    """This server's own tokens, made by hand by who has the secret."""
+    """This server's own tokens, made by hand by a holder of the secret."""
 
     secret: str
     kid: str

@@ -28,7 +28,7 @@ KEYED = 0.5
 WRITERS = 3
 """At each server."""
 REST_SECONDS = 0.01
-"""Between two appends of a writer, so that readers keep up: who is behind passes nothing."""
+"""Between two appends of a writer, so that readers keep up: a reader that is behind passes nothing."""
 now_ticks = SystemClock().now_ticks
 
 

@@ -1,4 +1,4 @@
-"""Servers that trust two OpenID Connect providers, a BrowserID issuer and their own tokens; and those who sign for them."""
+"""Servers that trust two OpenID Connect providers, a BrowserID issuer and their own tokens; and their signers."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def published() -> bytes:
 
 
 def settings(folder: Path, site: Site) -> str:
-    """Write the files of keys, and say in an ini file's words who is trusted."""
+    """Write the files of keys, and the sections of an ini file that trust them."""
     keys = [jwk(rsa_key("oidc"), "first", alg="RS256", use="sig"), jwk(rsa_key("oidc second"), "second")]
     (folder / "login.json").write_text(json.dumps({"keys": keys}))
     (folder / "people.json").write_text(json.dumps({"public-key": browserid_key(rsa_key("certifier"))}))
@@ -129,7 +129,7 @@ def people() -> Certifier:
 
 
 def own(kid: str) -> OwnTokens:
-    """Who has the server's secret, now.
+    """The holder of the server's secret, now.
 
     :param kid: its name, as a token of the server states it.
     """
@@ -137,7 +137,7 @@ def own(kid: str) -> OwnTokens:
 
 
 def asking(running: RunningServer, credential: str | None, application: str = "queuey") -> Server:
-    """A server as who sends this Authorization header sees it."""
+    """A server as the sender of this Authorization header sees it."""
     server = Server(running, application, key=None)
     if credential is not None:
         server.session.headers["Authorization"] = credential

@@ -105,7 +105,7 @@ class Workers:
         self.kills = 0
         self.stuck = 0
         self.forgiven: tuple[type[Exception], ...] = ()
-        """What may happen to who feeds: what it did then may be stored, or not."""
+        """What may happen to the feeding process: what it did then may be stored, or not."""
         self._running = ExitStack()
         self._client = self._running.enter_context(Client(running.url, "demo", FIRST_KEY))
         self._feeding = self._running.enter_context(Client(running.url, "demo", FIRST_KEY))
@@ -152,7 +152,7 @@ class Workers:
         self.kills += 1
 
     def leave(self, count: int) -> None:
-        """SIGTERM to those who are here longest; they end in order, and say so by their exit codes."""
+        """SIGTERM to the oldest workers; they end in order, and say so by their exit codes."""
         leaving, self.processes = self.processes[:count], self.processes[count:]
         for process in leaving:
             process.terminate()
@@ -249,9 +249,9 @@ class Workers:
         return MemberLog.read(self.settings.log)
 
     def wait_until_owned(self, without: int = 0) -> None:
-        """Until each partition has an owner among those who live, each of them has some, and all work.
+        """Until each partition has an owner among the living, each of them has some, and all work.
 
-        :param without: so many of them are not to be seen.
+        :param without: this number of them are not seen.
         """
         seconds, count = MOVE_SECONDS + self.settings.session_seconds, len(self.processes) - without
         try:

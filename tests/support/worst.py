@@ -139,7 +139,7 @@ def _documents() -> dict[str, bytes]:
 
 
 def _heads(queue: str) -> Iterator[Request]:
-    """Heads that cost the most to take apart: all but two of them before it is known who asks."""
+    """Heads that cost the most to take apart: all but two of them before the caller is known."""
     ask, full = partial(Request, "queue", "GET", by_anybody=True), 30_000
     refused = "".join(f"{kind};q=0," for kind in ("text/event-stream", NDJSON, ARROW, "application/problem+json"))
     yield ask("Accept", queue, accept=_padded(refused, ",", full))
@@ -302,7 +302,7 @@ class Costs:
 
 @dataclass
 class Bystander:
-    """Another application's client, and somebody who looks at the heartbeat: both have done nothing wrong."""
+    """Another application's client, and a monitor that looks at the heartbeat: both have done nothing wrong."""
 
     url: str
     took: list[float] = field(default_factory=list)

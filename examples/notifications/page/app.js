@@ -1,4 +1,4 @@
-// The page: who is here, what they were notified of, and how much of it they have read.
+// The page: the user, their notifications, and how far they have read.
 
 import { mends, order, Queue } from "./queuey.js";
 

@@ -19,7 +19,7 @@ from tests.bench.table import Row, number
 
 OLD, NEW = "consumed", "fresh"
 _TAKEN = 1000
-"""Messages of one page of the consumer, who deletes them, many in a request, before it takes the next."""
+"""Messages of one page. The consumer deletes them, many in a request, before it takes the next page."""
 _IDS = 100
 _DELETERS = 4
 _FILLERS = 4

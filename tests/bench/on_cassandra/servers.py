@@ -1,4 +1,4 @@
-"""One, two and three servers before one cluster: what they take together, and who has the processors."""
+"""One, two and three servers before one cluster: what they take together, and which processes have the processors."""
 
 from __future__ import annotations
 

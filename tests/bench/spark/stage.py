@@ -135,7 +135,7 @@ class Stage:
         return self.plan.messages / seconds(lambda: thrown_away(frame))
 
     def spent(self, work: Callable[[], object]) -> str:
-        """Microseconds of processor time that a message costs, by who spends them."""
+        """Microseconds of processor time that a message costs, by the process that spends them."""
         jvm = jvm_of(self.spark)
         looks: dict[str, Callable[[], float]] = {
             "server": self.server.cpu_seconds,

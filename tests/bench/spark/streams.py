@@ -84,7 +84,7 @@ def _thrown_away(stage: Stage, frame: DataFrame) -> DataStreamWriter:
 
 
 class Feeder(Protocol):
-    """Who appends rows, evenly to all partitions, and returns when they are acknowledged."""
+    """Appends rows, evenly to all partitions, and returns when they are acknowledged."""
 
     def __call__(self, rows: int) -> None: ...
 
@@ -149,7 +149,7 @@ def _idle(stage: Stage, query: StreamingQuery) -> Row:
     context, jvm = stage.spark.sparkContext, jvm_of(stage.spark)
 
     def state() -> tuple[int, int, float]:
-        # Every ten seconds without a batch are told as well.
+        # Spark reports every ten seconds without a batch, too.
         batches = sum("addBatch" in progress["durationMs"] for progress in query.recentProgress)
         jobs = context.statusTracker().getJobIdsForGroup(str(query.runId))
         return batches, len(jobs), cpu_seconds_of(jvm)

@@ -76,7 +76,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
 
 @pytest.fixture
 def outside(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[OffsetsInQueuey]:
-    """Who looks at the group."""
+    """A member that looks at the group."""
     found = OffsetsInQueuey(LocalCoordinator("g", tmp_path), make_client(), "g")
     yield found
     found.close()

@@ -1,4 +1,4 @@
-"""Which queues of an application got something: told to who cannot ask each."""
+"""Which queues of an application got something, for a client that cannot ask each."""
 
 from __future__ import annotations
 

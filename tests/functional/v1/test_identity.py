@@ -1,4 +1,4 @@
-"""Who may do what (queuey-api-v1 section 3)."""
+"""Which caller may do what (queuey-api-v1 section 3)."""
 
 from __future__ import annotations
 

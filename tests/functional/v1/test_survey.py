@@ -1,4 +1,4 @@
-"""What lies in a span, told without its messages: the plan of who reads in parts."""
+"""What lies in a span, without its messages: the plan of a client that reads in parts."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ CONNECT_SECONDS = 60
 ANSWER_SECONDS = 8
 """A node that takes longer to let somebody in is asked again: see :meth:`CassandraNode.answers`."""
 ROLE = "cassandra"
-"""Who may do everything, where clients log in; made by Cassandra itself."""
+"""The role that may do everything, where clients log in; Cassandra makes it."""
 PROTOCOL = 5
 RACKDC = "cassandra-rackdc.properties"
 """Cassandra's name for the file that tells a node's data centre, and for the setting that leads there."""
@@ -160,8 +160,8 @@ class Cassandra(Service):
             shipped it has 2 s.
         :param roles: clients log in, at first as :data:`ROLE` with that as its password, and may what they were granted.
         :param centres: the data centre of each node, where they are not all in one.
-        :param shows: a key and its certificate, by which nodes prove who they are to clients that speak TLS; those
-            have to show one themselves that ``trusts``, an authority's, has signed. Who does not speak TLS is let in too.
+        :param shows: a key and its certificate, by which nodes prove their identity to clients that speak TLS; those
+            have to show one themselves that ``trusts``, an authority's, has signed. Clients that do not speak TLS are let in, too.
         :param port: where clients connect, the same on each node's address. Free ports are found for those not given.
         """
         free_port, free_storage, *free_jmx = free_ports_for(nodes, 2 + nodes)

@@ -17,7 +17,7 @@ DAY = dt.timedelta(days=1)
 
 @dataclass(frozen=True)
 class Identity:
-    """Files of who can prove a name."""
+    """Files that prove a name."""
 
     cert: Path
     key: Path
@@ -34,7 +34,7 @@ class Authority:
         self._key = ec.generate_private_key(ec.SECP256R1())
         self._name = _named(name)
         self.file = folder / f"{name}.pem"
-        """Its own certificate: give this to who is to trust it."""
+        """Its own certificate: give this to those that are to trust it."""
         made = self._begun(self._name, self._key).add_extension(x509.BasicConstraints(True, None), critical=True)
         self.file.write_bytes(_pem(made.sign(self._key, hashes.SHA256())))
 

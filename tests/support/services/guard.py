@@ -1,4 +1,4 @@
-"""Nothing outlives those who use it: a guard ends a service when the last of them is gone, also after their kill -9.
+"""Nothing outlives its users: a guard ends a service when the last of them is gone, also after their kill -9.
 
 Whoever uses a service holds a shared lock on a file in its folder. The system takes the lock back when the holder
 ends, whatever ended it. The guard, a process of its own, waits for the exclusive lock, which it gets when nobody
@@ -85,7 +85,7 @@ def guard(folder: Path) -> None:
                 return  # another guard was quicker; the folder of this name is a later one
             for pid_file in folder.glob("*/pid"):
                 Process(pid_file.parent, []).kill()
-            # Renamed first: who joins now makes a new folder, of which nothing is removed.
+            # Renamed first: a user that joins now makes a new folder, of which nothing is removed.
             going = folder.with_name(f"{folder.name}.{os.getpid()}.gone")
             folder.rename(going)
             shutil.rmtree(going, ignore_errors=True)

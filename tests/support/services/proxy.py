@@ -3,8 +3,8 @@
 The faults are those of networks, changed while connections are open, for one way or both:
 
 - ``delay``: what passes arrives later, in order, however much is under way;
-- ``throttle``: no more than so many bytes a second on each connection;
-- ``drop``: nothing arrives, and nobody is told. TCP repeats what is lost: after ``heal`` all of it comes, late;
+- ``throttle``: a bound on the bytes a second of each connection;
+- ``drop``: nothing arrives, and neither end notices. TCP repeats what is lost: after ``heal`` all of it comes, late;
 - ``cut``: connections are reset, and new ones too, until ``heal``;
 - ``lose``: each piece that passes may break its connection, some of them after half of it has arrived.
 """

@@ -115,7 +115,7 @@ class Service(ABC):
     @property
     @abstractmethod
     def contact_points(self) -> list[str]:
-        """What a client is told."""
+        """What a client needs to connect."""
 
     @property
     @abstractmethod

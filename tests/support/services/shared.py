@@ -1,4 +1,4 @@
-"""One service for many: the first who asks starts it, and it ends when the last has gone."""
+"""One service for many users: the first starts it, and it ends with the last."""
 
 from __future__ import annotations
 

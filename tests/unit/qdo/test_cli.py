@@ -46,7 +46,7 @@ def status(lag: Lag | None = None, *, owner: str | None = None, partition: Parti
     return PartitionStatus(partition, owner, 1, CommittedOffset(UUID, ID), lag)
 
 
-# What a user is told.
+# What a user reads.
 
 
 def test_help_teaches_the_first_command() -> None:

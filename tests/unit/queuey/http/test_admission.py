@@ -1,4 +1,4 @@
-"""Who waits for room gets it in turn, and everything that is taken is given back once (G17)."""
+"""Requests that wait for room get it in turn, and everything that is taken is given back once (G17)."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ def test_nobody_waits_while_there_is_room_and_nothing_is_left_at_the_end(steps: 
             call.try_hold(size)
         elif what == "give back":
             call.give_back(size)
-        assert not gate.serve()  # nobody waits who could go on
+        assert not gate.serve()  # no request waits that could go on
         assert not gate.lines or gate.bytes
 
     for ticket in (*waiting, *calls):

@@ -225,7 +225,7 @@ def test_the_credential_itself_is_not_kept(clock: ManualClock) -> None:
 
 
 def test_a_flood_of_bad_credentials_is_looked_at_so_many_times_a_second(clock: ManualClock) -> None:
-    """G17: those who have proven themselves already do not notice, and others can try again."""
+    """G17: callers that have proven themselves already do not notice, and others can try again."""
     words = Words({"good": lasting(clock, 100), "new": lasting(clock, 100)})
     scheme = Remembering(words, clock, Allowance(5, clock))
     scheme.identify("good")

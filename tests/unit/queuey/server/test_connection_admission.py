@@ -64,7 +64,7 @@ def test_bodies_that_do_not_come_take_no_place() -> None:
         (request(b"POST", b"/v1/nobody", b"Content-Length: 9000"), 404),
         (request(b"POST", PATH, b"Content-Length: 9000", b"Expect: 100-continue"), 100),
     ],
-    ids=["nobody", "a wrong key", "no queue", "no application", "who may is asked to go on"],
+    ids=["nobody", "a wrong key", "no queue", "no application", "a caller that may is asked to go on"],
 )
 def test_who_may_not_is_refused_before_the_body(head: bytes, status: int) -> None:
     async def test(house: House) -> None:

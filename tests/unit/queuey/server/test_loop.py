@@ -170,7 +170,7 @@ MESSAGE = request(b"POST", PATH, b"Content-Type: text/plain", b"Content-Length: 
 
 
 async def send_all(house: House, wires: list[Wire], size: int) -> None:
-    """All send so many bytes, as fast as the server reads them, until they are cut off."""
+    """All send this number of bytes, as fast as the server reads them, until the server cuts them off."""
     house.server._timer.cancel()
     left, turn = dict.fromkeys(wires, size), 0
     while left:

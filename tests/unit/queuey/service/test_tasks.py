@@ -1,4 +1,4 @@
-"""Tasks on a clock that the test moves: who runs them, how they end, and what a death in the middle leaves."""
+"""Tasks on a clock that the test moves: which server runs them, how they end, and what a death in the middle leaves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which queues got something: what is told, what is not known, and how much is kept."""
+"""Which queues got something: what an answer says, what is not known, and how much is kept."""
 
 from __future__ import annotations
 

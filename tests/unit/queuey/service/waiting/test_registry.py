@@ -322,7 +322,7 @@ def test_threads_that_wait_leave_one_for_others() -> None:
 )
 @settings(max_examples=150)
 def test_whoever_reads_when_woken_has_read_all_there_is_to_read(history: list[tuple[str, int]]) -> None:
-    """The promise of a wake-up: one who waits has nothing left to read, whatever came in whatever order."""
+    """The promise of a wake-up: a reader that waits has nothing left to read, whatever came in whatever order."""
     house = House()
     queue = house.queue(partitions=1)
     watches: list[Watch] = []

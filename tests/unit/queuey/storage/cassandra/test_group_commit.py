@@ -1,4 +1,4 @@
-"""Requests that go together: who shares a group, in what order, and what becomes of each."""
+"""Requests that go together: which share a group, in what order, and what becomes of each."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def drafts(*bodies: str, partition: int = 1) -> list[Draft]:
 
 
 class Store:
-    """Stores when it is told to, under ids that count up."""
+    """Stores when the test says so, under ids that count up."""
 
     def __init__(self) -> None:
         self.under_way: list[tuple[list[str], Future[Sequence[Location]]]] = []
