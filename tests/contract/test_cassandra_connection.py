@@ -58,11 +58,19 @@ def test_only_what_may_be_repeated_is_speculated_with(session: CassandraSession)
 
 
 def test_a_statement_of_one_row_is_sent_to_a_copy_of_it(session: CassandraSession) -> None:
-    """By the routing key that the driver draws from what is bound."""
+    """By the routing key that the driver draws from what is bound, and the nodes that it knows to have such rows."""
     queue, places = uuid4(), [1, 2]
     bound = [session._statements["message_find"].bind((queue, part, 7, MessageId(1, 1).uuid)) for part in places]
+    keys = {bytes(one.routing_key) for one in bound}
 
-    assert len({bytes(one.routing_key) for one in bound}) == len(places)
+    assert len(keys) == len(places)
+    for key in keys:
+        assert session.cluster.metadata.get_replicas(session.options.keyspace, key) == session.hosts()
+
+
+def test_nothing_is_read_of_other_keyspaces(session: CassandraSession) -> None:
+    """A cluster may have many of them, with many tables."""
+    assert [*session.cluster.metadata.keyspaces] == [session.options.keyspace]
 
 
 FORKED = """

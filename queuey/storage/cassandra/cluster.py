@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import logging
 import socket
 import ssl
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cassandra import AuthenticationFailed, ProtocolVersion
+from cassandra import (
+    AuthenticationFailed,
+    DriverException,
+    OperationTimedOut,
+    ProtocolVersion,
+    ReadTimeout,
+    Unavailable,
+)
 from cassandra.auth import PlainTextAuthProvider
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
 from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
@@ -22,13 +30,16 @@ from cassandra.policies import (
 )
 from cassandra.query import tuple_factory
 
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, StorageUnavailable
 
-__all__ = ["SPECULATIVE", "Options", "connect", "why_none"]
+__all__ = ["SPECULATIVE", "Options", "asked", "connect", "know_replicas", "why_none"]
+
+log = logging.getLogger(__name__)
 
 CONNECT_SECONDS = 10.0
-"""The shortest time limit to connect to a node and to learn the cluster and its tables. A busy node took more than the
-driver's 2 s."""
+"""The shortest time limit to connect to a node and to learn the cluster. A busy node took more than the driver's 2 s."""
+_ATTEMPTS = 3
+"""The number of times that a start asks for something; each may take ten seconds."""
 SPECULATIVE: Final = "speculative"
 _SPECULATIVE_SECONDS = 0.25
 """After this time another replica is asked as well, if a statement may safely be carried out twice."""
@@ -108,7 +119,41 @@ def connect(options: Options) -> Cluster:
         protocol_version=ProtocolVersion.V5,
         connection_class=_Connection,
         compression=False,
+        # Or the driver reads the tables of all keyspaces when it connects, and again whenever one of them is changed.
+        schema_metadata_enabled=False,
+        schema_event_refresh_window=-1,
     )
+
+
+def know_replicas(cluster: Cluster, keyspace: str) -> None:
+    """Let statements go to nodes that have the rows they ask for.
+
+    Without it they go to any node, which asks those.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            cluster.refresh_keyspace_metadata(keyspace, max_schema_agreement_wait=0)
+        except DriverException as error:
+            last = error
+        else:
+            return
+    log.warning("the replicas of keyspace %s are not known: %s", keyspace, last)
+
+
+def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+    """Ask, and ask again while the driver still asks a node that has just died.
+
+    Once the driver has noticed, another node answers.
+
+    :raises StorageUnavailable: too few nodes answer.
+    :source: a server that was started in the moment a node was killed ended with the driver's error.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return list(session.execute(statement, values))
+        except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
+            last = error
+    raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
 
 
 def _contact(host: str, port: int) -> str | tuple[str, int]:

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, ReadTimeout, Unauthorized, Unavailable
+from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
 
-from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.cluster import Options, connect, why_none
+from queuey.errors import ConfigurationError
+from queuey.storage.cassandra.cluster import Options, asked, connect, why_none
 from queuey.storage.cassandra.session import CQL
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
 _PART = "tables"
 _SCHEMA_SECONDS = 60.0
-_ATTEMPTS = 3
-"""The number of statements tried; each may take ten seconds."""
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
 """Cassandra's own default. A node that was away for longer must be repaired or replaced before it returns."""
@@ -88,7 +86,7 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
     query = CQL["version_find"] % {"keyspace": keyspace}
     statement = session.prepare(query)
     statement.consistency_level = ConsistencyLevel.QUORUM
-    rows = _asked(session, statement)
+    rows = asked(session, statement, (_PART,))
     if rows and rows[0][0] != VERSION:
         raise ConfigurationError(
             f"the tables of keyspace {keyspace} have form {rows[0][0]}, this version needs {VERSION}: "
@@ -100,21 +98,6 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
         session.execute(statement, (_PART, VERSION))
     elif not rows:
         raise ConfigurationError(f"the tables of keyspace {keyspace} are not complete: run 'queuey init'")
-
-
-def _asked(session: Session, statement: Any) -> Sequence[tuple[int]]:
-    """Ask, and ask again while the driver still asks a node that has just died.
-
-    Once the driver has noticed, another node answers.
-
-    :source: a server that was started in the moment a node was killed ended with the driver's error.
-    """
-    for _ in range(_ATTEMPTS):
-        try:
-            return list(session.execute(statement, (_PART,)))
-        except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
-            last = error
-    raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
 
 
 def durability_problems(session: Session, options: Options) -> list[str]:

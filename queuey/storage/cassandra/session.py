@@ -12,7 +12,7 @@ from time import perf_counter
 from typing import Any, Final
 
 from cassandra import ConsistencyLevel
-from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, NoHostAvailable, Session
+from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, Session
 from cassandra.pool import Host
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
 
@@ -20,7 +20,7 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage import Observer, Unobserved
-from queuey.storage.cassandra.cluster import SPECULATIVE, Options, connect, why_none
+from queuey.storage.cassandra.cluster import SPECULATIVE, Options, asked, connect, know_replicas, why_none
 from queuey.storage.cassandra.driver_errors import our_error
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.statements import load_statements
@@ -56,6 +56,7 @@ _FORKED = (
     "server processes that connect themselves, such as gunicorn without --preload"
 )
 CQL = load_statements("queuey.storage.cassandra", "schema.cql", "statements.cql")
+_TABLES = "select table_name from system_schema.tables where keyspace_name = %s"
 _ADMINISTRATIVE = ("keyspace", "table_")
 _NEVER_TWICE = (
     "idempotency_claim",
@@ -88,7 +89,8 @@ class CassandraSession:
         try:
             self.driver: Session = self.cluster.connect()
             self.driver.client_protocol_handler = EncodedHandler
-            _see_keyspace(self.cluster, options)
+            _see_keyspace(self.driver, options)
+            know_replicas(self.cluster, options.keyspace)
             self._statements = self._prepare()
         except NoHostAvailable as error:
             self.cluster.shutdown()
@@ -305,11 +307,11 @@ class CassandraSession:
                 self.cluster.shutdown()
 
 
-def _see_keyspace(cluster: Cluster, options: Options) -> None:
+def _see_keyspace(driver: Session, options: Options) -> None:
     """:raises ConfigurationError: the keyspace or some of its tables are missing."""
-    keyspace = cluster.metadata.keyspaces.get(options.keyspace)
+    there = {name for (name,) in asked(driver, _TABLES, (options.keyspace,))}
     wanted = {name.removeprefix("table_") for name in CQL if name.startswith("table_")}
-    missing = sorted(wanted - set(keyspace.tables)) if keyspace is not None else ["all of it"]
+    missing = sorted(wanted - there) if there else ["all of it"]
     if missing:
         raise ConfigurationError(
             f"[cassandra] keyspace = {options.keyspace} lacks {', '.join(missing)}: run 'queuey init' once, as a role "

@@ -60,6 +60,9 @@ def session(address: str, port: int, *, seconds: float = CONNECT_SECONDS) -> Ite
         execution_profiles={EXEC_PROFILE_DEFAULT: here},
         connect_timeout=seconds,
         control_connection_timeout=seconds,
+        schema_metadata_enabled=False,  # of a keyspace for each process and suite
+        schema_event_refresh_window=-1,
+        token_metadata_enabled=False,
     )
     try:
         yield cluster.connect()
