@@ -100,6 +100,7 @@ def test_queues_are_listed_over_all_pages(fresh: Server) -> None:
         ]
 
 
+@pytest.mark.parametrize("trusting_server", ["shipped"], indirect=True)
 def test_an_operator_lists_the_applications_over_all_pages(trusting_server: TrustingServer, operator: str) -> None:
     with Server(trusting_server) as server, Client(server.url, server.application, operator) as asked:
         names = [*asked.applications(page_size=1)]

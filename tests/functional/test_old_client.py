@@ -23,6 +23,12 @@ def base(running: RunningServer) -> str:
 
 
 @pytest.fixture
+def running(shipped_server: RunningServer) -> RunningServer:
+    """What these clients send and get is the same over each store, as ``test_alike`` says."""
+    return shipped_server
+
+
+@pytest.fixture
 def client(running: RunningServer) -> Iterator[OldClient]:
     old = OldClient(KEY, base(running))
     old.connect()

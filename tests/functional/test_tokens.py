@@ -21,8 +21,9 @@ VERBS = ["list", "create", "configure", "append", "read", "delete", "commit", "r
 
 
 @pytest.fixture
-def running(trusting_server: TrustingServer) -> TrustingServer:
-    return trusting_server
+def running(trusting_shipped_server: TrustingServer) -> TrustingServer:
+    """Tokens are in no store."""
+    return trusting_shipped_server
 
 
 def get(server: Server, application: str = "queuey", **fields: str) -> requests.Response:

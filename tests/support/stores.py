@@ -8,6 +8,10 @@ Over less go, by what they ask for instead:
 
 - bytes on a connection, a full server, the examples of the docs (``test_raw_http``, ``test_load_limits``,
   ``test_docs_examples``): the embedded store alone, since nothing of it is about a store;
+- how an answer or a refusal is written, permissions, what tokens are good for, what the clients of 2012 send
+  (``v1/test_forms``, ``v1/test_errors``, ``v1/test_identity``, ``test_identity``, ``test_tokens``, ``test_old_client``):
+  likewise. ``test_alike`` compares the answers over Cassandra with the embedded store's, and ``test_isolation`` asks for
+  every route over Cassandra, as some of the identities;
 - commands that speak HTTP (``test_cli``): likewise. Commands that open the store themselves have tests of their own over
   Cassandra (``test_cassandra_commands``);
 - time passed in by hand (``v1/test_time``): embedded stores in process, through the WSGI application. With Cassandra the

@@ -10,9 +10,15 @@ import requests
 
 from queuey.errors import error_classes
 from tests.support.client import BATCH, Server, refused
-from tests.support.servers import APPLICATIONS
+from tests.support.servers import APPLICATIONS, RunningServer
 
 ABSENT_ID = "1f9f6640e56711f189bf02fc00000001"
+
+
+@pytest.fixture
+def running(shipped_server: RunningServer) -> RunningServer:
+    """Of a refusal nothing is about a store."""
+    return shipped_server
 
 
 def test_a_field_that_is_no_integer(server: Server) -> None:

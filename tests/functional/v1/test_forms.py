@@ -12,10 +12,17 @@ import pyarrow as pa
 import pytest
 
 from tests.support.client import Server, refused
+from tests.support.servers import RunningServer
 
 NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 NOT_UTF8 = [b"\xff", b"\x80abc", b"\xed\xa0\x80", b"\xc0\xaf", b"\xf5\x80\x80\x80", bytes(range(256)), b"abc\xff"]
+
+
+@pytest.fixture
+def running(shipped_server: RunningServer) -> RunningServer:
+    """What a store keeps, its contract says; here it is written as it came."""
+    return shipped_server
 
 
 @pytest.mark.parametrize("body", NOT_UTF8)

@@ -57,6 +57,12 @@ TABLE: list[tuple[str, dict[str, str], str | None, tuple[int, int, int, int, int
 ]
 
 
+@pytest.fixture
+def running(shipped_server: RunningServer) -> RunningServer:
+    """Permissions are looked up before a store is asked; ``test_isolation`` has them over Cassandra as well."""
+    return shipped_server
+
+
 @pytest.mark.parametrize(("fields", "key", "expected"), [row[1:] for row in TABLE], ids=[row[0] for row in TABLE])
 def test_the_permission_table(
     server: Server, fields: dict[str, str], key: str | None, expected: tuple[int, ...]
