@@ -19,7 +19,7 @@ from tests.support.over_asyncio import make_client as client_of
 from tests.support.servers import APPLICATIONS, RunningServer, eventually
 from tests.support.services.fixtures import Keyspaces, Reached
 from tests.support.stores import STORES
-from tests.support.trusting import TrustingServer, asking, published, settings, watched
+from tests.support.trusting import MAKES_TOKENS, TrustingServer, asking, published, settings, watched
 
 
 @pytest.fixture(scope="session")
@@ -47,10 +47,10 @@ def cassandra_server(
 def delayed(
     tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
 ) -> Iterator[Delayed]:
-    """Two servers over one keyspace, without any setting about time."""
+    """Two servers over one keyspace, without any setting about time; they make tokens."""
     with keyspaces() as name, ExitStack() as stack:
         on_cassandra.init(cassandra_node, name)
-        text = on_cassandra.settings(cassandra_node, name)
+        text = on_cassandra.settings(cassandra_node, name, rest=MAKES_TOKENS)
         several = [
             stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
             for each in ("delayed", "second-delayed")

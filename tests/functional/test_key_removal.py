@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
 
 import pytest
 
 from queuey.security.app_keys import digest_of, label_of
-from tests.support import on_cassandra, servers
+from tests.support import servers
 from tests.support.client import Server, new_name
 from tests.support.commands import done, run_in
+from tests.support.on_cassandra import Delayed
 from tests.support.servers import RunningServer, eventually
-from tests.support.services.fixtures import Keyspaces, Reached
-from tests.support.trusting import TOKEN_KEY, asking
+from tests.support.trusting import MAKES_TOKENS, asking
 
 JOE = "bid:joe@example.org"
-TOKENS = f"[tokens]\nkeys = {TOKEN_KEY}\n"
 
 
 @dataclass(frozen=True)
@@ -32,22 +30,13 @@ class Rotating:
 @pytest.fixture
 def embedded(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Rotating]:
     folder = tmp_path_factory.mktemp("rotating")
-    with servers.shipped(folder, settings=TOKENS) as running:
+    with servers.shipped(folder, settings=MAKES_TOKENS) as running:
         yield Rotating((running,), {"QUEUEY_DATA": str(folder / "data")})
 
 
 @pytest.fixture
-def shared(
-    tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached, keyspaces: Keyspaces
-) -> Iterator[Rotating]:
-    with keyspaces() as name, ExitStack() as stack:
-        on_cassandra.init(cassandra_node, name)
-        text = on_cassandra.settings(cassandra_node, name, rest=TOKENS)
-        several = tuple(
-            stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
-            for each in ("rotating", "second-rotating")
-        )
-        yield Rotating(several, on_cassandra.variables(cassandra_node, name))
+def shared(delayed: Delayed) -> Rotating:
+    return Rotating((delayed.first, delayed.second), delayed.variables)
 
 
 def key_of(rotating: Rotating) -> str:

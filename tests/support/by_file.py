@@ -1,4 +1,4 @@
-"""Which process of pytest-xdist runs which tests: a file is not divided, nor are the folders of :data:`TOGETHER`.
+"""Which process of pytest-xdist runs which tests: a file is not divided, nor is a group of :data:`TOGETHER`.
 
 A process that dies takes one test with it, not the run. In pytest-xdist 3.8 the processes that are left
 get the dead process's finished files as empty work, which nobody answers, and wait for ever
@@ -12,8 +12,18 @@ from typing import Any
 from xdist.scheduler import LoadScopeScheduling
 
 BREAKS_NODES = "tests/faults/on_cassandra/"
-TOGETHER = (BREAKS_NODES, "tests/pipeline/")
-"""Folders whose tests share what is costly: three nodes, a Spark."""
+ISSUERS = tuple(f"tests/functional/test_{what}.py" for what in ("client", "identity", "isolation", "openapi", "tokens"))
+READ_DELAY = (
+    "tests/functional/slots/",
+    *(f"tests/functional/test_cassandra_{what}.py" for what in ("commands", "delay", "leases", "servers")),
+    "tests/functional/test_key_removal.py",
+    "tests/functional/test_live_cassandra.py",
+)
+PARSES_SOURCE = ("tests/test_house.py", "tests/test_layers.py")
+TOGETHER = ((BREAKS_NODES,), ("tests/pipeline/",), ISSUERS, READ_DELAY, PARSES_SOURCE)
+"""Groups of folders and files whose tests share what is costly: three nodes, a Spark, servers that trust issuers, two servers
+over one keyspace with the read delay, the syntax trees of all modules.
+"""
 LEAST = 2
 """A process begins a test when it knows the next one, or that there is none."""
 
@@ -22,8 +32,7 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
     """Hands out whole files; what a dead process left goes to the others, without what it finished."""
 
     def _split_scope(self, nodeid: str) -> str:
-        together = [folder for folder in TOGETHER if nodeid.startswith(folder)]
-        return together[0] if together else nodeid.partition("::")[0]
+        return next((group[0] for group in TOGETHER if nodeid.startswith(group)), nodeid.partition("::")[0])
 
     def remove_node(self, node: Any) -> str | None:
         """The test that the process died in, which has failed; ``None`` where it had nothing left to do."""

@@ -20,6 +20,8 @@ LOGIN, LOGIN_AUDIENCE = "https://login.example.org", "queuey-web"
 SUBJECTS, SUBJECTS_AUDIENCE = "https://subjects.example.org", "queuey-app"
 PEOPLE, ORIGIN = "people.example.org", "https://queuey.example.com"
 TOKEN_KEY, FORMER_KEY, TOKEN_AUDIENCE = "5ec4e7" * 8, "0ddba11" * 6, "queuey-tests"
+MAKES_TOKENS = f"[tokens]\nkeys = {TOKEN_KEY}\n"
+"""An ini file's words for a server that trusts nobody, and makes tokens."""
 
 _SETTINGS = """
 [limits]
