@@ -127,6 +127,11 @@ def test_each_exception_is_one_of_a_rule() -> None:
             ["tests.support.a imports tests.conftest"],
         ),
         (
+            "imported tests",
+            {"tests/test_a.py": "", "tests/support/a.py": "from tests import (\n    support,\n    test_a,\n)"},
+            ["tests.support.a imports tests.test_a"],
+        ),
+        (
             "phrases",
             {"queuey/ids.py": 'def f():\n    """Who asks is told so\n    many times."""\n    # so many, so many'},
             [
