@@ -11,8 +11,8 @@ from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.settings import load_settings
 from queuey.storage import Stores
-from queuey.storage.contract import MessageStoreContract, MetadataStoreContract
-from queuey.storage.contract.common import STRONG, QueueLog, StoreContract, done
+from queuey.storage.contract import MetadataHistory, OffsetHistory, PartitionHistory
+from queuey.storage.contract.common import STRONG, QueueLog, StoreContract, done, drive_histories
 from queuey.storage.contract.metadata import queue
 from queuey.storage.memory import MemoryMetadata
 from queuey.storage.opening import open_stores
@@ -25,27 +25,11 @@ def open_apart(folder: Path, clock: ManualClock, ids: IdGenerator, metadata: str
     return open_stores(load_settings(None, {}, overrides), clock, ids)
 
 
-class TestMessagesApart(MessageStoreContract):
-    histories = 20
-
-    @pytest.fixture
-    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
-        stores = open_apart(tmp_path, clock, ids, "memory")
-        yield stores
-        stores.close()
-
-
-class TestMetadataApart(MetadataStoreContract):
-    histories = 20
-
-    @pytest.fixture
-    def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[Stores]:
-        stores = open_apart(tmp_path, clock, ids, "sqlite")
-        yield stores
-        stores.close()
-
-
 class TestApart(StoreContract):
+    """Each of the stores passes the whole suite elsewhere; here any history goes through those that were put together."""
+
+    histories = 10
+
     @pytest.fixture(params=["memory", "sqlite"])
     def stores(
         self, request: pytest.FixtureRequest, tmp_path: Path, clock: ManualClock, ids: IdGenerator
@@ -53,6 +37,15 @@ class TestApart(StoreContract):
         stores = open_apart(tmp_path, clock, ids, request.param)
         yield stores
         stores.close()
+
+    def test_any_history_reads_as_the_model_says(self, stores: Stores, clock: ManualClock) -> None:
+        drive_histories(lambda: PartitionHistory(stores.messages, clock), self.histories)
+
+    def test_any_history_of_offsets_is_as_the_model_says(self, stores: Stores, clock: ManualClock) -> None:
+        drive_histories(lambda: OffsetHistory(stores.offsets, clock), self.histories)
+
+    def test_any_history_of_metadata_is_as_the_model_says(self, stores: Stores) -> None:
+        drive_histories(lambda: MetadataHistory(stores.metadata), self.histories)
 
     def test_each_keeps_its_own(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> None:
         stores = open_apart(tmp_path, clock, ids, "memory")

@@ -50,7 +50,7 @@ def test_answers_are_as_described(server: Server, operator: str, label: str) -> 
     key = operator if label == "GET /v1" else server.key
 
     @settings(
-        max_examples=30,
+        max_examples=20,
         deadline=None,
         derandomize=True,
         database=None,

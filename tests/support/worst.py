@@ -34,7 +34,7 @@ RECEIVE = ("leases", "POST")
 """The one write that the user may do as well."""
 _WRITES = ("POST", "PUT")
 AT_ONCE = 32
-DRAWN = 3
+DRAWN = 2
 """Requests of an operation in the shorter run."""
 ATTACKER, OTHER = "queuey", "other"
 QUEUE, LARGE_QUEUE, ESCAPED_QUEUE, KEYED_QUEUE = "worst", "large", "escaped", "keyed"
