@@ -30,8 +30,7 @@ test: ## Run lint, types and all tests
 	@$(BIN)/python -m tests.support.services fetch
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
-	$(BIN)/mypy
-	@timeout --foreground --signal INT --kill-after 1m $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
+	@sh scripts/beside.sh $(BIN)/mypy timeout --foreground --signal INT --kill-after 1m $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
 
 faults: ## Try to break the guarantees for many rounds: kill -9, full disks, dead nodes, cut networks
 	@sh scripts/need.sh curl nginx strace $(JAVA)
