@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import random
 import signal
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from typing import Any
 
 import pytest
@@ -69,6 +70,17 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> ByFile:
     return ByFile(config, log)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays: the garbage collector need not look through ten thousand tests again and again."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """What takes longest comes first; Spark when the three nodes of Cassandra are done, for it leaves them no processor; what is short last."""
@@ -81,10 +93,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pytest.Item], number: int) -> None:
-    """All but this number of whole functions: the same ones in each process, others with another seed."""
-    names = sorted({item.nodeid.partition("[")[0] for item in drawn})
+    """All but this number: the same ones in each process, others with another seed."""
+    names = sorted(item.nodeid for item in drawn)
     kept = random.Random(config.option.fault_seed).sample(names, min(number, len(names)))
-    left_out = {item for item in drawn if item.nodeid.partition("[")[0] not in kept}
+    left_out = {item for item in drawn if item.nodeid not in kept}
     items[:] = [item for item in items if item not in left_out]
     config.hook.pytest_deselected(items=list(left_out))
 

@@ -28,7 +28,7 @@ from queuey.errors import ConfigurationError, CorruptMessage
 from queuey.terminal.options import Server
 from tests.support.archives import archived, filled, options, there
 from tests.support.client import new_name
-from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores, settle
+from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores_if_drawn, settle
 from tests.support.servers import RunningServer, eventually
 
 LATER = (datetime.now(UTC) + timedelta(days=2)).date()
@@ -320,7 +320,7 @@ def test_files_that_are_not_as_they_were_are_never_put_together(
     assert archived(Archive(spark, str(tmp_path))) == there(client, name)
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_the_round_trip_is_equal(spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path) -> None:
     name, new, same = filled(client, new_name()), new_name(), new_name()
     archive(spark, str(tmp_path), options=options(running, subscribe=name))

@@ -21,7 +21,7 @@ from qdo.client import Client, NewMessage
 from qdo.client.streams import ARROW
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name
-from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores
+from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores, on_both_stores_if_drawn
 from tests.support.servers import RunningServer, eventually
 from tests.support.services.proxy import Proxy
 
@@ -88,7 +88,7 @@ def test_a_schema_of_the_user_is_all_that_is_sent(spark: SparkSession, running: 
     )
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_filters_give_what_spark_by_itself_would_give(
     spark: SparkSession, running: RunningServer, client: Client
 ) -> None:
@@ -153,7 +153,7 @@ def by_time(client: Client, queue: str) -> list[tuple[int, str, bytes]]:
     return [(message.partition, message.id.hex, message.body) for message in client.iterate(queue)]
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_large_spans_are_cut_and_small_ones_packed(spark: SparkSession, running: RunningServer, client: Client) -> None:
     queue = fill(client, partitions=2, messages=3000)
     small = [fill(client, partitions=20, messages=2) for _ in range(3)]

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 from qdo.client import Client, NewMessage
 from tests.support.client import new_name
-from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores
+from tests.support.pipeline import APPLICATION, KEY, append, fill, on_both_stores, on_both_stores_if_drawn
 from tests.support.servers import RunningServer, eventually
 
 
@@ -59,7 +59,7 @@ def there(client: Client, *queues: str) -> Counter[tuple[str, int, str]]:
     return Counter((name, message.partition, message.id.hex) for name in queues for message in client.iterate(name))
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_what_is_available_is_read_once_whatever_comes_meanwhile(
     spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:

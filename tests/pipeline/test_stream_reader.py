@@ -22,7 +22,16 @@ from qdo.pipeline.tasks import Task
 from queuey.errors import ConfigurationError, DataLost
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name
-from tests.support.pipeline import APPLICATION, KEY, append, counted, fill, on_both_stores, settle
+from tests.support.pipeline import (
+    APPLICATION,
+    KEY,
+    append,
+    counted,
+    fill,
+    on_both_stores,
+    on_both_stores_if_drawn,
+    settle,
+)
 from tests.support.servers import RunningServer, eventually
 
 SCHEMA = StructType([StructField("message_id", StringType())])
@@ -46,7 +55,7 @@ class Stream:
         return [id_ for task in tasks for batch in self.reader.read(task) for id_ in batch.column(0).to_pylist()]
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_queues_of_a_pattern_are_read_whenever_something_comes_to_them(running: RunningServer, client: Client) -> None:
     stem = new_name()
     names = [f"{stem}.{number}" for number in range(8)]

@@ -24,7 +24,7 @@ from qdo.pipeline.sink import RequestChunks
 from queuey.ids import TICKS_PER_SECOND
 from tests.support import servers
 from tests.support.client import new_name
-from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stores, settle
+from tests.support.pipeline import APPLICATION, KEY, counted, fill, on_both_stores, on_both_stores_if_drawn, settle
 from tests.support.raw import begin_upload
 from tests.support.servers import RunningServer
 
@@ -135,7 +135,7 @@ def test_a_job_of_the_same_name_is_repeated_safely(spark: SparkSession, running:
     assert len(list(client.iterate(queue))) == 1_000
 
 
-@on_both_stores
+@on_both_stores_if_drawn
 def test_a_stream_of_one_queue_into_another_stores_each_message_once(
     spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path
 ) -> None:
@@ -180,7 +180,7 @@ def narrow_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningS
         yield running
 
 
-@pytest.mark.parametrize("limit", ["in_flight", "connections"])
+@pytest.mark.parametrize("limit", ["in_flight", pytest.param("connections", marks=pytest.mark.drawn)])
 def test_a_server_without_room_is_waited_for(spark: SparkSession, narrow_server: RunningServer, limit: str) -> None:
     """It answers 429 where an upload holds all the bytes there are, 503 where all connections are taken."""
     with Client(narrow_server.url, APPLICATION, KEY) as client:

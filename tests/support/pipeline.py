@@ -20,6 +20,10 @@ SHOWN_SECONDS = 90
 
 on_both_stores = pytest.mark.parametrize("running", ["embedded", "cassandra"], indirect=True)
 """For what may differ with the store: how it counts and cuts spans, what expires, how far readers stay behind the clock."""
+on_both_stores_if_drawn = pytest.mark.parametrize(
+    "running", ["embedded", pytest.param("cassandra", marks=pytest.mark.drawn)], indirect=True
+)
+"""The same, for what takes long over Cassandra."""
 
 
 def append(client: Client, queue: str, *messages: NewMessage | bytes | str) -> list[Appended]:

@@ -72,10 +72,13 @@ class RunningServer:
 
 def eventually(look: Callable[[], T], *, seconds: float = 90) -> T:
     """The first true value that ``look`` gives, within a deadline."""
-    deadline = time.monotonic() + seconds
+    began = time.monotonic()
+    deadline = began + seconds
     while not (found := look()):
-        assert time.monotonic() < deadline, f"still {found!r} after {seconds} s"
-        time.sleep(0.02)
+        now = time.monotonic()
+        assert now < deadline, f"still {found!r} after {seconds} s"
+        time.sleep(max(0.02, now - began))  # no more than half the time is spent looking
+        began = time.monotonic()
     return found
 
 

@@ -19,7 +19,9 @@ from tests.support.work_processes import WAIT_SECONDS
 Run = Callable[..., Worker]
 
 
-both_stores = pytest.mark.parametrize("server", ["shipped", "delayed"], indirect=True)
+both_stores = pytest.mark.parametrize(
+    "server", ["shipped", pytest.param("delayed", marks=pytest.mark.drawn)], indirect=True
+)
 
 
 def make_queues(make_client: Callable[[], Client], count: int, prefix: str = "u") -> list[str]:
