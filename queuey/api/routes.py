@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from queuey.api import (
+    access,
     applications,
     lease_groups,
     leases,
@@ -11,6 +12,7 @@ from queuey.api import (
     queues,
     redrive,
     site,
+    stats,
     survey,
     tasks,
     tokens,
@@ -19,7 +21,7 @@ from queuey.api.arrow.answers import ArrowForm
 from queuey.api.batches import is_batch
 from queuey.api.live import reading as live
 from queuey.api.params import boolean
-from queuey.http.exchange import ARROW, BATCH_JSON, JSON, NDJSON, Call
+from queuey.http.exchange import ARROW, BATCH_JSON, EVENTS, JSON, NDJSON, Call
 from queuey.http.face import LARGE_BYTES, Body, Function, Operation, Runs
 from queuey.http.routing import Choice, Route, Routes
 from queuey.security.permissions import Permission
@@ -58,6 +60,7 @@ READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs
 INFORMATION = Operation("queue", Permission.CONFIGURE, queues.information)
 """For the owner only, even if the caller may list queues."""
 SURVEY = Operation("queue", Permission.VIEW, survey.survey)
+RIGHTS = Operation("queue", Permission.CONFIGURE, access.show_rights, runs=Runs.LOOP)
 
 APPEND_ONE = Operation("queue", Permission.APPEND, messages.append_one, Body.MESSAGE, Runs.LOOP, counts_refusals=True)
 APPEND_BATCH = Operation(
@@ -71,6 +74,13 @@ CREATE_QUEUE = Operation("application", Permission.CREATE, queues.create, runs=R
 LIST_QUEUES = Operation("application", Permission.LIST, queues.list_queues)
 LIST_MINE = Operation("application", Permission.MINE, queues.list_mine)
 LIST_ARRIVALS = Operation("application", Permission.LIST, queues.list_arrivals)
+SHOW_STATS = Operation("application", Permission.LIST, stats.of_application)
+LIST_KEYS = Operation("application", Permission.CONFIGURE, access.list_keys, runs=Runs.LOOP)
+FOLLOW_STATS = SHOW_STATS._replace(function=stats.live_of_application, runs=Runs.LOOP)
+LIST_APPLICATIONS = Operation("applications", Permission.APPLICATIONS, applications.list_applications)
+LIST_SETTINGS = LIST_APPLICATIONS._replace(function=access.list_settings)
+SHOW_SERVER = LIST_APPLICATIONS._replace(function=stats.of_server)
+FOLLOW_SERVER = LIST_APPLICATIONS._replace(function=stats.live_of_server, runs=Runs.LOOP)
 
 
 def _asks_for(call: Call, parameter: str) -> bool:
@@ -81,13 +91,15 @@ def _asks_for(call: Call, parameter: str) -> bool:
 def _read(call: Call) -> Operation:
     """The operation of a GET of a queue.
 
-    It gives settings, spans, messages still to come, a stream, or one page.
+    It gives settings, spans, rights, messages still to come, a stream, or one page.
     """
     if call.query_string:
         if _asks_for(call, "info"):
             return INFORMATION
         if _asks_for(call, "survey"):
             return SURVEY
+        if "rights" in call.query:
+            return RIGHTS
     if live.is_live(call):
         return READ_LIVE
     if call.accepts(ARROW) or call.accepts(NDJSON):
@@ -117,7 +129,7 @@ def _append(call: Call) -> Operation:
 def _list(call: Call) -> Operation:
     """The operation of a GET of an application.
 
-    It gives messages of several queues, the caller's queues, arrivals, or all queues.
+    It gives messages of several queues, the caller's queues, arrivals, figures, keys, or all queues.
     """
     if not call.query_string:
         return LIST_QUEUES
@@ -125,7 +137,20 @@ def _list(call: Call) -> Operation:
         return LIST_MINE
     if _asks_for(call, "arrivals"):
         return LIST_ARRIVALS
+    if _asks_for(call, "stats"):
+        return FOLLOW_STATS if call.accepts(EVENTS) else SHOW_STATS
+    if _asks_for(call, "keys"):
+        return LIST_KEYS
     return READ_SEVERAL if "queues" in call.query else LIST_QUEUES
+
+
+def _list_applications(call: Call) -> Operation:
+    """The operation of a GET of ``/v1``: the applications, or figures or settings of the server."""
+    if call.query_string and _asks_for(call, "stats"):
+        return FOLLOW_SERVER if call.accepts(EVENTS) else SHOW_SERVER
+    if call.query_string and _asks_for(call, "settings"):
+        return LIST_SETTINGS
+    return LIST_APPLICATIONS
 
 
 def _site(name: str, function: Function) -> Operation:
@@ -133,7 +158,7 @@ def _site(name: str, function: Function) -> Operation:
 
     It never waits for a thread behind others.
     """
-    return Operation(name, Permission.NONE, function, runs=Runs.LOOP)
+    return Operation(name, Permission.NONE, function, runs=Runs.LOOP, about_server=True)
 
 
 _OFFSETS: dict[str, Choice] = {
@@ -177,7 +202,7 @@ ROUTES = Routes(
         Route(
             "applications",
             "/v1",
-            {"GET": Operation("applications", Permission.APPLICATIONS, applications.list_applications)},
+            {"GET": _list_applications},
         ),
         Route(
             "application",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
@@ -87,6 +87,7 @@ class Call:
         "peer",
         "query_string",
         "queue",
+        "renew",
         "request_id",
         "ticket",
     )
@@ -109,6 +110,8 @@ class Call:
         self.request_id = ""
         self.peer = ""
         """The address that the call comes from; behind a proxy it is the proxy's."""
+        self.renew: Callable[[], Identity] | None = None
+        """Identifies the caller again while it waits; None: its Authorization header does."""
         self.in_thread = False
         """A thread waits for the answer."""
         self._query: dict[str, str] | None = None

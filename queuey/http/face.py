@@ -61,6 +61,8 @@ class Operation(NamedTuple):
     """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one."""
     loop_bytes: int = LARGE_BYTES
     """Bytes of body up to which :attr:`Runs.BATCH` stays on the loop."""
+    about_server: bool = False
+    """It takes no body and no place and asks for no permission, so that it works when the server is full."""
 
 
 class Face(Protocol):

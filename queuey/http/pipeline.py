@@ -25,7 +25,6 @@ from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
 from queuey.http.finishing import Finisher, request_id
 from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
-from queuey.security.permissions import Permission
 from queuey.security.principals import payers
 from queuey.service import Service
 
@@ -40,11 +39,6 @@ MAX_FORM_BYTES = 64 << 10
 
 _NO_TARGET = Target()
 """The target of a call about the server itself."""
-
-
-def _is_own(operation: Operation, call: Call) -> bool:
-    """Whether a call is about the server itself and needs no permission."""
-    return operation.permission is Permission.NONE and not call.application
 
 
 class Pipeline:
@@ -90,8 +84,7 @@ class Pipeline:
         try:
             operation = (self._only_face or self._face(call)).resolve(call)
             length = self._announced_length(call, operation)
-            # Calls about the server itself take no body, and must work when it is full.
-            if not _is_own(operation, call):
+            if not operation.about_server:
                 call.ticket = Ticket(self.admission)
                 if method not in ("GET", "HEAD"):
                     call.length = length
@@ -135,7 +128,7 @@ class Pipeline:
                 operation = operation.by_body(call)
             target = self._target_at_hand(operation, call) if call.application else None
             if target is None:
-                target = _NO_TARGET if _is_own(operation, call) else await self._admit(operation, call)
+                target = _NO_TARGET if operation.about_server else await self._admit(operation, call)
             answer = await operation.function(self.service, call, target)
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).

@@ -148,6 +148,16 @@ class MetricSet:
         with self._lock:
             return self._series[metric].get(labels, [0.0])[0]
 
+    def total(self, counter: Counter, **labels: str) -> float:
+        """The sum of all series of a counter that have these labels.
+
+        :raises ValueError: the counter has no such label.
+        """
+        wanted = [(counter.labels.index(name), value) for name, value in labels.items()]
+        with self._lock:
+            series = self._series[counter].items()
+            return sum([figures[0] for found, figures in series if all(found[at] == value for at, value in wanted)])
+
     def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
         """A copy of all that was counted, by metric and labels."""
         for gauge, value in self._asked.items():

@@ -6,6 +6,7 @@ Labels are bounded: applications, routes, methods, codes. Never a queue, a user 
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Sequence
 
 from queuey._version import __version__
 from queuey.monitor.declared import Counter, Declarations, Labels, MetricSet
@@ -137,6 +138,20 @@ class Monitor(MetricSet):
         with self._lock:
             figures[bucket] += 1
             figures[-1] += seconds
+
+    def answered(self) -> tuple[float, float, Sequence[float]]:
+        """Requests and errors (5xx) since the start, and the requests by the buckets of their duration.
+
+        The time for which a reader waits for messages does not count.
+        """
+        buckets, errors = [0.0] * (len(_SECONDS) + 1), 0.0
+        with self._lock:
+            for (_, _, status), figures in self._series[REQUEST_DURATION].items():
+                for place, count in enumerate(figures[:-1]):
+                    buckets[place] += count
+                if status.startswith("5"):
+                    errors += sum(figures[:-1])
+        return sum(buckets), errors, buckets
 
     def refused(self, method: str, status: int) -> None:
         """One request found no room, and was answered before it was looked at."""

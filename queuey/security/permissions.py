@@ -193,6 +193,15 @@ def permits(permission: Permission, identity: Identity, application: str, name: 
     return _RULES[permission](identity.acting(permission, application, name), application, queue)
 
 
+def rights_of(identity: Identity, application: str, queue: Queue) -> dict[str, bool]:
+    """Whether this caller may do what each of :data:`VERBS` says, for an existing queue and its application."""
+    return {
+        verb: permits(permission, identity, application, queue.name, queue)
+        for permission, verb in _VERB.items()
+        if permission is not Permission.MINE  # which everybody with an identity may
+    }
+
+
 def may_mint(identity: Identity, application: str, principal: str) -> bool:
     """Whether this caller may get a token of ``principal`` for ``application``.
 

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from queuey.clock import Clock, SystemClock
 from queuey.ids import IdGenerator
+from queuey.monitor.history import History
 from queuey.monitor.metrics import AUTH, Monitor
 from queuey.security.access_keys import MasterSecrets
 from queuey.security.app_keys import ApplicationKeys
+from queuey.security.claims import unix_now
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
 from queuey.security.schemes import Trust
@@ -56,6 +59,8 @@ class Service:
         self.leases.note_use = self.held_figures.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
+        self.history = History(self.monitor, partial(unix_now, self.clock), self.clock.elapsed)
+        """What the console draws; nothing is taken where there is no console."""
         self.recent: dict[str, Identity] = {}
         """Identities that Authorization headers proved a moment ago."""
         self.closed = False
@@ -89,6 +94,8 @@ class Service:
         self.tasks.start()
         self.retained.start()
         self.held_figures.start()
+        if self.settings.console.enabled:
+            self.history.start()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
@@ -106,6 +113,7 @@ class Service:
             self.tasks.stop()
             self.retained.stop()
             self.held_figures.stop()
+            self.history.stop()
             self.waiters.close()
             self.trust.stop()
             self.stores.close()

@@ -97,6 +97,10 @@ class Keys:
         own = app_principal(application)
         return [key.digest for key in self._known.values() if key.principal == own or operator_of(key.principal)]
 
+    def of(self, principal: str) -> list[PrincipalKey]:
+        """The keys in force that prove a principal."""
+        return [key for key in self._known.values() if key.principal == principal]
+
     @property
     def applications(self) -> list[str]:
         """The applications that have a key, in code point order. Operators are none."""

@@ -45,6 +45,7 @@ def check(settings: Settings) -> None:
     _check_read_delay(settings)
     _check_secrets(settings, "tokens", "keys", settings.tokens.keys)
     _check_secrets(settings, "sqs", "secrets", settings.sqs.secrets)
+    _check_secrets(settings, "console", "secrets", settings.console.secrets)
     _check_sqs(settings)
     _check_origins(settings)
     _check_metrics_token(settings)

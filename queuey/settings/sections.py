@@ -18,6 +18,7 @@ __all__ = [
     "SECTIONS",
     "SETTINGS",
     "CassandraSettings",
+    "ConsoleSettings",
     "LimitSettings",
     "LogSettings",
     "MetadataSettings",
@@ -132,6 +133,14 @@ class SqsSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class ConsoleSettings:
+    """``[console]``."""
+
+    enabled: bool = setting(True, "Serve the console at /console; false: there is none, and / is no page.")
+    secrets: tuple[str, ...] = setting((), "Secrets that sign the sessions of browsers: the first signs, all verify. Without any the server makes one at each start, so that everybody has to sign in again; several servers behind one address need the same.", secret=True)
+
+
+@dataclass(frozen=True, slots=True)
 class MetricSettings:
     """``[metrics]``."""
 
@@ -159,6 +168,7 @@ class Settings:
     limits: LimitSettings = field(default_factory=LimitSettings)
     tokens: TokenSettings = field(default_factory=TokenSettings)
     sqs: SqsSettings = field(default_factory=SqsSettings)
+    console: ConsoleSettings = field(default_factory=ConsoleSettings)
     metrics: MetricSettings = field(default_factory=MetricSettings)
     log: LogSettings = field(default_factory=LogSettings)
     origins: Mapping[str, str] = field(default_factory=dict)

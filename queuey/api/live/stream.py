@@ -319,7 +319,8 @@ async def identify_again(service: Service, call: Call) -> None:
     if expires is not None and expires <= service.clock.now_ticks():
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
     with contextlib.suppress(Throttled):  # it cannot be checked now
-        call.known_as(identify(service, call.headers.get("authorization", "")))
+        renew = call.renew
+        call.known_as(identify(service, call.headers.get("authorization", "")) if renew is None else renew())
 
 
 async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:

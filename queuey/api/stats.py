@@ -1,0 +1,245 @@
+"""Figures for people: what the console shows of an application and of the server."""
+
+from __future__ import annotations
+
+import os
+import resource
+import shutil
+from bisect import bisect_left
+from collections.abc import Sequence
+from typing import Any
+
+import orjson
+
+from queuey._version import __version__
+from queuey.api.live.stream import identify_again
+from queuey.api.params import Problems, integer
+from queuey.api.queues import next_link
+from queuey.errors import ClockUnsafe, QueueyError
+from queuey.http.access import allowed
+from queuey.http.exchange import EVENTS, Answer, Call, Headers, Target, json_answer
+from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.model import Consistency, PartitionState, Queue
+from queuey.monitor.history import FIELDS, KEPT_SECONDS
+from queuey.monitor.metrics import (
+    BYTES_IN_FLIGHT,
+    DEAD_LETTERS,
+    LEASES_SETTLED,
+    MESSAGE_BYTES,
+    MESSAGES_APPENDED,
+    MESSAGES_DELIVERED,
+    MESSAGES_RECEIVED,
+    REQUESTS_IN_PROGRESS,
+    WAITERS,
+)
+from queuey.security.claims import unix_now
+from queuey.security.permissions import Permission
+from queuey.security.principals import STRANGERS
+from queuey.service import Service
+from queuey.service.waiting.watch import Watch
+
+__all__ = ["live_of_application", "live_of_server", "of_application", "of_server"]
+
+MAX_ROWS = 100
+ROWS = 25
+"""Queues in an answer that names no limit."""
+MAX_PREFIX = 80
+BUDGET_SECONDS = 1.0
+"""Seconds after which no further queue is counted. A queue that nobody asked for since the server began may have to be
+counted message by message, once."""
+EVENT_SECONDS = 1.0
+CHECK_EVENTS = 30
+"""Events after which a stream checks its reader again."""
+
+
+def _prefix(text: str) -> str:
+    if len(text) > MAX_PREFIX:
+        raise ValueError(f"has more than {MAX_PREFIX} characters")
+    return text
+
+
+async def of_application(service: Service, call: Call, target: Target) -> Answer:
+    """A page of queues by name with their numbers, and what the server counted of the application.
+
+    Only the queues of the page are looked at, so that an application may have any number of them.
+    """
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, MAX_ROWS), query.get("limit"), ROWS)
+    prefix = problems.take("prefix", _prefix, query.get("prefix"), "")
+    problems.check()
+    found = await service.queues.page(target.application, start=max(query.get("offset", ""), prefix), limit=limit + 1)
+    queues = [queue for queue in found if queue.name.startswith(prefix)]
+    end = service.clock.elapsed() + BUDGET_SECONDS
+    listed = [await _row(service, queue, end) for queue in queues[:limit]]
+    content = {
+        "status": "ok",
+        **_figures(service, target.application),
+        "queues": listed,
+        "complete": all(row["depth"] is not None for row in listed),
+        "budget_seconds": BUDGET_SECONDS,
+    }
+    following = queues[limit].name if len(queues) > limit else None
+    return json_answer(content, headers=next_link(call, following))
+
+
+async def _row(service: Service, queue: Queue, end: float) -> dict[str, Any]:
+    """:param end: the elapsed time after which the queue is not counted any more."""
+    row: dict[str, Any] = {"queue_name": queue.name, "partitions": queue.partitions, "type": str(queue.kind)}
+    return row | _numbers(await service.queues.inspect(queue) if service.clock.elapsed() < end else None)
+
+
+def _numbers(states: Sequence[PartitionState] | None) -> dict[str, Any]:
+    if states is None:
+        return dict.fromkeys(("depth", "scheduled", "bytes", "oldest_timestamp", "newest_timestamp"))
+    return {
+        "depth": sum([state.depth for state in states]),
+        "scheduled": sum([state.scheduled for state in states]),
+        "bytes": sum([state.bytes for state in states]),
+        "oldest_timestamp": _timestamp(min([state.oldest for state in states if state.oldest], default=None)),
+        "newest_timestamp": _timestamp(max([state.newest for state in states if state.newest], default=None)),
+    }
+
+
+def _timestamp(message_id: MessageId | None) -> str | None:
+    return message_id.timestamp if message_id else None
+
+
+async def of_server(service: Service, call: Call, target: Target) -> Answer:
+    """The server as its operator sees it, with the samples of up to an hour, and a page of applications."""
+    query, problems = call.query, Problems()
+    limit = problems.take("limit", integer(1, MAX_ROWS), query.get("limit"), ROWS)
+    seconds = problems.take("history", integer(0, KEPT_SECONDS), query.get("history"), 0)
+    problems.check()
+    names = service.keys.applications
+    first = bisect_left(names, query.get("offset", ""))
+    page, rest = names[first : first + limit], names[first + limit :]
+    content = {
+        "status": "ok",
+        **_figures(service),
+        "server": _server(service),
+        "history": {"fields": FIELDS, "samples": service.history.last(seconds)},
+        "applications": [_figures(service, name) for name in page],
+    }
+    return json_answer(content, headers=next_link(call, rest[0] if rest else None))
+
+
+def _figures(service: Service, application: str = "") -> dict[str, Any]:
+    """What was counted since the server began: of one application, or of all together."""
+    total = service.monitor.total
+    named = {"application": application} if application else {}
+    of = {"app": application} if application else {}
+    counters = {
+        "appended": int(total(MESSAGES_APPENDED, **of)),
+        "read": int(total(MESSAGES_DELIVERED, **of)),
+        "received": int(total(MESSAGES_RECEIVED, **of)),
+        "settled": int(total(LEASES_SETTLED, **of)),
+        "dead_letters": int(total(DEAD_LETTERS, **of)),
+        "bytes_in": int(total(MESSAGE_BYTES, **of, direction="in")),
+        "bytes_out": int(total(MESSAGE_BYTES, **of, direction="out")),
+    }
+    return {**named, "time": round(unix_now(service.clock), 3), "counters": counters}
+
+
+def _server(service: Service) -> dict[str, Any]:
+    monitor, messages = service.monitor, service.stores.messages
+    try:
+        behind = max(service.clock.now_ticks() - messages.watermark(Consistency.STRONG), 0) / TICKS_PER_SECOND
+    except ClockUnsafe:
+        behind = None
+    return {
+        "version": __version__,
+        "storage": service.settings.storage.backend,
+        "problems": service.problems(),
+        "warnings": list(service.warnings()),
+        "waiters": int(monitor.value(WAITERS)),
+        "requests_in_progress": int(monitor.value(REQUESTS_IN_PROGRESS)),
+        "bytes_in_flight": int(monitor.value(BYTES_IN_FLIGHT)),
+        "watermark_age_seconds": behind,
+        "clock_error_seconds": messages.clock_error_seconds(),
+        "memory_bytes": _memory_bytes(),
+        "disk_free_bytes": _disk_free(service),
+        "processor_seconds": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
+    }
+
+
+def _memory_bytes() -> int | None:
+    """What the process holds now; None where the system does not say."""
+    try:
+        with open("/proc/self/statm", "rb") as file:  # noqa: PTH123 - a Path object costs more than the file
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except (OSError, ValueError, IndexError):
+        return None
+
+
+def _disk_free(service: Service) -> int | None:
+    """Where the embedded store is; None for any other."""
+    if service.settings.storage.backend != "sqlite":
+        return None
+    try:
+        return shutil.disk_usage(service.settings.server.data).free
+    except OSError:
+        return None
+
+
+# Live
+
+
+async def live_of_application(service: Service, call: Call, target: Target) -> Answer:
+    """An event a second with what was counted of the application."""
+    return _live(service, call, target.application)
+
+
+async def live_of_server(service: Service, call: Call, target: Target) -> Answer:
+    """An event a second with what was counted, and the newest sample."""
+    return _live(service, call, "")
+
+
+def _live(service: Service, call: Call, application: str) -> Answer:
+    readers = tuple(sorted(call.identity.principals)) or (STRANGERS,)
+    watch = service.waiters.watch([], readers, in_thread=call.in_thread)
+    headers: Headers = [("content-type", EVENTS), ("cache-control", "no-store"), ("x-accel-buffering", "no")]
+    return Answer(200, b"", headers, _FigureStream(service, call, application, watch))
+
+
+class _FigureStream:
+    """See :class:`queuey.http.exchange.BodyStream`."""
+
+    waits = True
+
+    def __init__(self, service: Service, call: Call, application: str, watch: Watch) -> None:
+        self._service, self._call, self._application, self._watch = service, call, application, watch
+        self._at = service.clock.elapsed()
+        self._events = 0
+
+    async def more(self) -> bytes | None:
+        """The next event; None once the server stops, or the reader may not read any more."""
+        waiters = self._service.waiters
+        if self._events:
+            self._at = max(self._at + EVENT_SECONDS, waiters.clock.elapsed())
+            await waiters.wait(self._watch, self._at, whatever_comes=True)
+        self._events += 1
+        if waiters.ended or (self._events % CHECK_EVENTS == 0 and not await self._may_go_on()):
+            return None
+        return b"data: %b\n\n" % orjson.dumps(self._event())
+
+    def _event(self) -> dict[str, Any]:
+        service = self._service
+        if self._application:
+            return _figures(service, self._application)
+        newest = next(iter(service.history.last(1)), None)
+        server = {name: value for name, value in _server(service).items() if name not in ("version", "storage")}
+        sample = None if newest is None else dict(zip(FIELDS, newest, strict=True))
+        return {**_figures(service), "server": server, "sample": sample}
+
+    async def _may_go_on(self) -> bool:
+        permission = Permission.LIST if self._application else Permission.APPLICATIONS
+        try:
+            await identify_again(self._service, self._call)
+            await allowed(self._service, self._call.identity, permission, self._application, "")
+        except QueueyError:
+            return False
+        return True
+
+    def close(self) -> None:
+        """See :class:`queuey.http.exchange.BodyStream`."""
+        self._watch.close()

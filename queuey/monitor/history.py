@@ -1,0 +1,134 @@
+"""The last hour of a server, one sample a second.
+
+Samples stand in a ring of plain numbers, so an hour takes a fixed amount of memory, whatever the server does. Counters
+become rates when a sample is taken.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Mapping, Sequence
+from itertools import accumulate
+from math import inf
+from typing import NamedTuple
+
+from queuey.locks import new_lock
+from queuey.monitor.declared import Counter
+from queuey.monitor.metrics import (
+    LEASES_SETTLED,
+    MESSAGES_APPENDED,
+    MESSAGES_DELIVERED,
+    MESSAGES_RECEIVED,
+    REQUEST_DURATION,
+    REQUESTS_IN_PROGRESS,
+    WAITERS,
+    Monitor,
+)
+
+__all__ = ["FIELDS", "KEPT_SECONDS", "History"]
+
+KEPT_SECONDS = 3600
+SAMPLE_SECONDS = 1.0
+_RATES: Mapping[str, Counter] = {
+    "appended": MESSAGES_APPENDED,
+    "read": MESSAGES_DELIVERED,
+    "received": MESSAGES_RECEIVED,
+    "settled": LEASES_SETTLED,
+}
+FIELDS = ("time", *_RATES, "requests", "errors", "p50", "p99", "waiters", "in_progress")
+"""What a sample has: its time in seconds since 1970; messages, requests and errors (5xx) a second; half and 99 percent
+of the requests took at most ``p50`` and ``p99`` seconds, 0 without any; readers and requests at that moment."""
+_WIDTH = len(FIELDS)
+
+
+class History:
+    """Samples of one monitor. Thread-safe."""
+
+    def __init__(self, monitor: Monitor, now: Callable[[], float], elapsed: Callable[[], float]) -> None:
+        """:param now: seconds since 1970.
+        :param elapsed: seconds that nobody sets back.
+        """
+        self._monitor = monitor
+        self._now, self._elapsed = now, elapsed
+        self._ring = array("d")
+        """Grows to an hour, and no further."""
+        self._taken = 0
+        self._lock = new_lock()
+        self._stopped = threading.Event()
+        self._thread: threading.Thread | None = None
+        self._before = self._looked()
+
+    def start(self) -> None:
+        """Take a sample a second, in a thread."""
+        self._thread = threading.Thread(target=self._work, name="history", daemon=True)
+        self._thread.start()
+
+    def stop(self) -> None:
+        """Take no more samples."""
+        self._stopped.set()
+        if self._thread is not None:
+            self._thread.join()
+
+    def _work(self) -> None:
+        while not self._stopped.wait(SAMPLE_SECONDS):
+            self.take()
+
+    def take(self) -> None:
+        """Take a sample of what was counted since the one before."""
+        looked = self._looked()
+        with self._lock:
+            before, self._before = self._before, looked
+            seconds = max(looked.at - before.at, 1e-3)
+            rates = [(now - then) / seconds for now, then in zip(looked.totals, before.totals, strict=True)]
+            buckets = [now - then for now, then in zip(looked.buckets, before.buckets, strict=True)]
+            half, most = quantile(buckets, 0.5), quantile(buckets, 0.99)
+            sample = [self._now(), *rates, half, most, looked.waiters, looked.in_progress]
+            start = self._taken % KEPT_SECONDS * _WIDTH
+            self._ring[start : start + _WIDTH] = array("d", sample)  # behind the end: it grows
+            self._taken += 1
+
+    def last(self, most: int) -> list[list[float]]:
+        """The newest samples, oldest of them first, each as :data:`FIELDS`.
+
+        :param most: samples at most.
+        """
+        with self._lock:
+            count = min(most, self._taken, KEPT_SECONDS)
+            places = [number % KEPT_SECONDS * _WIDTH for number in range(self._taken - count, self._taken)]
+            return [self._ring[place : place + _WIDTH].tolist() for place in places]
+
+    def _looked(self) -> _Looked:
+        monitor = self._monitor
+        requests, errors, buckets = monitor.answered()
+        totals = [*(monitor.total(counter) for counter in _RATES.values()), requests, errors]
+        at, waiters, in_progress = self._elapsed(), monitor.value(WAITERS), monitor.value(REQUESTS_IN_PROGRESS)
+        return _Looked(at, totals, buckets, waiters, in_progress)
+
+
+class _Looked(NamedTuple):
+    """What the monitor had at one moment."""
+
+    at: float
+    totals: Sequence[float]
+    buckets: Sequence[float]
+    waiters: float
+    in_progress: float
+
+
+def quantile(buckets: Sequence[float], share: float) -> float:
+    """The upper bound of the bucket that holds this share of the requests; 0 if there were none.
+
+    What is over the last bound counts as that bound.
+
+    >>> quantile([90, 9, 1] + [0] * 12, 0.5), quantile([0] * 15, 0.5)
+    (0.0005, 0)
+    """
+    total = sum(buckets)
+    if not total:
+        return 0
+    bounds = (*REQUEST_DURATION.buckets, inf)
+    for bound, so_far in zip(bounds, accumulate(buckets), strict=True):
+        if so_far >= share * total:
+            return min(bound, REQUEST_DURATION.buckets[-1])
+    return REQUEST_DURATION.buckets[-1]
