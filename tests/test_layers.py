@@ -82,6 +82,7 @@ LAYERS = {
     "queuey.api": Layer(
         ours=(
             *LEAVES,
+            "queuey.monitor.history",
             "queuey.monitor.loading",
             "queuey.monitor.metrics",
             "queuey.service.",
@@ -96,6 +97,11 @@ LAYERS = {
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
+    "queuey.console": Layer(
+        ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http."),
+        others=("jinja2", "orjson", "pyramid"),
+        not_standard=("asyncio", "threading"),
+    ),
     "queuey.server": Layer(
         ours=(
             *LEAVES,
@@ -104,6 +110,7 @@ LAYERS = {
             "queuey.security.",
             "queuey.http.",
             "queuey.api.",
+            "queuey.console.face",
             "queuey.sqs.face",
         ),
         others=("httptools", "orjson", "pyramid", "uvloop", "webob"),

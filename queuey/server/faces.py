@@ -9,6 +9,8 @@ from collections.abc import Sequence
 
 from queuey.api.face import V1
 from queuey.api.routes import ROUTES
+from queuey.console.face import Console
+from queuey.http.face import Face
 from queuey.http.pipeline import Pipeline
 from queuey.http.routing import Route
 from queuey.service import Service
@@ -19,7 +21,11 @@ __all__ = ["open_pipeline", "routes"]
 
 def open_pipeline(service: Service) -> Pipeline:
     """The pipeline of a service, with all its faces."""
-    return Pipeline(service, [Sqs(service), V1()])
+    v1 = V1()
+    faces: list[Face] = [Sqs(service)]
+    if service.settings.console.enabled:
+        faces.append(Console(service, v1))
+    return Pipeline(service, [*faces, v1])
 
 
 def routes() -> Sequence[Route]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from base64 import b64encode
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -13,8 +12,9 @@ from typing import Any
 
 import pytest
 import requests
-from playwright.sync_api import Browser, Page, expect, sync_playwright
+from playwright.sync_api import Browser, Page, expect
 
+from tests.support import browsers
 from tests.support.servers import eventually
 from tests.support.services.ports import free_ports
 from tests.support.shell import ROOT, Shell, answers, commands_of
@@ -64,9 +64,7 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Running]:
 
 @pytest.fixture(scope="module")
 def chromium() -> Iterator[Browser]:
-    found = shutil.which("chromium")
-    assert found, "chromium is missing: 'make test' installs it"
-    with sync_playwright() as playwright, playwright.chromium.launch(executable_path=found) as browser:
+    with browsers.chromium() as browser:
         yield browser
 
 

@@ -1,0 +1,156 @@
+"use strict";
+// The console works without this script. It keeps times fresh, and copies.
+
+const SPANS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "days"]];
+
+function ago(then) {
+  const seconds = (Date.now() - then) / 1000;
+  for (const [most, unit, name] of SPANS) {
+    if (Math.abs(seconds) < most) {
+      const text = `${Math.floor(Math.abs(seconds) / unit)} ${name}`;
+      return seconds >= 0 ? `${text} ago` : `in ${text}`;
+    }
+  }
+  return new Date(then).toISOString().slice(0, 10);
+}
+
+function refreshTimes() {
+  for (const element of document.querySelectorAll("time[datetime]")) {
+    const then = Date.parse(element.dateTime);
+    if (!Number.isNaN(then)) element.textContent = ago(then);
+  }
+}
+
+function offerCopies() {
+  for (const element of document.querySelectorAll("pre.copy")) {
+    const button = document.createElement("button");
+    button.type = "button";
+    button.textContent = "Copy";
+    button.addEventListener("click", async () => {
+      await navigator.clipboard.writeText(element.textContent);
+      button.textContent = "Copied";
+    });
+    element.before(button);
+  }
+}
+
+setInterval(refreshTimes, 10_000);
+if (navigator.clipboard) offerCopies();
+
+// A stream of events, told as lost when it breaks. EventSource tries again by itself, unless the server refused.
+function follow(root, address, handlers, state) {
+  const lost = root.querySelector(".lost");
+  let since = null;
+  let source = null;
+  const say = () => {
+    lost.hidden = since === null;
+    if (since === null) return;
+    lost.textContent = `No connection since ${new Date(since).toLocaleTimeString()}. `;
+    const again = document.createElement("button");
+    again.textContent = "Try now";
+    again.addEventListener("click", open);
+    lost.append(again);
+  };
+  function open() {
+    source?.close();
+    source = new EventSource(address);
+    source.addEventListener("open", () => { since = null; say(); state?.(true); });
+    source.addEventListener("error", () => { since ??= Date.now(); say(); state?.(false); });
+    for (const [name, handle] of Object.entries(handlers)) {
+      source.addEventListener(name, (event) => handle(JSON.parse(event.data), event));
+    }
+  }
+  open();
+  return { close: () => source.close(), open };
+}
+
+function short(number) {
+  for (const [size, unit] of [[1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
+    if (number >= 10 * size || (number >= size && size > 1e3)) return (number / size).toFixed(1) + unit;
+  }
+  return Number.isInteger(number) ? String(number) : number.toFixed(number < 10 ? 2 : 0);
+}
+
+function sized(number) {
+  for (const [power, unit] of [[3, "GiB"], [2, "MiB"], [1, "KiB"]]) {
+    if (number >= 1024 ** power) return `${(number / 1024 ** power).toFixed(1)} ${unit}`;
+  }
+  return `${Math.round(number)} B`;
+}
+
+// Numbers go into the cells that wait for them; nothing else of the page moves.
+function showFigures(root) {
+  let before = null;
+  const put = (element, value, isBytes) => {
+    if (value !== null && value !== undefined) element.textContent = isBytes ? sized(value) : short(value);
+  };
+  follow(root, root.dataset.stream, {
+    message: (now) => {
+      if (before && now.time > before.time) {
+        for (const cell of root.querySelectorAll("[data-rate]")) {
+          const name = cell.dataset.rate;
+          const rate = (now.counters[name] - before.counters[name]) / (now.time - before.time);
+          put(cell, Math.max(rate, 0), name.startsWith("bytes"));
+        }
+      }
+      for (const cell of root.querySelectorAll("[data-count]")) put(cell, now.counters[cell.dataset.count], false);
+      for (const cell of root.querySelectorAll("[data-server]")) {
+        put(cell, now.server?.[cell.dataset.server], cell.dataset.server.endsWith("bytes"));
+      }
+      for (const cell of root.querySelectorAll("[data-sample]")) {
+        const name = cell.dataset.sample;
+        const value = now.sample?.[name];
+        if (value !== undefined) cell.textContent = name.startsWith("p") ? `${(value * 1000).toFixed(1)} ms` : short(value);
+      }
+      before = now;
+    },
+  });
+}
+
+const KEPT_MESSAGES = 200;
+
+function tail(root) {
+  const list = root.querySelector("ol");
+  const state = root.querySelector("[data-state]");
+  const pause = root.querySelector("[data-pause]");
+  const waiting = [];
+  let paused = false;
+  const show = (message) => {
+    const item = document.createElement("li");
+    const link = document.createElement("a");
+    link.href = `m/${message.partition}:${message.message_id}`;
+    link.textContent = message.message_id.slice(0, 8);
+    const time = document.createElement("time");
+    time.dateTime = new Date(Number(message.timestamp) * 1000).toISOString();
+    time.title = time.dateTime;
+    time.textContent = ago(Date.parse(time.dateTime));
+    const text = document.createElement("pre");
+    text.textContent = message.encoding === "base64" ? `base64 ${message.body}` : message.body;
+    item.append(link, " ", time, text);
+    list.prepend(item);
+    while (list.children.length > KEPT_MESSAGES) list.lastElementChild.remove();
+  };
+  pause.hidden = false;
+  pause.addEventListener("click", () => {
+    paused = !paused;
+    pause.textContent = paused ? "Go on" : "Pause";
+    if (!paused) while (waiting.length) show(waiting.shift());
+    say();
+  });
+  const say = (connected = true) => {
+    state.textContent = paused ? `Paused; waiting: ${waiting.length}.` : connected ? "Live: new messages appear here." : "";
+  };
+  const since = root.dataset.tail + `?partitions=all&since=${(Date.now() / 1000).toFixed(3)}`;
+  follow(root, since, {
+    message: (message) => {
+      if (paused) {
+        waiting.push(message);
+        if (waiting.length > KEPT_MESSAGES) waiting.shift();
+        say();
+      } else show(message);
+    },
+  }, say);
+}
+
+for (const root of document.querySelectorAll("[data-stream]")) showFigures(root);
+for (const root of document.querySelectorAll("[data-tail]")) tail(root);

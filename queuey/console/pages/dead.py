@@ -1,0 +1,121 @@
+"""Dead letters of a lease group: why they died, and the way back."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any
+
+import orjson
+
+from queuey.console.pages.messages import read_page
+from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
+from queuey.console.pages.told import told
+from queuey.console.shown import shorter, visibly
+from queuey.console.visits import Visit
+from queuey.errors import InvalidParameter, QueueNotFound
+from queuey.ids import format_timestamp, parse_timestamp
+from queuey.model.dead_letters import STORY_HEADER
+
+__all__ = ["PAGES", "story_in"]
+
+_FILTER = ("reason", "since", "until")
+_OPTIONS = (*_FILTER, "rate")
+MOST_REASONS = 10
+
+
+def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
+    """The newest letters, their reasons, and the last redrive."""
+    settings = visit.ask(application, queue, "leases", group).content["settings"]
+    letters = settings["dead_letter_queue"]
+    task = visit.may(application, queue, "leases", group, "redrive")
+    wanted = visit.query.get("reason", "")
+    try:
+        rows, following = read_page(visit, application, letters, visit.query.get("at"), None, newest_first=True)
+    except QueueNotFound:  # it is made with the first dead letter
+        rows, following = [], None
+    known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
+    reasons = Counter(shorter(str(row["story"].get("reason", "")), 120) for row in known)
+    visit.in_shell("queuey", "redrive", queue, group, "--status")
+    visit.in_shell("queuey", "redrive", queue, group, "--dry-run")
+    values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "letters": letters}
+    values |= {
+        "rows": [row for row in known if wanted in str(row["story"].get("reason", ""))],
+        "reasons": reasons.most_common(MOST_REASONS),
+        "looked": len(rows),
+        "reason": wanted,
+        "following": following,
+        "task": None if task is None else task.content["task"],
+    }
+    return PageAnswer("dead.html", {**values, "told": told(visit)})
+
+
+def story_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The story in a letter's header; None of any other message."""
+    text = entry.get("headers", {}).get(STORY_HEADER)
+    try:
+        story = orjson.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if not isinstance(story, dict):
+        return None
+    return {name: visibly(value) if isinstance(value, str) else value for name, value in story.items()}
+
+
+def _is_of(story: Mapping[str, Any], queue: str, group: str) -> bool:
+    return story.get("queue") == queue and story.get("group") == group
+
+
+def preview(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
+    """How many letters a redrive would move; none is moved."""
+    document = _document(visit)
+    found = visit.preview("POST", [application, queue, "leases", group, "redrive"], document).content
+    options = [word for name in _OPTIONS if name in visit.form for word in (f"--{name}", visit.form[name])]
+    visit.in_shell("queuey", "redrive", queue, group, *options)
+    kept = {name: text for name, text in visit.form.items() if name in (*_FILTER, "one", "rate", "group_only")}
+    values = {"application": application, "queue": queue, "group": group, "found": found, "kept": kept}
+    return PageAnswer("redrive.html", values)
+
+
+def retry(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
+    """Move the letters that the form names."""
+    visit.change("POST", [application, queue, "leases", group, "redrive"], document=_document(visit))
+    return goes_to("a", application, queue, "l", group, "dead", told="redriving")
+
+
+def cancel(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
+    """Let the redrive stop."""
+    visit.change("DELETE", [application, queue, "leases", group, "redrive"])
+    return goes_to("a", application, queue, "l", group, "dead", told="cancelled")
+
+
+def _document(visit: Visit) -> dict[str, Any]:
+    """What a redrive is asked for.
+
+    :raises InvalidParameter: the rate is no number, or the one letter has no time.
+    """
+    form = visit.form
+    chosen = {name: form[name].strip() for name in _FILTER if name in form}
+    document: dict[str, Any] = {}
+    try:
+        if "one" in form:
+            began = parse_timestamp(form["one"])
+            chosen |= {"since": format_timestamp(began), "until": format_timestamp(began + 1)}
+        if "rate" in form:
+            document["rate"] = float(form["rate"])
+    except ValueError as error:
+        raise InvalidParameter(problems={"rate": "must be a number of letters a second"}) from error
+    if chosen:
+        document["filter"] = chosen
+    if form.get("group_only"):
+        document["group_only"] = True
+    return document
+
+
+_GROUP = "/console/a/{application}/{queue}/l/{group}/dead"
+PAGES = (
+    ConsolePage(_GROUP, show),
+    ConsolePage(f"{_GROUP}/preview", preview, "POST"),
+    ConsolePage(f"{_GROUP}/retry", retry, "POST"),
+    ConsolePage(f"{_GROUP}/cancel", cancel, "POST"),
+)

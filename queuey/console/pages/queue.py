@@ -1,0 +1,97 @@
+"""One queue: its numbers, its groups and tasks; changing, emptying and deleting it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
+from queuey.console.pages.queues import QUEUE_FIELDS
+from queuey.console.pages.told import told
+from queuey.console.visits import Visit
+from queuey.errors import InvalidParameter
+
+__all__ = ["PAGES"]
+
+_GROUPS = 100
+"""Groups of each kind on a page."""
+
+
+def show(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Partitions, settings, groups and tasks."""
+    information = visit.may(application, queue, info="true")
+    leases = visit.may(application, queue, "leases", limit=_GROUPS)
+    offsets = visit.may(application, queue, "offsets", limit=_GROUPS)
+    if information is None and leases is None:
+        visit.ask(application, queue, "leases")  # is refused, and says why
+    tasks = visit.may(application, queue, "tasks", limit=_GROUPS)
+    visit.in_shell("queuey", "queue", "info", queue)
+    visit.in_shell("queuey", "lease", "ls", queue)
+    values: dict[str, Any] = {
+        "application": application,
+        "queue": queue,
+        "info": None if information is None else information.content,
+        "lease_groups": None if leases is None else [entry["group"] for entry in leases.content["groups"]],
+        "offset_groups": None if offsets is None else [entry["group"] for entry in offsets.content["groups"]],
+        "tasks": [] if tasks is None else tasks.content["tasks"],
+    }
+    return PageAnswer("queue.html", {**values, "told": told(visit)})
+
+
+def edit(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """The form of its settings."""
+    information = visit.ask(application, queue, info="true").content
+    visit.in_shell("queuey", "queue", "edit", queue, "--partitions", "4")
+    return PageAnswer("queue_edit.html", {"application": application, "queue": queue, "info": information})
+
+
+def change(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Change what the form has; an empty list of principals removes them."""
+    given = {name: visit.form[name] for name in QUEUE_FIELDS if name in visit.form}
+    visit.change("PUT", [application, queue], form={"principles": "", **given})
+    return goes_to("a", application, queue, told="changed")
+
+
+def confirm(visit: Visit, application: str, queue: str, action: str) -> PageAnswer:
+    """What a purge or a deletion would take away."""
+    information = visit.ask(application, queue, info="true").content
+    visit.in_shell(*(("queuey", "purge") if action == "purge" else ("queuey", "queue", "rm")), queue)
+    values = {"application": application, "queue": queue, "info": information, "action": action}
+    return PageAnswer("queue_confirm.html", values)
+
+
+def purge(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Remove all messages."""
+    _check_name(visit, queue)
+    visit.change("DELETE", [application, queue, "messages"])
+    return goes_to("a", application, queue, told="purging")
+
+
+def delete(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Delete the queue."""
+    _check_name(visit, queue)
+    visit.change("DELETE", [application, queue])
+    return goes_to("a", application, told="deleted")
+
+
+def cancel(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Let a task stop."""
+    visit.change("DELETE", [application, queue, "tasks", visit.form.get("task", "-")])
+    return goes_to("a", application, queue, told="cancelled")
+
+
+def _check_name(visit: Visit, queue: str) -> None:
+    """:raises InvalidParameter: the form does not repeat the queue's name."""
+    if visit.form.get("name", "").strip() != queue:
+        raise InvalidParameter(problems={"name": f"must be {queue}, to confirm; nothing was changed"})
+
+
+_QUEUE = "/console/a/{application}/{queue}"
+PAGES = (
+    ConsolePage(_QUEUE, show),
+    ConsolePage(f"{_QUEUE}/edit", edit),
+    ConsolePage(f"{_QUEUE}/edit", change, "POST"),
+    ConsolePage(f"{_QUEUE}/confirm/{{action:purge|delete}}", confirm),
+    ConsolePage(f"{_QUEUE}/confirm/purge", purge, "POST"),
+    ConsolePage(f"{_QUEUE}/confirm/delete", delete, "POST"),
+    ConsolePage(f"{_QUEUE}/cancel", cancel, "POST"),
+)

@@ -1,0 +1,58 @@
+"""Sending one message, now or at a later time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
+from queuey.console.visits import Visit
+from queuey.errors import InvalidParameter
+from queuey.http.exchange import BATCH_JSON
+
+__all__ = ["PAGES"]
+
+_NUMBERS = ("partition", "ttl")
+_TEXTS = ("key", "content_type", "idempotency_key")
+
+
+def form(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """The form for a message."""
+    visit.in_shell("queuey", "put", queue, "hello", "--delay", "10m")
+    return PageAnswer("send.html", {"application": application, "queue": queue})
+
+
+def send(visit: Visit, application: str, queue: str) -> PageAnswer:
+    """Store the message of the form."""
+    document = {"messages": [_entry(visit)]}
+    stored = visit.change("POST", [application, queue], document=document, headers={"content-type": BATCH_JSON})
+    (entry,) = stored.content["messages"]
+    return goes_to("a", application, queue, "m", f"{entry['partition']}:{entry['key']}", told="sent")
+
+
+def _entry(visit: Visit) -> dict[str, Any]:
+    """:raises InvalidParameter: a number is none, or a header is no line of a name and a value."""
+    given = visit.form
+    entry: dict[str, Any] = {"body": given.get("body", "").replace("\r\n", "\n")}
+    entry |= {name: given[name] for name in _TEXTS if name in given}
+    for name in _NUMBERS:
+        if name in given:
+            if not given[name].strip().isdecimal():
+                raise InvalidParameter(problems={name: "must be a plain decimal number"})
+            entry[name] = int(given[name])
+    if "delay" in given:
+        try:
+            entry["delay"] = float(given["delay"])
+        except ValueError as error:
+            raise InvalidParameter(problems={"delay": "must be a number of seconds"}) from error
+    headers = [line.partition(":") for line in given.get("headers", "").splitlines() if line.strip()]
+    if any(not colon or not name.strip() for name, colon, _ in headers):
+        raise InvalidParameter(problems={"headers": "must be lines of the form name: value"})
+    if headers:
+        entry["headers"] = {name.strip(): value.strip() for name, _, value in headers}
+    return entry
+
+
+PAGES = (
+    ConsolePage("/console/a/{application}/{queue}/send", form),
+    ConsolePage("/console/a/{application}/{queue}/send", send, "POST"),
+)

@@ -1,0 +1,207 @@
+"""A visit: one request of a browser, and the calls of v1 that serve it."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+from collections.abc import Mapping, Sequence
+from functools import cached_property
+from typing import Any, NamedTuple
+from urllib.parse import parse_qsl, quote, urlencode
+
+import orjson
+
+from queuey.console.sessions import Session, Sessions
+from queuey.errors import InvalidParameter, NotFound, QueueyError
+from queuey.future import run
+from queuey.http.exchange import JSON, Call, joined
+from queuey.http.inside import Inside
+from queuey.security.principals import application_of, operator_among
+from queuey.service import Service
+
+__all__ = ["FORM", "V1Answer", "Visit"]
+
+log = logging.getLogger(__name__)
+
+FORM = "application/x-www-form-urlencoded"
+MAX_FIELDS = 100
+
+
+class V1Answer(NamedTuple):
+    """What v1 answered."""
+
+    content: Any
+    headers: Mapping[str, str]
+
+    @property
+    def following(self) -> str | None:
+        """The query of the next page of a list; None if there is none."""
+        link = self.headers.get("link", "")
+        return link[link.index("?") + 1 : link.index(">")] if "?" in link else None
+
+
+class Visit:
+    """What a page needs: the person that asks, the form that was sent, and v1.
+
+    It runs in a thread, and blocks there.
+    """
+
+    def __init__(self, service: Service, sessions: Sessions, inside: Inside, call: Call) -> None:
+        self.service = service
+        self.sessions = sessions
+        self.call = call
+        self._inside = inside
+        found = sessions.of(call.headers)
+        self.is_new = found is None
+        """The browser has no session yet."""
+        self.session: Session = sessions.anonymous() if found is None else found
+        self.asked: list[str] = []
+        """The addresses of v1 that the page was made of."""
+        self.commands: list[str] = []
+        """Command lines that do or show the same."""
+
+    # The person that asks
+
+    @property
+    def principals(self) -> Sequence[str]:
+        """What the session proves; nothing if nobody is signed in."""
+        return sorted(self.call.identity.principals)
+
+    @property
+    def application(self) -> str | None:
+        """The application that is signed in; None for anybody else."""
+        return next((name for one in self.principals if (name := application_of(one)) is not None), None)
+
+    @property
+    def is_operator(self) -> bool:
+        return operator_among(self.call.identity.principals) is not None
+
+    def in_shell(self, *words: str) -> None:
+        """Name a command that does or shows the same. Empty words are left out, and all others are quoted."""
+        self.commands.append(shlex.join([word for word in words if word]))
+
+    # What was sent
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        return self.call.query
+
+    @property
+    def csrf(self) -> str:
+        """What each form of this session brings."""
+        return self.sessions.csrf(self.session)
+
+    @cached_property
+    def form(self) -> Mapping[str, str]:
+        """The fields of the form. Empty ones are left out, and it was sent from a page of this session.
+
+        :raises InvalidParameter: it is no form.
+        :raises Forbidden: it comes from elsewhere.
+        """
+        if self.call.media_type != FORM:
+            raise InvalidParameter(problems={"Content-Type": f"expected {FORM}"})
+        try:
+            pairs = parse_qsl(self.call.body.decode(), keep_blank_values=True, max_num_fields=MAX_FIELDS)
+        except ValueError as error:
+            raise InvalidParameter(problems={"body": f"is not a form of at most {MAX_FIELDS} fields"}) from error
+        fields = dict(pairs)
+        self.sessions.check_csrf(self.session, fields.pop("csrf", ""))
+        return {name: text for name, text in fields.items() if text}
+
+    def check_form(self) -> None:
+        """:raises QueueyError: as :attr:`form`."""
+        _ = self.form
+
+    # v1
+
+    def ask(self, *names: str, **query: object) -> V1Answer:
+        """Read.
+
+        :param names: the parts of the path below ``/v1``.
+        :param query: None leaves a parameter out.
+        :raises QueueyError: v1 refuses.
+        """
+        given = {name: str(value) for name, value in query.items() if value is not None}
+        address = _address(names, given)
+        self.asked.append("/".join(["/v1", *map(quote, names)]) + (f"?{urlencode(given)}" if given else ""))
+        return self._send("GET", address, b"", {})
+
+    def may(self, *names: str, **query: object) -> V1Answer | None:
+        """As :meth:`ask`, or None if it is refused: then the page leaves that part out."""
+        try:
+            return self.ask(*names, **query)
+        except QueueyError as error:
+            if error.status not in (403, 404):
+                raise
+            self.asked.pop()
+            return None
+
+    def preview(self, method: str, names: Sequence[str], document: Mapping[str, Any]) -> V1Answer:
+        """Ask what a change would do.
+
+        :raises QueueyError: v1 refuses.
+        """
+        body = orjson.dumps({**document, "preview": True})
+        return self._send(method, _address(names, {}), body, {"content-type": JSON})
+
+    def change(
+        self,
+        method: str,
+        names: Sequence[str],
+        *,
+        document: Any = None,
+        form: Mapping[str, str] | None = None,
+        headers: Mapping[str, str] | None = None,
+    ) -> V1Answer:
+        """Change something, and log whose change it was.
+
+        :raises QueueyError: v1 refuses.
+        """
+        body, media_type = b"", ""
+        if document is not None:
+            body, media_type = orjson.dumps(document), JSON
+        elif form is not None:
+            body, media_type = urlencode(form).encode(), FORM
+        given = {"content-type": media_type, "content-length": str(len(body))} if body else {}
+        outcome = "failed"
+        try:
+            answer = self._send(method, _address(names, {}), body, given | dict(headers or {}))
+            outcome = "done"
+        except QueueyError as error:
+            outcome = error.code
+            raise
+        finally:
+            log.info(
+                "audit: %s /v1/%s: %s",
+                method,
+                "/".join(names),
+                outcome,
+                extra={
+                    "audit": method,
+                    "path": f"/v1/{'/'.join(names)}",
+                    "outcome": outcome,
+                    "principals": self.principals,
+                    "peer": self.call.peer,
+                    "request_id": self.call.request_id,
+                },
+            )
+        return answer
+
+    def _send(self, method: str, address: str, body: bytes, headers: Mapping[str, str]) -> V1Answer:
+        call, operation = self._inside.open(self.call, method, address, headers)
+        answer = run(self._inside.serve(call, operation, body))
+        given, stream = answer.body, answer.stream
+        if stream is not None:
+            pieces = []
+            while (piece := run(stream.more())) is not None:
+                pieces.append(joined(piece))
+            given = b"".join(pieces)
+        return V1Answer(orjson.loads(given) if given else None, dict(answer.headers))
+
+
+def _address(names: Sequence[str], query: Mapping[str, str]) -> str:
+    """:raises NotFound: a name that no path can have."""
+    if any(not name or "/" in name or "?" in name for name in names):
+        raise NotFound
+    path = "/".join(["/v1", *names])
+    return f"{path}?{urlencode(query)}" if query else path

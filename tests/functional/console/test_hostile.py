@@ -1,0 +1,161 @@
+"""Names, bodies, headers and addresses made to run a script, and people that look where they may not."""
+
+from __future__ import annotations
+
+import json
+from urllib.parse import quote
+
+import pytest
+
+from tests.support.client import BATCH, Server
+from tests.support.visitors import Markup, Visitor
+
+EVIL = (
+    "<script>alert(1)</script>",
+    '"><img src=x onerror=alert(1)>',
+    "'-alert(1)-'",
+    "javascript:alert(1)",
+    "{{ 7 * 7 }}<b>{% include 'layout.html' %}",
+    "\u202e</pre><svg/onload=alert(1)>",
+)
+STYLE, SCRIPT = "/console/static/console.css?", "/console/static/console.js?"
+
+
+def is_clean(page: str) -> None:
+    """A page with no element, handler or address but those of the console."""
+    seen = Markup(page)
+    scripts = seen.scripts()
+    assert [(found.get("src") or "").startswith(SCRIPT) and bool(found.get("nonce")) for found in scripts] == [True]
+    assert seen.handlers() == []
+    assert [found for found in seen.addresses() if not found.startswith(("/", "?", "#", "messages"))] == []
+    assert not {"b", "base", "iframe", "object", "embed", "meta-refresh"} & {tag for tag, _ in seen.elements}
+
+
+def test_bodies_headers_and_keys_are_text(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    entries = [{"body": text, "content_type": "text/html", "headers": {"Kind": text}} for text in EVIL]
+    entries += [{"body": json.dumps({text: [text, {text: text}]}), "key": EVIL[0]} for text in EVIL]
+    document = json.dumps({"messages": entries}).encode()
+    stored = v1.call("POST", queue, data=document, headers={"Content-Type": BATCH}).json()["messages"]
+
+    pages = [owner.get(f"/console/a/queuey/{queue}/messages{query}") for query in ("", "?from=oldest")]
+    pages += [owner.get(f"/console/a/queuey/{queue}/m/1:{one['key']}") for one in stored]
+
+    for page in pages:
+        is_clean(page)
+        assert "49" not in page.partition("<h2>Body")[2].partition("</pre>")[0]
+    assert "&lt;script&gt;alert(1)" in pages[0]
+    assert "\u202e" not in pages[0]
+
+
+@pytest.mark.parametrize("text", EVIL)
+def test_what_an_address_says_is_text(owner: Visitor, text: str) -> None:
+    given = quote(text, safe="")
+    for path in (
+        f"/console/a/queuey?prefix={given}",
+        f"/console/access/queuey?queue=q&principal={given}",
+        f"/console/sign-in?next={given}",
+        f"/console?application={given}&told={given}",
+    ):
+        answer = owner.request("GET", path)
+        if answer.text:
+            is_clean(answer.text)
+    for path in (
+        f"/console/a/queuey/{given}",
+        f"/console/a/{given}",
+        f"/console/a/queuey/q/m/{given}",
+        f"/console/{given}",
+    ):
+        answer = owner.request("GET", path)
+        assert answer.status_code >= 300
+        assert "<script>alert" not in answer.text
+        assert Markup(answer.text).handlers() == []
+
+
+def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    for text in EVIL:
+        v1.post(queue, text.encode())
+    held = v1.call("POST", queue, "leases", "workers", json={"receiver": EVIL[0], "receive": {"max": 10}}).json()
+    is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
+    rejected = [{"receipt": one["receipt"], "reason": text} for one, text in zip(held["messages"], EVIL, strict=True)]
+    v1.call("POST", queue, "leases", "workers", json={"reject": rejected})
+    v1.call("PUT", queue, "leases", "workers", json={"paused_until": 32503680000, "paused_reason": EVIL[1]})
+    forged = {
+        "Queuey-Header-queuey-dead-letter": json.dumps({"queue": queue, "group": "workers", "partition": EVIL[0]})
+    }
+    v1.post(f"{queue}-dead", "forged", **forged)
+    v1.post(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": "[[1"})
+
+    is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
+    is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead"))
+
+
+def test_every_page_has_the_headers_that_keep_it_to_itself(owner: Visitor, stranger: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    answers = [owner.request("GET", path) for path in ("/console/a/queuey", f"/console/a/queuey/{queue}", "/console/x")]
+    answers += [stranger.request("GET", path) for path in ("/", "/console/sign-in")]
+    answers += [owner.request("POST", "/console/new/queuey"), owner.request("DELETE", "/console")]
+
+    for answer in answers:
+        policy = dict(part.strip().partition(" ")[::2] for part in answer.headers["content-security-policy"].split(";"))
+        assert policy["default-src"] == policy["base-uri"] == policy["frame-ancestors"] == "'none'"
+        assert policy["script-src"] == "'none'" or policy["script-src"].startswith("'nonce-")
+        assert policy["style-src"] == policy["form-action"] == "'self'"
+        assert "unsafe" not in answer.headers["content-security-policy"]
+        assert answer.headers["cache-control"] == "no-store"
+        assert answer.headers["x-content-type-options"] == "nosniff"
+        assert answer.headers["x-frame-options"] == "DENY"
+    nonces = {answer.headers["content-security-policy"] for answer in answers[:3]}
+    assert len(nonces) == 3
+
+
+def test_nobody_sees_or_changes_what_is_another_application_s(
+    neighbour: Visitor, stranger: Visitor, v1: Server
+) -> None:
+    queue = v1.queue()
+    key = v1.post(queue, "for queuey alone").json()["messages"][0]["key"]
+    v1.call("POST", queue, "leases", "workers", json={"receive": {}})
+    base = f"/console/a/queuey/{queue}"
+    pages = ["", "/messages", f"/m/1:{key}", f"/picture/1:{key}", "/edit", "/confirm/purge", "/confirm/delete", "/tail"]
+    pages += ["/l/workers", "/l/workers/dead", "/g/mail"]
+    others = [
+        "/console/access/queuey",
+        "/console/overview/queuey",
+        "/console/v1/queuey?stats=true",
+        "/console/v1/queuey",
+    ]
+    others += [f"/console/v1/queuey/{queue}", f"/console/v1/queuey/{queue}/1:{key}"]
+    changes = [
+        "/edit",
+        "/confirm/purge",
+        "/confirm/delete",
+        "/send",
+        f"/m/1:{key}",
+        "/l/workers/reset",
+        "/l/workers/forget",
+    ]
+    changes += ["/l/workers/pause", "/g/mail/reset", "/l/workers/dead/retry", "/cancel"]
+
+    for path in [*(base + page for page in pages), *others]:
+        answer = neighbour.request("GET", path)
+        assert (answer.status_code, "for queuey alone" in answer.text) == (403, False), path
+    for page in changes:
+        given = {"name": queue, "body": "x", "to": "end", "pause": "true", "task": "purge"}
+        neighbour.send(base + page, status=403, **given)
+        assert stranger.request("POST", base + page, data={"csrf": stranger.csrf(), **given}).status_code == 403
+    assert neighbour.send("/console/new/queuey", status=403, queue_name="theirs").status_code == 403
+    assert queue not in neighbour.get("/console/a/queuey")
+    assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 1
+
+
+@pytest.mark.parametrize("name", ["raw=true", "limit=1"])
+def test_the_reading_road_gives_json_and_events_alone(owner: Visitor, v1: Server, name: str) -> None:
+    queue = v1.queue()
+    key = v1.post(queue, "<script>alert(1)</script>", **{"Content-Type": "text/html"}).json()["messages"][0]["key"]
+
+    answer = owner.request("GET", f"/console/v1/queuey/{queue}/1:{key}?{name}", headers={"Accept": "*/*"})
+
+    assert answer.headers["content-type"] == "application/json"
+    assert (answer.status_code == 200) == (name == "limit=1")
+    assert owner.request("POST", f"/console/v1/queuey/{queue}", data=b"x").status_code == 405

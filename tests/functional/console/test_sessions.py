@@ -1,0 +1,141 @@
+"""Signing in and out: what a session proves, for how long, and how its cookie and its forms are guarded."""
+
+from __future__ import annotations
+
+from http.cookies import SimpleCookie
+
+import pytest
+
+from tests.support.client import Server
+from tests.support.commands import done, run_in
+from tests.support.servers import APPLICATIONS, eventually
+from tests.support.visitors import OpenConsole, Visitor, signed_in
+
+KEY = APPLICATIONS["queuey"][0]
+
+
+def test_a_stranger_is_led_to_the_sign_in_and_back(stranger: Visitor) -> None:
+    answer = stranger.request("GET", "/console/a/queuey?prefix=x")
+
+    assert (answer.status_code, answer.headers["location"]) == (
+        303,
+        "/console/sign-in?next=/console/a/queuey%3Fprefix%3Dx",
+    )
+    assert stranger.goes("/console/sign-in", credential=KEY, next="/console/a/queuey?prefix=x") == (
+        "/console/a/queuey?prefix=x"
+    )
+    assert "Queues of queuey" in stranger.get("/console/a/queuey?prefix=x")
+
+
+@pytest.mark.parametrize(
+    "wanted",
+    [
+        "https://evil.example",
+        "//evil.example",
+        "/console.evil",
+        "/v1",
+        "/console/\\evil",
+        "/console\r\nx: y",
+        "console",
+    ],
+)
+def test_after_signing_in_nobody_is_led_elsewhere(stranger: Visitor, wanted: str) -> None:
+    assert stranger.goes("/console/sign-in", credential=KEY, next=wanted) == "/console"
+
+
+def test_the_cookie_is_for_the_console_alone_and_no_script_reads_it(stranger: Visitor) -> None:
+    answer = stranger.send("/console/sign-in", credential=KEY)
+
+    (cookie,) = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert (cookie["httponly"], cookie["samesite"], cookie["path"], cookie["secure"]) == (True, "Lax", "/console", "")
+    assert KEY not in cookie.value
+
+
+def test_behind_tls_the_cookie_is_secure(open_console: OpenConsole) -> None:
+    with Visitor(open_console.url, **{"X-Forwarded-Proto": "https"}) as visitor:
+        answer = visitor.request("GET", "/console/sign-in")
+
+    (cookie,) = SimpleCookie(answer.headers["set-cookie"]).values()
+    assert cookie["secure"] is True
+
+
+@pytest.mark.parametrize("credential", ["nobody's", "a.b.c", "x;Application y", "Application x", "ü", "x" * 9000])
+def test_a_wrong_credential_gets_the_form_again_with_a_sentence(stranger: Visitor, credential: str) -> None:
+    answer = stranger.send("/console/sign-in", status=401, credential=credential)
+
+    assert 'role="alert"' in answer.text
+    assert 'name="credential"' in answer.text
+    assert credential not in answer.text
+    stranger.request("GET", "/console/a/queuey").headers["location"]
+
+
+def test_a_session_ends_with_its_key_and_with_signing_out(open_console: OpenConsole, owner: Visitor) -> None:
+    key = done(run_in(open_console.environment, None, "key", "new", "queuey")).text.strip()
+    label = (
+        done(run_in(open_console.environment, None, "key", "ls", "queuey", "-o", "csv")).text.split()[-1].split(",")[2]
+    )
+    with Server(open_console.running, key=key) as server:
+        eventually(lambda: server.call("GET").status_code == 200)
+
+    with signed_in(open_console.url, key) as visitor:
+        visitor.get("/console/a/queuey")
+        done(run_in(open_console.environment, None, "key", "rm", "queuey", label, "--yes"))
+        eventually(lambda: visitor.request("GET", "/console/a/queuey").status_code == 303)
+
+    assert owner.goes("/console/sign-out") == "/console/sign-in"
+    assert owner.request("GET", "/console/a/queuey").status_code == 303
+
+
+def test_a_token_opens_what_it_may_and_no_more(open_console: OpenConsole, v1: Server) -> None:
+    first, second = v1.queue(), v1.queue()
+    for queue in (first, second):
+        v1.post(queue, "two chairs")
+    minted = v1.request("POST", "/tokens/queuey", data={"queues": first, "verbs": "read"})
+
+    with signed_in(open_console.url, minted.json()["token"]) as visitor:
+        assert "two chairs" in visitor.get(f"/console/a/queuey/{first}/messages")
+        visitor.get(f"/console/a/queuey/{second}/messages", status=403)
+        visitor.get(f"/console/a/queuey/{first}/edit", status=403)
+        visitor.send(f"/console/a/queuey/{first}/send", status=403, body="a table")
+
+
+@pytest.mark.parametrize("csrf", ["", "x", "0" * 64, "ü"])
+def test_a_form_from_elsewhere_changes_nothing(owner: Visitor, v1: Server, csrf: str) -> None:
+    answer = owner.request("POST", "/console/new/queuey", data={"csrf": csrf, "queue_name": "from-elsewhere"})
+
+    assert answer.status_code == 403
+    assert v1.call("GET", "from-elsewhere", params={"info": "true"}).status_code == 404
+
+
+def test_the_form_of_another_session_changes_nothing(owner: Visitor, neighbour: Visitor, v1: Server) -> None:
+    answer = owner.request(
+        "POST", "/console/new/queuey", data={"csrf": neighbour.csrf(), "queue_name": "from-elsewhere"}
+    )
+
+    assert answer.status_code == 403
+
+
+def test_a_change_needs_a_form(owner: Visitor) -> None:
+    path, csrf = "/console/new/queuey", owner.csrf()
+
+    as_json = owner.request("POST", path, json={"csrf": csrf, "queue_name": "x"})
+    in_parts = owner.request("POST", path, files={"csrf": (None, csrf), "queue_name": (None, "x")})
+    too_many = owner.request("POST", path, data=[("csrf", csrf), *[(f"x{number}", "1") for number in range(101)]])
+
+    assert [answer.status_code for answer in (as_json, in_parts, too_many)] == [400, 400, 400]
+    assert owner.request("PUT", path).status_code == 405
+
+
+@pytest.mark.parametrize("damage", ["cut", "other", "longer", "none"])
+def test_a_cookie_that_was_changed_proves_nothing(open_console: OpenConsole, owner: Visitor, damage: str) -> None:
+    (value,) = [cookie.value or "" for cookie in owner.session.cookies]
+    payload, _, signature = value.partition(".")
+    damaged = {
+        "cut": value[:-1],
+        "other": f"{payload[:-2]}AA.{signature}",
+        "longer": value * 20,
+        "none": f"{payload}.",
+    }[damage]
+
+    with Visitor(open_console.url, Cookie=f"queuey_console={damaged}") as visitor:
+        assert visitor.request("GET", "/console/a/queuey").status_code == 303
