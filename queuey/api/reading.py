@@ -30,6 +30,30 @@ STREAM_BYTES = 1 << 20
 """Bytes of bodies in one page of a stream."""
 STREAM_HELD_BYTES = 7 << 19
 """Bytes that a stream of any length holds in memory: a page, a piece made of it, and the next page."""
+_AS_LINES = 7
+"""How many times its bytes a page takes that is the last one: itself, and as JSON six times as much."""
+
+
+class _Progress:
+    """How far a stream has read."""
+
+    def __init__(self, watermark: int) -> None:
+        self.watermark = watermark
+        """It reads what is up to here."""
+        self.read_bytes = 0
+        """Of bodies and headers."""
+        self.is_at_end = False
+        """Its last page was read."""
+
+    def held_bytes(self, begun: Sequence[Chunk]) -> int:
+        """Bytes that the stream holds until it is sent. One that is read already holds what it has, mostly little.
+
+        :param begun: its first chunks.
+        """
+        if not self.is_at_end:
+            return STREAM_HELD_BYTES
+        made = sum(len(part) for chunk in begun for part in ([chunk] if isinstance(chunk, bytes) else chunk))
+        return min(_AS_LINES * self.read_bytes + made, STREAM_HELD_BYTES)
 
 
 class ReadQuery(NamedTuple):
@@ -247,21 +271,23 @@ def stream(service: Service, call: Call, queue: Queue) -> Answer:
         ("queuey-watermark", format_timestamp(watermark)),
         ("cache-control", "no-store"),
     ]
-    chunks = _chunks(service, call, queue, params, form, watermark)
+    progress = _Progress(watermark)
+    chunks = _chunks(service, call, queue, params, form, progress)
     begun = [next(chunks), next(chunks)]
-    return Answer(200, b"", headers, MadeStream(chain(begun, chunks)), held_bytes=STREAM_HELD_BYTES)
+    return Answer(200, b"", headers, MadeStream(chain(begun, chunks)), held_bytes=progress.held_bytes(begun))
 
 
 def _chunks(
-    service: Service, call: Call, queue: Queue, params: ReadQuery, form: ArrowForm | NdjsonForm, watermark: int
+    service: Service, call: Call, queue: Queue, params: ReadQuery, form: ArrowForm | NdjsonForm, progress: _Progress
 ) -> Iterator[Chunk]:
     """The stream, page by page. After an error it ends without its end mark."""
+    watermark = progress.watermark
     places: dict[int, MessageId] = {}
     sent, more = 0, False
     yield form.start()
-    for number, wanted in params.spans:
-        if not 1 <= number <= queue.partitions:
-            continue
+    spans = [(number, span) for number, span in params.spans if 1 <= number <= queue.partitions]
+    progress.is_at_end = not spans
+    for at, (number, wanted) in enumerate(spans, 1):
         left = params.limit if params.limit is not None else MAX_STREAM_LIMIT
         span = Span(wanted.after, min(wanted.upto, MessageId.last_of(watermark)))
         last: MessageId | None = None
@@ -271,6 +297,8 @@ def _chunks(
             answer = (ahead or _begin_page(service, queue, params, number, span, left)).wait()
             ((_, page),) = answer.pages
             page_more, ahead = page.more, None
+            progress.read_bytes += answer.size
+            progress.is_at_end = at == len(spans) and not (page_more and left > len(page.messages))
             if page.messages:
                 last = page.messages[-1].id
                 left -= len(page.messages)

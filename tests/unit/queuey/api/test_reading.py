@@ -1,0 +1,65 @@
+"""What streams hold in memory, as far as it is known when they begin (G17)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuey.api.reading import STREAM_HELD_BYTES, stream
+from queuey.clock import ManualClock
+from queuey.future import run
+from queuey.http.exchange import ARROW, NDJSON, Call
+from queuey.ids import IdGenerator
+from queuey.model import AppendRequest, Draft, Queue
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+from queuey.settings import load_settings
+from queuey.storage.memory import MemoryStores
+
+BODY = b"x" * 256
+ROWS = 100
+READERS = 32
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    clock = ManualClock()
+    stores = MemoryStores(clock, IdGenerator(clock))
+    opened = Service(load_settings(None, {}, {}), stores, clock=clock, waiters_by_hand=True)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def queue(service: Service) -> Queue:
+    return run(service.queues.create("demo", "jobs", QueueSettings(partitions=3)))
+
+
+def append(service: Service, queue: Queue, partition: int, messages: int, body: bytes = BODY) -> None:
+    run(service.log.append(AppendRequest(queue, [Draft(partition, body, 86_400)] * messages)))
+
+
+def held(service: Service, queue: Queue, query: str, media_type: str) -> int:
+    return stream(service, Call("GET", "/", query, {"accept": media_type}), queue).held_bytes
+
+
+@pytest.mark.parametrize("media_type", [ARROW, NDJSON])
+@pytest.mark.parametrize("query", ["limit=100", "limit=100&partitions=1", "limit=100&partitions=3,1", ""])
+def test_a_stream_of_one_small_page_holds_little(service: Service, queue: Queue, media_type: str, query: str) -> None:
+    append(service, queue, 1, ROWS)
+    whole = len(BODY) * ROWS
+    assert whole <= held(service, queue, query, media_type) <= STREAM_HELD_BYTES // READERS * 3
+
+
+@pytest.mark.parametrize("media_type", [ARROW, NDJSON])
+def test_a_stream_without_messages_holds_next_to_nothing(service: Service, queue: Queue, media_type: str) -> None:
+    assert held(service, queue, "partitions=all", media_type) < 2048
+
+
+@pytest.mark.parametrize("media_type", [ARROW, NDJSON])
+def test_a_stream_that_goes_on_holds_what_any_stream_may(service: Service, queue: Queue, media_type: str) -> None:
+    append(service, queue, 1, 3, b"x" * (1 << 19))
+    append(service, queue, 2, 1)
+    for query in ("", "partitions=1,2&limit=1", "partitions=2,1"):
+        assert held(service, queue, query, media_type) == STREAM_HELD_BYTES
