@@ -17,7 +17,7 @@ from queuey.model.lease_state import Change, LeaseState, blocks_of, changes_of, 
 
 __all__ = ["ChangesAccess", "StoredChanges"]
 
-_FOLD_AT = 8
+_FOLD_AT = 10
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
 small part to what is written, however much is held."""
 _BLOCKS_TOGETHER = 4
