@@ -40,6 +40,7 @@ from tests.bench import (
 )
 from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
+from tests.bench.on_cassandra import leases as leases_on_cassandra
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
 from tests.bench.plan import FULL, QUICK, Plan, machine
@@ -69,7 +70,7 @@ TOPICS: Topics = {
     "worst": worst.measure,
     "overload": overload.measure,
     "leases": leases.measure,
-    "lease-states": lease_states.measure,
+    **lease_states.TOPICS,
     "sqs": sqs.measure,
     "workers": workers.measure,
     "asyncio": asyncio_clients.measure,
@@ -254,24 +255,29 @@ def pipeline(
 @click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
 @click.option("--rounds", default=5, show_default=True, help="How often both are measured in turn.")
 @_out
+@_backend
 @_quick
 @_folder
-def against(revision: str, seconds: float, rounds: int, out: Path | None, quick: bool, folder: str) -> None:
+def against(
+    revision: str, seconds: float, rounds: int, out: Path | None, backend: str, quick: bool, folder: str
+) -> None:
     """Whether this tree is as fast as the commit REVISION of it.
 
     The server of each runs on this environment, and both are asked the same in turn; a ratio over 1 means that
-    this tree is faster, or needs less memory.
+    this tree is faster, or needs less memory. On Cassandra lease groups are compared, each with the bare driver too.
 
     \b
         python -m tests.bench against HEAD~1
         python -m tests.bench against --quick --seconds 2 --rounds 3 main      two minutes
+        python -m tests.bench against --backend cassandra HEAD~1               five minutes
     """
+    measure = leases_on_cassandra.against if backend == "cassandra" else versions.measure
     with planned(folder, seconds, rounds, quick=quick) as plan:
         conditions = (
             f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds. "
             f"Baseline: {revision}."
         )
-        run({"against": partial(versions.measure, revision=revision)}, plan, conditions, out)
+        run({"against": partial(measure, revision=revision)}, plan, conditions, out)
 
 
 @bench.command()

@@ -43,7 +43,9 @@ class Plan:
     """Messages read and deleted before the head is read."""
     tell: Callable[[str], None]
     deliveries: int = 10_000_000
-    """Messages whose delivery is reported on."""
+    """Messages whose delivery is reported on, or that were received before."""
+    written: int = 100_000
+    """Messages whose bytes of state are counted."""
     commitlog: Commitlog = "periodic"
     """How the nodes of Cassandra write theirs."""
 
@@ -59,6 +61,7 @@ FULL = {
     "appended": 1_000_000,
     "consumed": 1_000_000,
     "deliveries": 10_000_000,
+    "written": 100_000,
 }
 QUICK = {
     "queues": 50_000,
@@ -67,6 +70,7 @@ QUICK = {
     "appended": 100_000,
     "consumed": 50_000,
     "deliveries": 500_000,
+    "written": 20_000,
 }
 
 

@@ -65,15 +65,23 @@ class Worker:
     """Receives, and acknowledges with the next receive; now and then it does nothing until its leases are over."""
 
     def __init__(
-        self, node: Node, log: LeaseLog, name: str, chance: random.Random, visibility: float = VISIBILITY
+        self,
+        node: Node,
+        log: LeaseLog,
+        name: str,
+        chance: random.Random,
+        visibility: float = VISIBILITY,
+        *,
+        away: float = 0.05,
     ) -> None:
+        """:param away: the share of steps before which it forgets what it has, and may stand still past its leases."""
         self._receiver, self._log, self._chance = Receiver(node, name), log, chance
-        self._visibility = visibility
+        self._visibility, self._away = visibility, away
         self._held: list[HandOut] = []
         self._receipts: list[str] = []
 
     def step(self) -> None:
-        if self._held and self._chance.random() < 0.05:
+        if self._held and self._chance.random() < self._away:
             self._held, self._receipts = [], []
             time.sleep(self._visibility * self._chance.random() * 1.5)
         sent, wall, held, receipts = time.monotonic(), time.time(), self._held, self._receipts

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from itertools import count
+from pathlib import Path
 from statistics import median
 from time import sleep
 from typing import NamedTuple
@@ -21,6 +22,7 @@ from tests.bench.on_cassandra.nodes import Nodes, cluster
 from tests.bench.plan import BODY, CONNECTIONS, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, Server
 from tests.bench.table import Row, number
+from tests.bench.versions import checked_out
 
 PARTITIONS = 8
 TENS = 10
@@ -98,13 +100,60 @@ def _against(plan: Plan, nodes: Nodes, *, exact: bool) -> Row:
         driver(WARM_SECONDS)
         ours(WARM_SECONDS)
         below, above = alternate(lambda: driver(plan.seconds), lambda: ours(plan.seconds), plan.rounds)
+    return _beside_the_driver(below, above, exact=exact)
+
+
+def _beside_the_driver(below: Sequence[float], above: Sequence[float], *, exact: bool, which: str = "") -> Row:
+    """:param which: the tree, if it is another one."""
     return Row(
-        f"receive and settle by tens, {PARTITIONS} partitions, {'exact' if exact else 'weak'}",
+        f"receive and settle by tens, {PARTITIONS} partitions, {'exact' if exact else 'weak'}{which}",
         f"{number(median(below))} {'lightweight transactions' if exact else 'plain writes'}/s of the bare driver",
         f"{number(median(above))} requests/s",
         ratios(above, below),
         first=f"ratio >= {0.5 if exact else 0.3}",
         goal=f"ratio >= {0.8 if exact else 0.6}",
+    )
+
+
+def against(plan: Plan, revision: str) -> Iterator[Row]:
+    """One server of ``revision`` and one of this tree, each beside the bare driver, in turn."""
+    root = checked_out(revision, plan.fresh("tree"))
+    with cluster(plan) as nodes:
+        for exact in (True, False):
+            yield from _against_revision(plan, nodes, root, revision, exact=exact)
+
+
+def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, exact: bool) -> Iterator[Row]:
+    what, queue = "transactions" if exact else "writes", uuid.uuid4()
+    before, now = nodes.keyspace(root), nodes.keyspace()
+    with nodes.server(plan, before, root) as earlier, nodes.server(plan, now) as later:
+        queues = {server.url: _Queues(server, exact=exact) for server in (earlier, later)}
+
+        def received(server: Server, seconds: float) -> float:
+            return _received([server], queues[server.url].next(seconds), CONNECTIONS, seconds).rate
+
+        turns: list[Callable[[float], float]] = [
+            lambda seconds: measured(nodes, what, now, queue, seconds),
+            lambda seconds: received(earlier, seconds),
+            lambda seconds: received(later, seconds),
+        ]
+        for turn in turns:
+            turn(WARM_SECONDS)
+        found: list[list[float]] = [[], [], []]
+        for round_ in range(plan.rounds):
+            for at in range(len(turns)):
+                at = (at + round_) % len(turns)  # noqa: PLW2901 - each has each place
+                found[at].append(turns[at](plan.seconds))
+    driver, first, second = found
+    yield _beside_the_driver(driver, first, exact=exact, which=f", {revision}")
+    yield _beside_the_driver(driver, second, exact=exact)
+    how = "exact" if exact else "weak"
+    unit = "requests/s"
+    yield Row(
+        f"the same, {how}",
+        f"{number(median(first))} {unit}, {revision}",
+        f"{number(median(second))} {unit}",
+        ratios(second, first),
     )
 
 

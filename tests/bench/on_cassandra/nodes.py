@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import secrets
+import subprocess
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession
+from tests.bench.measure import BenchFailed
 from tests.bench.plan import Plan
-from tests.bench.servers import Server, cpu_seconds, queuey
+from tests.bench.servers import ROOT, Server, cpu_seconds, queuey
 from tests.support.services.cassandra import Cassandra
 
 HEAP_MB = 1024
@@ -31,11 +36,32 @@ class Nodes:
     def options(self, keyspace: str, **changes: Any) -> Options:
         return Options(self.service.contact_points, self.service.port, keyspace, timeout_seconds=30.0, **changes)
 
-    def keyspace(self) -> str:
-        """A fresh one with Queuey's tables, a copy on each node."""
-        name = f"bench_{secrets.token_hex(4)}"
-        make_tables(self.options(name), str(len(self.service.nodes)))
+    def keyspace(self, root: Path = ROOT) -> str:
+        """A fresh one with Queuey's tables, a copy on each node.
+
+        :param root: the tree whose tables it has.
+        :raises BenchFailed: that tree could not make them.
+        """
+        name, copies = f"bench_{secrets.token_hex(4)}", str(len(self.service.nodes))
+        if root == ROOT:
+            make_tables(self.options(name), copies)
+            return name
+        command = [sys.executable, "-m", "queuey.cli", "init", "--replication", copies]
+        made = subprocess.run(
+            command, cwd=root, env=os.environ | self._where(name), capture_output=True, text=True, check=False
+        )
+        if made.returncode:
+            raise BenchFailed(f"queuey init ended with {made.returncode}: {made.stderr[-500:]}")
         return name
+
+    def _where(self, keyspace: str) -> dict[str, str]:
+        """What leads a server to a keyspace."""
+        return {
+            "QUEUEY_STORAGE_BACKEND": "cassandra",
+            "QUEUEY_CASSANDRA_HOSTS": self.hosts,
+            "QUEUEY_CASSANDRA_PORT": str(self.service.port),
+            "QUEUEY_CASSANDRA_KEYSPACE": keyspace,
+        }
 
     def cpu_seconds(self) -> float:
         """Processor time of all nodes."""
@@ -51,15 +77,12 @@ class Nodes:
             session.close()
 
     @contextmanager
-    def server(self, plan: Plan, keyspace: str) -> Iterator[Server]:
-        """``queuey serve`` on this cluster, with nothing but its defaults."""
-        where = {
-            "QUEUEY_STORAGE_BACKEND": "cassandra",
-            "QUEUEY_CASSANDRA_HOSTS": self.hosts,
-            "QUEUEY_CASSANDRA_PORT": str(self.service.port),
-            "QUEUEY_CASSANDRA_KEYSPACE": keyspace,
-        }
-        with queuey(plan.fresh("server"), where) as server:
+    def server(self, plan: Plan, keyspace: str, root: Path = ROOT) -> Iterator[Server]:
+        """``queuey serve`` on this cluster, with nothing but its defaults.
+
+        :param root: the tree that it is run from.
+        """
+        with queuey(plan.fresh("server"), self._where(keyspace), root=root) as server:
             yield server
 
 
