@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
-from queuey.ids import TICKS_PER_SECOND
+from queuey.ids import TICKS_PER_SECOND, MessageId
 
-__all__ = ["Backoff", "LeaseRules"]
+__all__ = ["Backoff", "LeaseRules", "Share"]
 
 
 class Backoff(NamedTuple):
@@ -34,6 +35,18 @@ class Backoff(NamedTuple):
         return round(seconds * (1 + self.jitter * (2 * chance - 1)) * TICKS_PER_SECOND)
 
 
+class Share(NamedTuple):
+    """The part of a partition's messages that one of several servers hands out before the others do."""
+
+    servers: int
+    """How many share them."""
+    rank: Callable[[MessageId], int]
+    """This server's rank for a message among them: 0 if the message is in its part. Servers that know of each other have
+    different ranks."""
+    waits: bool = False
+    """If none of the first ``k`` messages is, a receive hands out none: their servers may be about to."""
+
+
 class LeaseRules(NamedTuple):
     """The settings of a group that decide what is handed out."""
 
@@ -54,3 +67,5 @@ class LeaseRules(NamedTuple):
     """Seconds for which a message is hidden, if a receive does not say."""
     fair: bool = False
     """Messages of keys that have a large part of the leases wait behind others."""
+    share: Share | None = None
+    """In a weak group that several servers use."""

@@ -58,6 +58,7 @@ from queuey.model.lease_requests import (
 from queuey.model.lease_rules import Backoff, LeaseRules
 from queuey.model.lease_state import Change, LeaseState, Renewal
 from queuey.model.receiving import Receive, ReceiveByKey, ReceiveFairly, receive_new
+from queuey.model.shared_receiving import ReceiveShared
 
 __all__ = [
     "Acknowledged",
@@ -180,13 +181,15 @@ def receive(
     """
     if rules.fair or state.leased_of is not None:
         count_keys(state, wanted=rules.fair)
-    elif rules.k == 1 and not rules.orders_keys and not state.skipped and not state.has_due(now):
+    elif rules.k == 1 and not (rules.orders_keys or rules.share or state.skipped or state.has_due(now)):
         return receive_new(state, wanted, rules, now, ahead)
     kind = Receive
     if rules.orders_keys or state.skipped:  # a group that ordered keys before has messages behind closed keys still
         kind = ReceiveByKey
     elif rules.fair:
         kind = ReceiveFairly
+    elif rules.share is not None:
+        kind = ReceiveShared
     step = kind(state, wanted, rules, now, ahead)
     try:
         step.run(pick)

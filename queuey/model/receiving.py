@@ -93,6 +93,7 @@ class Receive:
         """How many messages the whole receive may have, those of other partitions included."""
         self.ends = False
         """Nothing more is handed out: the next message has no place beside the others."""
+        self.is_outside = False
         self._next = 0
         """The index ahead of the next new message."""
         self._due: Due | None = None
@@ -117,12 +118,15 @@ class Receive:
                 candidates.append(found)
             if not candidates:
                 break
-            chosen = candidates.pop(pick(len(candidates)))
-            if isinstance(chosen, Due):
-                self.hand_again(chosen.hole)
-            else:
-                fresh.append(chosen)
+            self.hand_out(candidates.pop(pick(len(candidates))), fresh)
         self._leave([one for one in candidates if isinstance(one, int)])
+
+    def hand_out(self, chosen: Due | int, fresh: list[int]) -> None:
+        """Hand out a message that may be given."""
+        if isinstance(chosen, Due):
+            self.hand_again(chosen.hole)
+        else:
+            fresh.append(chosen)
 
     def _leave(self, indexes: Sequence[int]) -> None:
         """Make holes of the messages that were passed over, and leave those ahead that were not reached."""
@@ -233,7 +237,16 @@ class Receive:
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])
         return Received(
-            change, again, self.fresh, hole, self.given_up, self.is_full, self._expired, self.most, self.ends
+            change,
+            again,
+            self.fresh,
+            hole,
+            self.given_up,
+            self.is_full,
+            self._expired,
+            self.most,
+            self.ends,
+            self.is_outside,
         )
 
     def _popped(self, again: Sequence[Hole]) -> Change:

@@ -24,6 +24,7 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
+from queuey.storage.leasing.access import PICKS_ALONE
 from queuey.storage.leasing.book import LeaseBook, StoredAttempt
 
 __all__ = ["GroupAccess", "GroupCall"]
@@ -82,6 +83,7 @@ class GroupAccess:
         self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
         self.watermark, self.now_ticks = now
         self.passed_over = 0
+        self.picking = PICKS_ALONE
         self.least_number = (0 if stored is None else stored.head.version) + 1 << ROW_BITS
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
@@ -187,14 +189,6 @@ class GroupAccess:
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
         step = self._call.step if self._call is not None else b""
         self._attempts[key] = (attempt, expires, step)
-
-    # Picking
-
-    def k(self, partition: int) -> int:
-        return 1
-
-    def is_left(self, partition: int) -> bool:
-        return False
 
     # Messages
 

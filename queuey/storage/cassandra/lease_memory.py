@@ -96,7 +96,7 @@ class GroupMemory:
             if self.stored is None or self.stored.head.version >= 0:
                 self.is_known = True
                 if self.weak is not None and self.stored is not None:
-                    self.weak.load(self.stored)
+                    self.weak.load(self.stored, self._means.server.clock.now_ticks())
                 return
         raise StorageUnavailable(BUSY)
 

@@ -11,19 +11,18 @@ import secrets
 import struct
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from hashlib import blake2b
+from contextlib import suppress
 from itertools import chain
 from time import perf_counter
 from typing import Any, NamedTuple
 
-from queuey.errors import StorageUnavailable
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, Page, ReadRequest
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import AUTO, LeaseGroup
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
-from queuey.model.lease_spread import Spread
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.model.lease_steps import LeaseOutcome
 from queuey.storage import Observer
@@ -36,6 +35,7 @@ from queuey.storage.cassandra.lease_rows import (
     StoredGroup,
     checksum_of_change,
 )
+from queuey.storage.cassandra.lease_shares import ACTIVE_SECONDS, SharedPicking
 from queuey.storage.cassandra.session import Change as Statement
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import making_sense
@@ -47,10 +47,9 @@ _KNOWN_SECONDS = 2.0
 """A server that has not looked for longer reads the group anew: rows may have been folded that it has not seen."""
 _FOLDED_TICKS = 5 * TICKS_PER_SECOND
 """Rows of the last seconds are not folded, so that each server in use sees them."""
+_ACTIVE_TICKS = round(ACTIVE_SECONDS * TICKS_PER_SECOND)
 _SILENT_TICKS = 3600 * TICKS_PER_SECOND
 """A lane that has been silent for longer is forgotten, once its rows are folded."""
-_ACTIVE_SECONDS = 5.0
-"""A server hands messages out if it has done so in the last seconds."""
 _ROWS = 500
 _LATER = 256
 """Changes of a partition that is not in use, before they are merged."""
@@ -80,30 +79,31 @@ class WeakGroup:
         self.lane = secrets.randbits(_LANE_BITS)
         self._seen: dict[int, int] = {}
         """By lane of another server, the moment of the last row that was seen."""
-        self._active: dict[int, float] = {}
-        """By lane of another server, when it was seen to hand out messages."""
         self._mergers: defaultdict[int, Merger] = defaultdict(Merger)
-        self._spreads: defaultdict[int, Spread] = defaultdict(Spread)
         self._later: defaultdict[int, list[LearnedChange]] = defaultdict(list)
         """By partition that is not in use, what is to be merged into it."""
         self._frontiers: dict[int, MessageId] = {}
         self._lanes: dict[int, int] = {}
         """By lane, the moment of its last row."""
         self._looked = 0.0
+        self.picking = SharedPicking(self.lane)
+        self._is_announced = False
         self.is_due = False
         """The lanes are to be folded."""
 
-    def spread(self, partition: int) -> Spread:
-        return self._spreads[partition]
-
     # Reading
 
-    def load(self, stored: StoredGroup) -> None:
-        """Read all lanes of a group that was just read."""
-        self._looked = perf_counter()
+    def load(self, stored: StoredGroup, now: int) -> None:
+        """Read all lanes of a group that was just read.
+
+        :param now: this moment on the wall clock, in ticks.
+        """
+        self._announce(now)
+        self._note_look()
         self._later.clear()
         self._frontiers.clear()
         _, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+        self._note_comers(now - _ACTIVE_TICKS)
         self._seen = dict.fromkeys(self._lanes, 0)
         for merger in self._mergers.values():
             merger.forget_waiting()
@@ -114,7 +114,7 @@ class WeakGroup:
             if row.moment >= folded:  # else a node that was away for long has it still
                 for partition, since, data in row.parts:
                     for learned in since_each(since, [*decode_changes(data)], is_after=row.lane > self.lane):
-                        self._note_active(row.lane, learned.change)
+                        self._note_active(row.lane, partition, learned.change)
                         self._later[partition].append(learned)
 
     def is_outdated(self) -> bool:
@@ -127,10 +127,28 @@ class WeakGroup:
         :returns: what the group's rows have in common; None if there is no such group.
         :raises StorageUnavailable: no replica answers.
         """
-        self._looked = perf_counter()
-        self._active = {lane: at for lane, at in self._active.items() if self._is_active(at)}
+        self._note_look()
         head, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+        self._note_comers(0)
         return head
+
+    def _note_look(self) -> None:
+        self._looked = self.picking.now = perf_counter()
+
+    def _announce(self, now: int) -> None:
+        """Let others know of this server before it hands out its first message, so that they share with it."""
+        if not self._is_announced:
+            self._is_announced = True
+            with suppress(StorageUnavailable, OutcomeUnknown):
+                level = self._session.to_write(Consistency.WEAK)
+                self._session.tell("lease_lane_note", (*self._place, self.lane, -now), level).wait()
+
+    def _note_comers(self, since: int) -> None:
+        """Note servers that have come since a moment, and not handed out anything yet."""
+        for lane, last in self._lanes.items():
+            if last < -since and lane not in self._seen and lane != self.lane:
+                self._seen[lane] = 0
+                self.picking.comes(lane)
 
     def learn(self, stored: StoredGroup, books: Mapping[int, PartitionBook]) -> None:
         """Learn what other servers have changed.
@@ -141,17 +159,17 @@ class WeakGroup:
         for row in sorted(self._new_rows(lanes, stored.head.group.token)):
             for partition, since, data in row.parts:
                 for learned in since_each(since, [*decode_changes(data)], is_after=row.lane > self.lane):
-                    self._note_active(row.lane, learned.change)
+                    self._note_active(row.lane, partition, learned.change)
                     self._learned(partition, learned, books.get(partition), stored)
 
     def _note_duplicates(self, partition: int, duplicates: int) -> None:
         if duplicates:
             self._observer.handed_twice(duplicates)
-            self._spreads[partition].note(duplicates=duplicates)
+            self.picking.spread(partition).note(duplicates=duplicates)
 
-    def _note_active(self, lane: int, change: Change) -> None:
+    def _note_active(self, lane: int, partition: int, change: Change) -> None:
         if change.fresh or change.holes:
-            self._active[lane] = self._looked
+            self.picking.hands_out(lane, partition)
 
     def _learned(self, partition: int, learned: LearnedChange, book: PartitionBook | None, stored: StoredGroup) -> None:
         if book is None:
@@ -222,8 +240,9 @@ class WeakGroup:
                     for part in call.result.handed.parts:
                         handed[part.partition] += len(part.messages)
             for partition, number in handed.items():
-                self._observer.picked_among(self._spreads[partition].k)
-                self._spreads[partition].note(handed=number)
+                self._observer.picked_among(self.picking.k(partition))
+                self.picking.spread(partition).note(handed=number)
+        self.picking.stored(perf_counter())
 
     def folded(
         self, group: GroupBook, stored: StoredGroup, moment: int
@@ -241,20 +260,9 @@ class WeakGroup:
                 statements.append(("lease_change_keep", values))
         for lane, last in self._lanes.items():
             statements.append(("lease_lane_fold", (*self._place, lane, moment - _FOLDED_TICKS)))
-            if last < moment - _SILENT_TICKS:
+            if abs(last) < moment - _SILENT_TICKS:
                 statements.append(("lease_lane_end", (*self._place, lane)))
         return statements, unused
-
-    # Whose partition it is
-
-    def is_left(self, partition: int) -> bool:
-        """Whether another server that hands messages out is to do so in a partition first."""
-        others = [lane for lane, at in self._active.items() if self._is_active(at)]
-        own = _weight(self.lane, partition)
-        return any(_weight(lane, partition) > own for lane in others)
-
-    def _is_active(self, at: float) -> bool:
-        return self._looked - at < _ACTIVE_SECONDS
 
 
 class WeakAccess(GroupAccess):
@@ -264,6 +272,7 @@ class WeakAccess(GroupAccess):
         """:param what: as :class:`~queuey.storage.cassandra.lease_access.GroupAccess` is made."""
         super().__init__(*what)
         self._weak = weak
+        self.picking = weak.picking
 
     @property
     def parts(self) -> list[tuple[int, bytes]]:
@@ -281,9 +290,6 @@ class WeakAccess(GroupAccess):
         lane = self._weak.lane >> _PART_BITS << _PART_BITS  # so that no other server gives the same name
         return [(Parcel(head.moment, lane | part), call) for part, call in enumerate(self._parcels)]
 
-    def k(self, partition: int) -> int:
-        return self._weak.spread(partition).k
-
     def read(self, request: ReadRequest) -> Page:
         """If too few replicas answer, those that do have to do, for a queue that is weak as well."""
         try:
@@ -293,9 +299,6 @@ class WeakAccess(GroupAccess):
                 raise
             page = self._messages.page(request, now_ticks=self.now_ticks, consistency=Consistency.WEAK)
             return start(page).wait()
-
-    def is_left(self, partition: int) -> bool:
-        return self._weak.is_left(partition)
 
 
 def _state(changes: Iterable[Change], group: LeaseGroup) -> LeaseState:
@@ -314,8 +317,3 @@ def _decoded(data: bytes) -> Iterator[tuple[int, MessageId, bytes]]:
             at += size
     except struct.error as error:
         raise ValueError(f"not a row of a weak lease group: {error}") from error
-
-
-def _weight(lane: int, partition: int) -> bytes:
-    """Of a server in a partition: the greatest hands its messages out (rendezvous hashing)."""
-    return blake2b(b"%d %d" % (lane, partition), digest_size=8).digest()

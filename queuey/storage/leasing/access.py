@@ -9,9 +9,11 @@ from uuid import UUID
 from queuey.ids import MessageId
 from queuey.model import Appended, AppendRequest, Columns, Location, Message, Page, PartitionId, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_requests import Received
+from queuey.model.lease_rules import Share
 from queuey.storage.leasing.changes import ChangesAccess
 
-__all__ = ["LeaseAccess", "ReadAhead", "StoredAttempt", "partition_key"]
+__all__ = ["PICKS_ALONE", "LeaseAccess", "Picking", "ReadAhead", "StoredAttempt", "partition_key"]
 
 
 class StoredAttempt(NamedTuple):
@@ -19,6 +21,41 @@ class StoredAttempt(NamedTuple):
 
     digest: bytes
     answer: bytes
+
+
+class Picking(Protocol):
+    """What a server goes by that hands out messages beside others, without asking them."""
+
+    def k(self, partition: int) -> int:
+        """K of a group whose K is automatic."""
+
+    def share(self, partition: int) -> Share | None:
+        """This server's share of the messages; None if no other server hands them out."""
+
+    def note_shared(self, partition: int, received: Received) -> None:
+        """Note what came of a receive by a share."""
+
+    def is_left(self, partition: int) -> bool:
+        """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""
+
+
+class _PicksAlone:
+    """There are no other servers, or a transaction fails that meets theirs."""
+
+    def k(self, partition: int) -> int:
+        return 1
+
+    def share(self, partition: int) -> Share | None:
+        return None
+
+    def note_shared(self, partition: int, received: Received) -> None:
+        """There are no shares."""
+
+    def is_left(self, partition: int) -> bool:
+        return False
+
+
+PICKS_ALONE: Picking = _PicksAlone()
 
 
 class LeaseAccess(ChangesAccess, Protocol):
@@ -29,6 +66,7 @@ class LeaseAccess(ChangesAccess, Protocol):
     """The wall clock, for expiry."""
     passed_over: int
     """What the transaction has passed over, see :mod:`queuey.storage.leasing.passing`; it begins at 0."""
+    picking: Picking
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         """A group as stored."""
@@ -47,12 +85,6 @@ class LeaseAccess(ChangesAccess, Protocol):
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         """Append the messages of all these requests, or of none."""
-
-    def k(self, partition: int) -> int:
-        """K of a group whose K is automatic."""
-
-    def is_left(self, partition: int) -> bool:
-        """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""
 
     def read(self, request: ReadRequest) -> Page:
         """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""

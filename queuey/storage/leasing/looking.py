@@ -34,7 +34,7 @@ def counted(
             state.leased,
             state.dead,
             len(state.skipped),
-            access.k(number) if is_auto else rules.k,
+            access.picking.k(number) if is_auto else rules.k,
         )
     return found
 

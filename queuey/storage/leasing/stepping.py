@@ -271,8 +271,8 @@ class _Step:
     def _rules(self, group: GroupBook, partition: int) -> LeaseRules:
         if group.group.settings.k != AUTO:
             return group.rules
-        k = self._access.k(partition)
-        return group.rules if k == group.rules.k else group.rules._replace(k=k)
+        k, share = self._access.picking.k(partition), self._access.picking.share(partition)
+        return group.rules if (k, share) == (group.rules.k, None) else group.rules._replace(k=k, share=share)
 
     def _places(self) -> Iterator[tuple[int, int, int]]:
         """Partitions from which something may be handed out: since when, the group, and the number.
@@ -295,7 +295,7 @@ class _Step:
                 yield from [place for place in places if place[1:] not in seen]
 
     def _turn(self, place: tuple[int, int, int]) -> tuple[bool, int, int, int]:
-        return self._access.is_left(place[2]), *place
+        return self._access.picking.is_left(place[2]), *place
 
     def _places_of(self, index: int, *, waiting: bool = False) -> Iterator[tuple[int, int, int]]:
         """:param waiting: only those with a message that goes alone and waited."""
@@ -320,11 +320,13 @@ class _Step:
         """What one partition hands out. Messages that are no more are settled on the way."""
         looks_far = rules.orders_keys or rules.fair
         for look in range(1, _LOOKS + 1):
-            most = most_together(self._access, _LOOKED_AT_TOGETHER) if looks_far else asked.most + rules.k - 1
+            most = most_together(self._access, _LOOKED_AT_TOGETHER) if looks_far else _most_ahead(asked, rules)
             ahead = book.look_ahead(self._access, most, self._room)
             if rules.fair:
                 asked = asked._replace(looks_on=look < _LOOKS and not has_passed_enough(self._access))
             received = receive(book.state, asked, rules, self._now, ahead, random.randrange)
+            if rules.share is not None:
+                self._access.picking.note_shared(book.place.number, received)
             if received.fresh and not received.again and (book.ahead_bytes <= self._room or ahead.size <= self._room):
                 return _Taken(index, book, received, _messages((), ahead, received.fresh))
             again = self._fetched(book, index, received.again)
@@ -347,7 +349,7 @@ class _Step:
                 if has_passed_enough(self._access) or len(received.given_up) >= MOST_GIVEN_UP:
                     break
             else:
-                if not received.number and len(received.given_up) >= MOST_GIVEN_UP:
+                if not received.number and (received.is_outside or len(received.given_up) >= MOST_GIVEN_UP):
                     book.is_cut = True
                 return _Taken(index, book, received, _messages(again, ahead, received.fresh))
         book.is_cut = True
@@ -387,6 +389,13 @@ class _Step:
                     return found  # and the first of them comes with it, for its size
                 found.append(message)
         return found
+
+
+def _most_ahead(asked: ReceiveRequest, rules: LeaseRules) -> int:
+    """How many messages a receive may look at."""
+    if rules.share is None:
+        return asked.most + rules.k - 1
+    return min(asked.most * rules.share.servers, _LOOKED_AT_TOGETHER) + rules.k
 
 
 def _messages(again: Sequence[Message | None], ahead: Columns, fresh: Sequence[int]) -> Columns:

@@ -14,6 +14,7 @@ from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.leasing import LeaseStore
+from queuey.storage.leasing.access import PICKS_ALONE
 from queuey.storage.leasing.book import LeaseBook, StoredAttempt
 from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.leasing.looking import counted, holes_after
@@ -124,6 +125,7 @@ class _Access:
     """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
 
     least_number = 0
+    picking = PICKS_ALONE
 
     def __init__(self, leases: MemoryLeases, messages: MemoryMessages, watermark: int, now_ticks: int) -> None:
         self._leases, self._messages = leases, messages
@@ -157,12 +159,6 @@ class _Access:
 
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read_within(request, self.now_ticks)
-
-    def k(self, partition: int) -> int:
-        return 1
-
-    def is_left(self, partition: int) -> bool:
-        return False
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch_within(queue, wanted, self.now_ticks)

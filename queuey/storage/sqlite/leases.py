@@ -32,6 +32,7 @@ from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
+from queuey.storage.leasing.access import PICKS_ALONE
 from queuey.storage.leasing.book import StoredAttempt
 from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
@@ -197,6 +198,7 @@ class _Access:
     """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
 
     least_number = 0
+    picking = PICKS_ALONE
 
     def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:
         self._messages, self.transaction = messages, transaction
@@ -249,12 +251,6 @@ class _Access:
 
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read(request, now_ticks=self.now_ticks).wait()
-
-    def k(self, partition: int) -> int:
-        return 1
-
-    def is_left(self, partition: int) -> bool:
-        return False
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()

@@ -65,6 +65,9 @@ def _receive_all(leases: CassandraLeases, queue: Queue, group: LeaseGroup) -> li
             if tries > _TRIES:
                 raise BenchFailed(f"a receiver was refused {tries} times: {error}") from error
             continue
+        settles = {}
+        if outcome.more:
+            continue
         if not outcome.handed:
             return found
         (one,) = outcome.handed
@@ -101,7 +104,7 @@ def _row(session: CassandraSession, receivers: int, k: int | Literal["auto"], *,
         f"{'exact' if exact else 'weak'}, K = {k}, {receivers} receiver{'s' if receivers > 1 else ''}",
         "",
         f"duplicates {twice:.1%}, out of order {out_of_order:.1%}, mean displacement {displacement:.1f}{lost}",
-        goal="duplicates <= 0" if exact else "",
+        goal="duplicates <= 0" if exact else "duplicates <= 0.02" if k == AUTO else "",
         figures={"duplicates": twice},
     )
 
