@@ -1,6 +1,8 @@
 # `make serve` and `make test` need only Debian and Python 3.11. They use an existing environment again.
 .DEFAULT_GOAL := help
 .PHONY: help serve test bench faults docs cassandra zookeeper down clean
+# A run of the tests starts Python a thousand times: what it compiled once it need not compile again, whatever the machine says.
+test faults: export PYTHONDONTWRITEBYTECODE :=
 
 BIN := .venv/bin
 # `make test TESTS=tests/unit` runs a part; `make faults ROUNDS=100` runs longer.
