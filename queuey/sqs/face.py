@@ -20,8 +20,8 @@ from queuey.security.principals import app_principal, application_of
 from queuey.service import Service
 from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
-from queuey.sqs.asked import SqsRequest
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
+from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS
 from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
 

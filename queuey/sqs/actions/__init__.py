@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 from queuey.sqs.actions import move_tasks, permissions, queues, receiving, sending
-from queuey.sqs.asked import SqsRequest
+from queuey.sqs.request import SqsRequest
 
 __all__ = ["FUNCTIONS", "Function"]
 

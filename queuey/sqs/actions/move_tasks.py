@@ -19,10 +19,10 @@ from queuey.model.tasks import StoredTask, TaskState
 from queuey.security.permissions import Permission
 from queuey.service.tasks.redrive import redrive_name
 from queuey.sqs.actions.queues import change_attributes, sources_of
-from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import GROUP, QueueAttributes, attributes_of, parse_arn
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.messages import unix_ms
+from queuey.sqs.request import SqsRequest
 
 __all__ = ["cancel_message_move_task", "list_message_move_tasks", "start_message_move_task"]
 

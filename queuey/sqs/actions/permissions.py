@@ -8,10 +8,10 @@ from typing import Any
 
 from queuey.security.permissions import Permission
 from queuey.sqs.actions.queues import change_attributes
-from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import QueueAttributes
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.policies import MAX_ACTIONS, Statement
+from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS
 
 __all__ = ["add_permission", "remove_permission"]

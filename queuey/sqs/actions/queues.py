@@ -13,7 +13,6 @@ from queuey.model.lease_groups import GroupSettings
 from queuey.security.permissions import Permission, permits
 from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
-from queuey.sqs.asked import SqsRequest, is_sqs_name
 from queuey.sqs.attributes import (
     GROUP,
     MAX_TAGS,
@@ -31,6 +30,7 @@ from queuey.sqs.errors import (
     no_such_queue,
     shown,
 )
+from queuey.sqs.request import SqsRequest, is_sqs_name
 
 __all__ = [
     "change_attributes",

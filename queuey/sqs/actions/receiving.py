@@ -21,11 +21,11 @@ from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service.leases import Waiting
 from queuey.sqs.actions.batches import check_entries, failed
-from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import GROUP, attributes_of
 from queuey.sqs.checksums import md5_of_attributes, md5_of_body
 from queuey.sqs.errors import SqsError, invalid_parameter, invalid_receipt_handle, missing_parameter, shown
 from queuey.sqs.messages import MessageParts, body_text, parts_of, sequence_number, shown_attributes, unix_ms, value_of
+from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS, check_bounds
 
 __all__ = [

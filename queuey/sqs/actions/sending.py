@@ -14,11 +14,11 @@ from queuey.model.columns import bytes_of
 from queuey.security.permissions import Permission
 from queuey.service.log import partition_for
 from queuey.sqs.actions.batches import check_entries, failed
-from queuey.sqs.asked import SqsRequest
 from queuey.sqs.attributes import QueueAttributes, attributes_of
 from queuey.sqs.checksums import Attribute, md5_of_attributes, md5_of_body
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
 from queuey.sqs.messages import check_text, parse_attributes, sequence_number, stored_headers, unix_ms
+from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS, check_bounds
 
 __all__ = ["send_message", "send_message_batch"]
