@@ -7,14 +7,12 @@ server has used last.
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import QueueyError
-from queuey.future import run
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, Queue, ReadRequest, Span
 from queuey.monitor.metrics import (
@@ -25,6 +23,7 @@ from queuey.monitor.metrics import (
     LEASE_GROUPS_OLDEST,
     Monitor,
 )
+from queuey.service.background import BackgroundWork
 from queuey.storage import Stores
 
 __all__ = ["HeldFigures"]
@@ -58,10 +57,11 @@ class _Group(NamedTuple):
     held: _Held = _Held()
 
 
-class HeldFigures:
+class HeldFigures(BackgroundWork):
     """What the groups hold that one server has used since it began. Thread-safe."""
 
     def __init__(self, stores: Stores, clock: Clock, monitor: Monitor) -> None:
+        super().__init__("lease figures", REST_SECONDS)
         self._leases, self._messages = stores.leases, stores.messages
         self._clock, self._monitor = clock, monitor
         self._used: dict[_Key, Queue] = {}
@@ -71,37 +71,12 @@ class HeldFigures:
         self._left: deque[_Key] = deque()
         """Groups that are looked at before any other is looked at again."""
         self._reported: set[str] = set()
-        self._wake = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def note(self, queue: Queue, name: str) -> None:
         """A lease group has done a step."""
         if len(self._used) < MOST_GROUPS and ":" not in name:  # a colon: the group of a task
             self._used[queue.uuid.int, name] = queue
-            if not self._wake.is_set():
-                self._wake.set()
-
-    def start(self) -> None:
-        """Look at groups in a thread."""
-        self._thread = threading.Thread(target=self._work, name="lease figures", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the turn under way. May be called again."""
-        self._stopped.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
-        self._wake.wait()
-        while not self._stopped.is_set():
-            try:
-                run(self.turn())
-            except Exception:
-                log.exception("what lease groups hold could not be looked at")  # go on: others may work
-            self._stopped.wait(REST_SECONDS)
+            self.wake()
 
     async def turn(self) -> None:
         """Look at some groups, and report all."""
@@ -109,7 +84,7 @@ class HeldFigures:
         room = MOST_PARTITIONS
         if not self._left:
             self._left.extend(self._groups)
-        while self._left and room > 0 and not self._stopped.is_set():
+        while self._left and room > 0 and not self.stopping:
             key = self._left.popleft()
             group = self._groups.get(key)
             if group is None:
@@ -125,6 +100,8 @@ class HeldFigures:
             else:
                 self._groups[key] = group._replace(held=held)
         self._report([*self._groups.values()])
+        if self._groups:
+            self.wake()  # the ages rise by themselves
 
     def _take_used(self) -> None:
         used, self._used = self._used, {}

@@ -7,17 +7,16 @@ before that. So nothing is removed that a group may still hand out, and a queue 
 from __future__ import annotations
 
 import logging
-import threading
 from collections import OrderedDict
 from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.errors import QueueyError
-from queuey.future import run
 from queuey.ids import ZERO_ID, MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId, Queue, Span
 from queuey.monitor.metrics import MESSAGES_SETTLED_REMOVED, Monitor
+from queuey.service.background import BackgroundWork
 from queuey.service.leases import Leases
 from queuey.service.log import Log
 
@@ -33,19 +32,16 @@ _MOST_QUEUES = 10_000
 """Queues that wait for a look; the one that waits longest is forgotten first, and is noted again by its next step."""
 
 
-class Retained:
+class Retained(BackgroundWork):
     """The queues of one server whose messages go once they are settled."""
 
     def __init__(self, log: Log, leases: Leases, clock: Clock, monitor: Monitor) -> None:
+        super().__init__("retention", SHARED_REST_SECONDS if log.reads_elsewhere else REST_SECONDS)
         self._log, self._leases, self._clock, self._monitor = log, leases, clock, monitor
-        self._rest = SHARED_REST_SECONDS if log.reads_elsewhere else REST_SECONDS
         self._noted: OrderedDict[UUID, Queue] = OrderedDict()
         self._gone: OrderedDict[PartitionId, MessageId] = OrderedDict()
         """Up to where partitions are empty, as far as it is known."""
         self._lock = new_lock()
-        self._wake = threading.Event()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
 
     def note(self, queue: Queue) -> None:
         """A lease group of this queue has done a step."""
@@ -53,30 +49,7 @@ class Retained:
             self._noted[queue.uuid] = queue
             if len(self._noted) > _MOST_QUEUES:
                 self._noted.popitem(last=False)
-        if not self._wake.is_set():
-            self._wake.set()
-
-    def start(self) -> None:
-        """Remove messages in a thread."""
-        self._thread = threading.Thread(target=self._work, name="retention", daemon=True)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop after the step under way. May be called again."""
-        self._stopped.set()
-        self._wake.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
-        while not self._stopped.is_set():
-            self._wake.wait()
-            self._wake.clear()
-            try:
-                run(self.turn())
-            except Exception:
-                log.exception("messages that are settled could not be removed")  # go on: others may work
-            self._stopped.wait(self._rest)
+        self.wake()
 
     async def turn(self) -> None:
         """Look at each queue that was noted."""
@@ -93,7 +66,7 @@ class Retained:
             place = queue.partition(number)
             after = self._gone.pop(place, ZERO_ID)
             removed = 0
-            while after < upto and not self._stopped.is_set():
+            while after < upto and not self.stopping:
                 found = await self._log.delete_span(queue, number, Span(after, upto), most=_MOST_TOGETHER, whole=True)
                 removed += found.messages
                 if found.upto <= after:

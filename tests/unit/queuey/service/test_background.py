@@ -1,0 +1,59 @@
+"""A thread that takes turns: it is woken, outlives failures, and ends."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from queuey.service.background import BackgroundWork
+from tests.support.servers import eventually
+
+
+class Turns(BackgroundWork):
+    """Counts its turns; those whose numbers are in ``failing`` fail."""
+
+    def __init__(self, *failing: int) -> None:
+        super().__init__("turns", 0.0)
+        self.failing, self.taken = failing, 0
+
+    async def turn(self) -> None:
+        self.taken += 1
+        if self.taken in self.failing:
+            raise ArithmeticError
+
+
+def test_it_sleeps_until_it_is_woken() -> None:
+    work = Turns()
+    work.start()
+
+    assert work.taken == 0
+    work.wake()
+    eventually(lambda: work.taken == 1)
+    work.wake()
+    eventually(lambda: work.taken == 2)
+    work.stop()
+    work.stop()
+
+    work.wake()
+    assert work.taken == 2
+    assert work.stopping
+
+
+def test_a_turn_that_fails_is_followed_by_another(caplog: pytest.LogCaptureFixture) -> None:
+    work = Turns(1, 2)
+    work.start()
+
+    work.wake()
+
+    eventually(lambda: work.taken == 3)
+    work.stop()
+    assert [record.message for record in caplog.records] == ["a turn of turns failed"] * 2
+
+
+def test_one_that_never_began_stops() -> None:
+    work = Turns()
+
+    work.stop()
+
+    assert "turns" not in [thread.name for thread in threading.enumerate()]
