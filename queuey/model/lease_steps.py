@@ -68,6 +68,9 @@ class LeaseStep(NamedTuple):
     """How many messages all groups hand out together, and how. If it names no visibility, each group's own counts."""
     attempt: IdempotencyKey | None = None
     """Names this step in its first group: repeated, it is answered as before."""
+    renews: bool = False
+    """A repeat counts its leases from now, as SQS has it. If one of them has ended or was changed, the step is a new one.
+    An answer without messages is not remembered."""
     looks_again: bool = False
     """A waiting receiver looks: only an answer with messages is remembered under the attempt."""
     turns: Sequence[int] = ()

@@ -328,14 +328,15 @@ def _first_due(outcome: LeaseOutcome) -> int | None:
 def _only_receive(step: LeaseStep) -> LeaseStep:
     """What a receiver asks for while it waits.
 
-    Its attempt has another name, so a repeat of the whole request finds both answers.
+    Its attempt has another name, so a repeat of the whole request finds both answers; but one that is renewed has only
+    the answer with messages.
     """
     attempt = step.attempt
     return step._replace(
         groups=[one._replace(token=None, settles={}, renewals=()) for one in step.groups],
         appends=(),
         looks_again=True,
-        attempt=None if attempt is None else _waited(attempt),
+        attempt=attempt if attempt is None or step.renews else _waited(attempt),
     )
 
 

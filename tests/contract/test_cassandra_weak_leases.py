@@ -22,6 +22,7 @@ from queuey.storage.cassandra import CassandraLeases, lease_memory
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
+from queuey.storage.contract.lease_attempts import Attempts
 from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from queuey.storage.contract.leases import Fair, HandingOut, Settling, Together
@@ -46,7 +47,7 @@ class _WeakLeases(CassandraLeases):
         return super().keep_group(queue, name, _weak(group), None if before is None else _weak(before))
 
 
-class TestWeakLeasesOfOneServer(HandingOut, Settling, Together, Fair, PassingOver):
+class TestWeakLeasesOfOneServer(HandingOut, Settling, Together, Attempts, Fair, PassingOver):
     """They are as those of exact groups."""
 
     @pytest.fixture

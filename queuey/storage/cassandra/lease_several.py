@@ -16,8 +16,9 @@ from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, Handed, LeaseOutcome, LeaseStep
 from queuey.model.leases import settle
 from queuey.storage.cassandra.lease_access import GroupAccess
+from queuey.storage.leasing.attempts import OTHER_REQUEST
 from queuey.storage.leasing.book import GroupBook, LeaseBook
-from queuey.storage.leasing.stepping import ANOTHER_GROUP, OTHER_REQUEST
+from queuey.storage.leasing.stepping import ANOTHER_GROUP
 
 __all__ = ["SeveralGroups"]
 

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import InvalidReceipt, KeyReused, LeaseGroupNotFound, QueueNotFound, StaleReceipt
+from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, StaleReceipt
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model import leases as model
@@ -21,10 +21,10 @@ from queuey.model.lease_state import LeaseState
 from queuey.model.lease_steps import RenewAll
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft
+from queuey.storage.contract.lease_attempts import Attempts
 from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_queues import SeveralQueues
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
-from queuey.storage.leasing import ATTEMPT_SECONDS
 
 __all__ = ["LeaseStoreContract"]
 
@@ -269,36 +269,6 @@ class Together(WithLeases):
         assert log.bodies() == [b"0"]
         assert jobs.settle(handed)
 
-    def test_an_attempt_that_is_repeated_gets_the_same_answer_and_does_nothing(
-        self, jobs: Receiver, log: QueueLog, clock: ManualClock
-    ) -> None:
-        log.add(b"0", b"1", b"2")
-        log.watermark()
-        attempt = IdempotencyKey("a1", b"digest")
-        appends = [AppendRequest(log.queue, [draft(b"result", 2)])]
-        wanted: dict[str, Any] = {"attempt": attempt, "receive": ReceiveRequest(2, pop=True), "partitions": [1]}
-        first = jobs.step(appends=appends, **wanted)
-        clock.advance(ATTEMPT_SECONDS - 5)
-        again = jobs.step(appends=appends, **wanted)
-        assert again.repeated
-        assert not first.repeated
-        assert [list(one.placed) for one in again.appended] == [list(one.placed) for one in first.appended]
-        assert list(again.handed) == list(first.handed)
-        assert again[:3] == first[:3]
-        assert log.bodies(2) == [b"result"]
-        with pytest.raises(KeyReused):
-            jobs.step(attempt=attempt._replace(digest=b"other"), receive=ReceiveRequest())
-        clock.advance(10)
-        assert bodies(jobs.step(**wanted).handed) == [b"2"]
-
-    def test_a_repeated_answer_leaves_out_what_is_no_more(self, jobs: Receiver, log: QueueLog) -> None:
-        ids = log.add(b"0", b"1")
-        log.watermark()
-        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "receive": ReceiveRequest(2)}
-        assert len(jobs.step(**wanted).handed) == 2
-        log.delete((1, ids[0]))
-        assert bodies(jobs.step(**wanted).handed) == [b"1"]
-
 
 class OrderedByKey(WithLeases):
     """Groups that keep the order of keys (G26)."""
@@ -490,7 +460,9 @@ class Managing(WithLeases):
         assert behind == holes[1:]
 
 
-class LeaseStoreContract(HandingOut, Settling, Together, SeveralQueues, OrderedByKey, Fair, PassingOver, Managing):
+class LeaseStoreContract(
+    HandingOut, Settling, Together, Attempts, SeveralQueues, OrderedByKey, Fair, PassingOver, Managing
+):
     """Every sentence of :class:`~queuey.storage.LeaseStore`."""
 
 

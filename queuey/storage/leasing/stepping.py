@@ -7,12 +7,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from queuey.errors import CorruptMessage, InvalidReceipt, KeyReused, LeaseGroupNotFound, StaleReceipt
+from queuey.errors import CorruptMessage, InvalidReceipt, LeaseGroupNotFound, StaleReceipt
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
-from queuey.model.holes import Hole
+from queuey.model.holes import LEASED, Hole
 from queuey.model.lease_groups import AUTO
-from queuey.model.lease_requests import Action, Received, ReceiveRequest, Settle
+from queuey.model.lease_requests import Action, Received, ReceiveRequest, Settle, later
 from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.lease_steps import (
@@ -28,19 +28,16 @@ from queuey.model.lease_steps import (
 )
 from queuey.model.leases import pass_over, receive, renew, settle
 from queuey.model.receiving import MOST_GIVEN_UP
-from queuey.storage.checksums import making_sense
-from queuey.storage.leasing import ATTEMPT_SECONDS
-from queuey.storage.leasing.answers import decode_answer, encode_answer
+from queuey.storage.leasing.attempts import known_answer, remember
 from queuey.storage.leasing.book import (
     GroupBook,
     LeaseAccess,
     LeaseBook,
     PartitionBook,
-    StoredAttempt,
 )
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
-__all__ = ["ANOTHER_GROUP", "OTHER_REQUEST", "carry_out", "partitions_of", "run_step"]
+__all__ = ["ANOTHER_GROUP", "carry_out", "partitions_of", "run_step"]
 
 _LOOKED_AT_TOGETHER = 1000
 """Messages that a receive of a group that orders keys, or is fair, looks at together."""
@@ -48,7 +45,6 @@ _FETCHED_TOGETHER = 8
 """Messages that are fetched by id before their bytes are counted."""
 _LOOKS = 10
 """How often it does so in one receive."""
-OTHER_REQUEST = "the attempt id was used in the last 5 minutes for another request: use a new one for each request"
 ANOTHER_GROUP = "a receipt is of a lease group that was forgotten; messages that its receiver had are handed out again"
 
 
@@ -96,13 +92,11 @@ class _Step:
     def run(self) -> LeaseOutcome:
         step, access = self._step, self._access
         self._groups = [self._group(one) for one in step.groups]
-        first = step.groups[0]
-        if step.attempt is not None:
-            known = access.attempt(first.queue.uuid, first.name, step.attempt.key, self._now)
-            if known is not None and known.digest != step.attempt.digest:
-                raise KeyReused(OTHER_REQUEST)
-            if known is not None:
-                return self._repeated(known)
+        known = None if step.attempt is None else known_answer(step, access, self._now)
+        if known is not None:
+            answer = self._renewed_answer(known) if step.renews else known
+            if answer is not None:
+                return answer
         changes, stale = self._settled()
         if stale and step.appends:
             raise StaleReceipt
@@ -127,10 +121,8 @@ class _Step:
             more=more,
             worked=self._worked,
         )
-        if step.attempt is not None and (handed or not step.looks_again):
-            answered = StoredAttempt(step.attempt.digest, encode_answer(outcome))
-            expires = self._now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
-            access.keep_attempt(first.queue.uuid, first.name, step.attempt.key, answered, expires)
+        if handed or not (step.looks_again or step.renews):
+            remember(step, access, self._now, outcome)
         return outcome
 
     def _group(self, wanted: GroupStep) -> GroupBook:
@@ -142,10 +134,29 @@ class _Step:
             raise InvalidReceipt(ANOTHER_GROUP)
         return found
 
-    def _repeated(self, known: StoredAttempt) -> LeaseOutcome:
-        groups = self._step.groups
-        with making_sense():
-            return decode_answer(known.answer, lambda group, wanted: self._access.fetch(groups[group].queue, wanted))
+    def _renewed_answer(self, answer: LeaseOutcome) -> LeaseOutcome | None:
+        """The answer with its leases counted from now; None if one of them has ended or was changed."""
+        seconds = None if self._step.receive is None else self._step.receive.visibility_seconds
+        changes: list[tuple[PartitionBook, Change]] = []
+        parts: list[HandedPart] = []
+        for group, number, messages, leases in answer.handed.parts:
+            book, own = self._partition(group, number), self._groups[group].rules.visibility
+            until = later(self._now, own if seconds is None else seconds)
+            renewed: list[Hole] = []
+            for message_id, lease in zip(map(MessageId, messages.ticks, messages.tails), leases, strict=True):
+                hole = book.state.holes.find(message_id)
+                if hole is None or not hole.flags & LEASED or hole.visible_at <= self._now:
+                    return None
+                if (hole.deliveries, hole.visible_at) != (lease.deliveries, lease.visible_at):
+                    return None
+                renewed.append(hole._replace(visible_at=until))
+            changes.append((book, Change(holes=renewed)))
+            parts.append(HandedPart(group, number, messages, [*map(without_place, renewed)]))
+        for book, change in changes:
+            book.change(change)
+        found = answer._replace(now=self._now, wall=self._access.now_ticks, handed=Handed(parts))
+        remember(self._step, self._access, self._now, found)
+        return found
 
     def _partition(self, index: int, number: int) -> PartitionBook:
         group = self._groups[index]

@@ -1,0 +1,96 @@
+"""Steps that are safe to ask for again (G23)."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import KeyReused
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.lease_requests import Action, ReceiveRequest
+from queuey.storage.contract.common import SECOND, QueueLog, draft
+from queuey.storage.contract.lease_receiver import Receiver, WithLeases, bodies
+from queuey.storage.leasing import ATTEMPT_SECONDS
+
+__all__ = ["Attempts"]
+
+
+class Attempts(WithLeases):
+    """A step under an attempt that is known."""
+
+    def test_an_attempt_that_is_repeated_gets_the_same_answer_and_does_nothing(
+        self, jobs: Receiver, log: QueueLog, clock: ManualClock
+    ) -> None:
+        log.add(b"0", b"1", b"2")
+        log.watermark()
+        attempt = IdempotencyKey("a1", b"digest")
+        appends = [AppendRequest(log.queue, [draft(b"result", 2)])]
+        wanted: dict[str, Any] = {"attempt": attempt, "receive": ReceiveRequest(2, pop=True), "partitions": [1]}
+        first = jobs.step(appends=appends, **wanted)
+        clock.advance(ATTEMPT_SECONDS - 5)
+        again = jobs.step(appends=appends, **wanted)
+        assert again.repeated
+        assert not first.repeated
+        assert [list(one.placed) for one in again.appended] == [list(one.placed) for one in first.appended]
+        assert list(again.handed) == list(first.handed)
+        assert again[:3] == first[:3]
+        assert log.bodies(2) == [b"result"]
+        with pytest.raises(KeyReused):
+            jobs.step(attempt=attempt._replace(digest=b"other"), receive=ReceiveRequest())
+        clock.advance(10)
+        assert bodies(jobs.step(**wanted).handed) == [b"2"]
+
+    def test_an_attempt_may_renew_its_leases(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
+        log.add(b"0", b"1", b"2")
+        log.watermark()
+        receive = ReceiveRequest(2, visibility_seconds=100.0)
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "renews": True, "receive": receive}
+        first = jobs.step(**wanted)
+        for _ in range(2):  # renewed, it may be renewed once more
+            clock.advance(90)
+            again = jobs.step(**wanted)
+            assert again.repeated
+            assert [one.message for one in again.handed] == [one.message for one in first.handed]
+            assert [one.hole.deliveries for one in again.handed] == [1, 1]
+            assert [one.hole.visible_at for one in again.handed] == [again.now + 100 * SECOND] * 2
+        assert bodies(jobs.receive(9)) == [b"2"]
+        assert all(jobs.settle(one) for one in first.handed)
+
+    @pytest.mark.parametrize("how", ["acknowledged", "extended", "released", "ran out", "deleted"])
+    def test_an_attempt_whose_leases_are_not_as_they_were_is_a_new_one(
+        self, jobs: Receiver, log: QueueLog, clock: ManualClock, how: str
+    ) -> None:
+        ids = log.add(b"0", b"1", b"2")
+        log.watermark()
+        receive = ReceiveRequest(2, blames_each=True)
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "renews": True, "receive": receive}
+        one = jobs.step(**wanted).handed[0]
+        if how == "ran out":
+            clock.advance(31)
+        elif how == "deleted":
+            log.delete((1, ids[0]))
+        else:
+            action = {"acknowledged": Action.ACKNOWLEDGE, "extended": Action.EXTEND, "released": Action.RELEASE}[how]
+            jobs.settle(one, action, seconds=60.0 if how == "extended" else None)
+        found = jobs.step(**wanted)
+        assert not found.repeated
+        assert bodies(found.handed) == [b"2"] or (how == "ran out" and len(found.handed) == 2)
+        again = jobs.step(**wanted)
+        assert (again.repeated, bodies(again.handed)) == (True, bodies(found.handed))
+
+    def test_an_attempt_that_renews_remembers_no_empty_answer(self, jobs: Receiver, log: QueueLog) -> None:
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "renews": True, "receive": ReceiveRequest(2)}
+        assert not jobs.step(**wanted).handed
+        log.add(b"0")
+        log.watermark()
+        assert bodies(jobs.step(**wanted).handed) == [b"0"]
+
+    def test_a_repeated_answer_leaves_out_what_is_no_more(self, jobs: Receiver, log: QueueLog) -> None:
+        ids = log.add(b"0", b"1")
+        log.watermark()
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "receive": ReceiveRequest(2)}
+        assert len(jobs.step(**wanted).handed) == 2
+        log.delete((1, ids[0]))
+        assert bodies(jobs.step(**wanted).handed) == [b"1"]
