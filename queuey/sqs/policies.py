@@ -1,7 +1,7 @@
 """Policies of queues: which other accounts may do what there.
 
 The owner of a queue may do everything. A policy only adds to that: its statements allow actions to accounts, which are
-applications of this server. What a policy can say at Amazon's service and cannot be kept here, such as conditions and
+applications of this server. Some actions stay the owner's (:data:`OWNERS_ACTIONS`). What a policy can say at Amazon's service and cannot be kept here, such as conditions and
 denials, is refused when it is set, so that nobody relies on it.
 """
 
@@ -16,11 +16,28 @@ import orjson
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.shapes import ACTIONS
 
-__all__ = ["MAX_ACTIONS", "MAX_STATEMENTS", "Policy", "Statement", "policy_of"]
+__all__ = ["MAX_ACTIONS", "MAX_STATEMENTS", "OWNERS_ACTIONS", "Policy", "Statement", "policy_of"]
 
 MAX_STATEMENTS = 20
 MAX_ACTIONS = 7
 """Of one statement that AddPermission makes."""
+OWNERS_ACTIONS = frozenset(
+    [
+        "AddPermission",
+        "CancelMessageMoveTask",
+        "CreateQueue",
+        "DeleteQueue",
+        "ListMessageMoveTasks",
+        "ListQueueTags",
+        "ListQueues",
+        "RemovePermission",
+        "SetQueueAttributes",
+        "StartMessageMoveTask",
+        "TagQueue",
+        "UntagQueue",
+    ]
+)
+"""Actions that no policy opens to another account, neither by name nor by ``*``."""
 _MAX_TEXT = 8192
 _ANY = "*"
 _VERSIONS = ("2008-10-17", "2012-10-17")
@@ -59,7 +76,8 @@ class Policy(NamedTuple):
     statements: Sequence[Statement] = ()
 
     def allows(self, action: str, account: str) -> bool:
-        return any(one.allows(action, account) for one in self.statements)
+        """Whether another account may do this."""
+        return action not in OWNERS_ACTIONS and any(one.allows(action, account) for one in self.statements)
 
     def document(self, arn: str) -> str:
         """The policy as JSON, in one spelling for equal policies."""

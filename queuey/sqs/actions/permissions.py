@@ -10,7 +10,7 @@ from queuey.security.permissions import Permission
 from queuey.sqs.actions.queues import change_attributes
 from queuey.sqs.attributes import QueueAttributes
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
-from queuey.sqs.policies import MAX_ACTIONS, Statement
+from queuey.sqs.policies import MAX_ACTIONS, OWNERS_ACTIONS, Statement
 from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS
 
@@ -36,10 +36,7 @@ async def add_permission(asked: SqsRequest) -> Mapping[str, Any]:
                 f"Value {shown(account)} for parameter PrincipalId is invalid. Reason: Unable to verify."
             )
     for action in actions:
-        if action != "*" and action not in ACTIONS:
-            raise invalid_parameter(
-                f"Value SQS:{shown(action)} for parameter ActionName is invalid. Reason: Only the queue owner is allowed to invoke this action."
-            )
+        _check_action(action)
     added = Statement(label, tuple(accounts), tuple(actions))
 
     def change(before: QueueAttributes) -> QueueAttributes:
@@ -47,6 +44,17 @@ async def add_permission(asked: SqsRequest) -> Mapping[str, Any]:
 
     await change_attributes(asked, queue, change)
     return {}
+
+
+def _check_action(action: str) -> None:
+    """:raises SqsError: there is no such action, or it is one that its owner keeps."""
+    if action in OWNERS_ACTIONS:
+        reason = "Only the queue owner is allowed to invoke this action."
+    elif action == "*" or action in ACTIONS:
+        return
+    else:
+        reason = "Please refer to the appropriate WSDL for a list of valid actions."
+    raise invalid_parameter(f"Value SQS:{shown(action)} for parameter ActionName is invalid. Reason: {reason}")
 
 
 async def remove_permission(asked: SqsRequest) -> Mapping[str, Any]:

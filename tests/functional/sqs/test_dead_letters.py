@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from queuey.sqs.policies import OWNERS_ACTIONS
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, bodies, code_of, refused
 
@@ -163,6 +164,35 @@ def test_a_permission_is_a_statement_of_the_policy_and_is_kept(
     assert code_of(other_client.send_message, QueueUrl=url, MessageBody="m") == "AccessDenied"
 
 
+def test_no_policy_opens_what_is_the_owners(sqs: SqsServer, client: Any, other_client: Any, make: Make) -> None:
+    url, account = make(), sqs.accounts["other"]
+    opened = {"Effect": "Allow", "Principal": {"AWS": account}}
+    named = [f"SQS:{action}" for action in sorted(OWNERS_ACTIONS)]
+    policy = {"Statement": [{"Sid": "a", **opened, "Action": "SQS:*"}, {"Sid": "b", **opened, "Action": named}]}
+    client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy)})
+
+    asked: dict[str, dict[str, Any]] = {
+        "add_permission": {"Label": "l", "AWSAccountIds": [account], "Actions": ["SendMessage"]},
+        "delete_queue": {},
+        "list_queue_tags": {},
+        "remove_permission": {"Label": "a"},
+        "set_queue_attributes": {"Attributes": {"DelaySeconds": "1"}},
+        "tag_queue": {"Tags": {"a": "b"}},
+        "untag_queue": {"TagKeys": ["a"]},
+    }
+    codes = {name: code_of(getattr(other_client, name), QueueUrl=url, **more) for name, more in asked.items()}
+
+    assert codes == dict.fromkeys(asked, "AccessDenied")
+    kept = other_client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy", "DelaySeconds"])["Attributes"]
+    assert kept == {"Policy": json.dumps(policy), "DelaySeconds": "0"}
+    other_client.send_message_batch(QueueUrl=url, Entries=[{"Id": "a", "MessageBody": "theirs"}])
+    (message,) = other_client.receive_message(QueueUrl=url)["Messages"]
+    other_client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+    other_client.purge_queue(QueueUrl=url)
+    assert other_client.list_dead_letter_source_queues(QueueUrl=url)["queueUrls"] == []
+    assert url not in other_client.list_queues().get("QueueUrls", [])
+
+
 def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) -> None:
     url, account = make(), sqs.accounts["other"]
 
@@ -174,7 +204,13 @@ def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) ->
     text = "Value one for parameter Label is invalid. Reason: Already exists."
     assert add("one", "SendMessage") == ("ClientError", text)
     assert add("two", *["SendMessage"] * 8)[0] == "OverLimit"
-    assert add("two", "SendPigeon")[0] == "ClientError"
+    reason = "Please refer to the appropriate WSDL for a list of valid actions."
+    text = f"Value SQS:SendPigeon for parameter ActionName is invalid. Reason: {reason}"
+    assert add("two", "SendPigeon") == ("ClientError", text)
+    for action in OWNERS_ACTIONS:
+        reason = "Only the queue owner is allowed to invoke this action."
+        text = f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"
+        assert add("two", "SendMessage", action) == ("ClientError", text)
     text = "Value none for parameter Label is invalid. Reason: can't find label."
     assert refused(client.remove_permission, QueueUrl=url, Label="none") == ("ClientError", text)
 
