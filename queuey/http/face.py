@@ -58,7 +58,9 @@ class Operation(NamedTuple):
     is_light: Callable[[Service, Call], bool] | None = None
     """Whether this very call may run on the loop all the same; None: it may not."""
     by_body: Callable[[Call], Operation] | None = None
-    """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one."""
+    """Chooses the operation by the body, if the head does not decide. It needs no other permission than this one.
+
+    It is called once, when the caller is known and may do this."""
     loop_bytes: int = LARGE_BYTES
     """Bytes of body up to which :attr:`Runs.BATCH` stays on the loop."""
     about_server: bool = False

@@ -124,11 +124,11 @@ class Pipeline:
         """Serve a call whose body was read."""
         began = perf_counter()
         try:
-            if operation.by_body is not None:
-                operation = operation.by_body(call)
             target = self._target_at_hand(operation, call) if call.application else None
             if target is None:
                 target = _NO_TARGET if operation.about_server else await self._admit(operation, call)
+            if operation.by_body is not None:  # only now: it may parse the body, and the caller is known
+                operation = operation.by_body(call)
             answer = await operation.function(self.service, call, target)
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).

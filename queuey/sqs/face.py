@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Hashable, Mapping
-from functools import lru_cache
+from collections.abc import Hashable, Mapping, Sequence
+from functools import lru_cache, partial
+from typing import Any
 
 from queuey.errors import QueueyError
-from queuey.http.exchange import Answer, Call, Headers, Target
-from queuey.http.face import Body, Operation, Runs
+from queuey.http.exchange import Answer, Call, Target
+from queuey.http.face import Body, Function, Operation, Runs
 from queuey.security.permissions import ANONYMOUS, Grant, Identity, Permission
 from queuey.security.principals import app_principal, application_of
 from queuey.service import Service
@@ -22,7 +23,7 @@ from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
 from queuey.sqs.request import SqsRequest
-from queuey.sqs.shapes import ACTIONS
+from queuey.sqs.shapes import ACTIONS, SqsAction
 from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
 
 __all__ = ["Sqs"]
@@ -60,10 +61,10 @@ class Sqs:
         """The action of the header, or of the query string; of a form only its body says it."""
         target = call.headers.get("x-amz-target")
         if target is not None:
-            return _operation(target.removeprefix(_TARGET), "")
-        if call.media_type == _FORM and not _has_parameter(call.query_string, "Action"):
+            return _operation(target.removeprefix(_TARGET))
+        if call.media_type == _FORM:
             return _OF_FORM
-        operation = _of_parameters(call)
+        operation = _of_parameters(call, query.of_link(call.query_string))
         return operation._replace(body=Body.FORM) if call.method in ("GET", "HEAD") else operation
 
     def at_hand(self, service: Service, call: Call) -> Identity | None:
@@ -130,67 +131,64 @@ def _identity(application: str) -> Identity:
     return Identity([Grant(app_principal(application))])
 
 
-@lru_cache(1024)
-def _operation(action: str, path: str) -> Operation:
-    """
-    :param path: of a queue's URL; empty if the path says nothing.
+def _carried_out(name: str, function: Function, **more: Any) -> Operation:
+    return Operation(name, Permission.MINE, function, Body.BATCH, Runs.BATCH, loop_bytes=HASHED_ON_LOOP_BYTES, **more)
+
+
+@lru_cache(64)
+def _operation(name: str) -> Operation:
+    """An action in JSON.
+
     :raises SqsError: there is no such action.
     """
-    if action not in ACTIONS:
-        if not path and action:
-            raise unknown_operation(f"Unknown operation: {action[:100]}.")
-        raise no_such_action(action[:100])
-    if path and action in _ANYWHERE:
-        raise no_such_action(action)
-    return Operation(
-        f"sqs_{action}", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, loop_bytes=HASHED_ON_LOOP_BYTES
-    )
+    if name not in ACTIONS:
+        raise unknown_operation(f"Unknown operation: {name[:100]}.")
+    return _carried_out(f"sqs_{name}", partial(_carry_out, ACTIONS[name]))
 
 
-def _parameters(call: Call) -> list[tuple[str, str]]:
-    """Of a Query request: those of its query string, and those of its form."""
-    found = query.parameters(call.query_string)
-    return found + query.parameters(call.body) if call.media_type == _FORM else found
+def _of_parameters(call: Call, parameters: Sequence[tuple[str, str]]) -> Operation:
+    """An action in Query.
 
-
-def _of_parameters(call: Call) -> Operation:
-    """:raises SqsError: as :func:`_operation`; or no action is named."""
-    action = dict(_parameters(call)).get("Action", "")
-    path = call.path if call.path != "/" else ""
-    if not action:
+    :raises SqsError: no action is named, or there is no such action here.
+    """
+    name = dict(parameters).get("Action", "")
+    if not name:
         raise unknown_operation()
-    if action not in ACTIONS:
-        raise no_such_action(action[:100])
-    return _operation(action, path)
+    if name not in ACTIONS or (call.path != "/" and name in _ANYWHERE):
+        raise no_such_action(name[:100])
+    return _carried_out(f"sqs_{name}", partial(_carry_out_query, ACTIONS[name], parameters))
 
 
-async def _carry_out(service: Service, call: Call, target: Target) -> Answer:
-    """Take a request apart, do what it asks, and answer in its protocol."""
-    name = call.headers.get("x-amz-target")
-    request = _request_id()
-    headers: Headers = [("x-amzn-requestid", request)]
-    if name is not None:
-        action = ACTIONS[name.removeprefix(_TARGET)]
-        values = json.parse(action, call.body)
-        result = await FUNCTIONS[action.name](_asked(action.name, service, call, values))
-        headers.append(("content-type", _JSON))
-        return Answer(200, json.answer(action, result), headers)
-    parameters = _parameters(call)
-    action = ACTIONS[dict(parameters)["Action"]]
+def _of_form(call: Call) -> Operation:
+    """As :func:`_of_parameters`, with the parameters of the query string and of the form."""
+    return _of_parameters(call, [*query.of_link(call.query_string), *query.parameters(call.body)])
+
+
+async def _carry_out(action: SqsAction, service: Service, call: Call, target: Target) -> Answer:
+    result = await _result(action, service, call, json.parse(action, call.body))
+    return Answer(200, json.answer(action, result), [("x-amzn-requestid", _request_id()), ("content-type", _JSON)])
+
+
+async def _carry_out_query(
+    action: SqsAction, parameters: Sequence[tuple[str, str]], service: Service, call: Call, target: Target
+) -> Answer:
     if call.path != "/" and not any(name == "QueueUrl" for name, _ in parameters):
-        parameters.append(("QueueUrl", call.path))
-    values = query.parse(action, parameters)
-    result = await FUNCTIONS[action.name](_asked(action.name, service, call, values))
-    headers.append(("content-type", query.MEDIA_TYPE))
+        parameters = [*parameters, ("QueueUrl", call.path)]
+    result, request = await _result(action, service, call, query.parse(action, parameters)), _request_id()
+    headers = [("x-amzn-requestid", request), ("content-type", query.MEDIA_TYPE)]
     return Answer(200, query.answer(action, result, request), headers)
 
 
-_OF_FORM = Operation(
-    "sqs", Permission.MINE, _carry_out, Body.BATCH, Runs.BATCH, by_body=_of_parameters, loop_bytes=HASHED_ON_LOOP_BYTES
-)
+async def _carry_out_form(service: Service, call: Call, target: Target) -> Answer:
+    return await _of_form(call).function(service, call, target)
 
 
-def _asked(action: str, service: Service, call: Call, values: dict[str, object]) -> SqsRequest:
+_OF_FORM = _carried_out("sqs", _carry_out_form, by_body=_of_form)
+
+
+async def _result(action: SqsAction, service: Service, call: Call, values: dict[str, Any]) -> Mapping[str, Any]:
+    """Do what a request asks."""
     (application,) = [name for one in call.identity.principals if (name := application_of(one)) is not None]
     shown = presented(call)
-    return SqsRequest(action, service, call, application, _SOME_REGION if shown is None else shown.region, values)
+    region = _SOME_REGION if shown is None else shown.region
+    return await FUNCTIONS[action.name](SqsRequest(action.name, service, call, application, region, values))

@@ -6,12 +6,13 @@ import re
 from base64 import b64encode
 from binascii import a2b_base64, a2b_qp
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
 from queuey.sqs.shapes import Field, SqsAction, Structure, complete
 
-__all__ = ["MAX_PARAMETERS", "MEDIA_TYPE", "answer", "parameters", "parse", "refusal", "without_forbidden"]
+__all__ = ["MAX_PARAMETERS", "MEDIA_TYPE", "answer", "of_link", "parameters", "parse", "refusal", "without_forbidden"]
 
 MEDIA_TYPE = "text/xml"
 MAX_PARAMETERS = 2000
@@ -57,6 +58,12 @@ def parameters(form: bytes | str) -> list[tuple[str, str]]:
         return [(_unescaped(name), _unescaped(value)) for name, _, value in pairs]
     except UnicodeError as error:
         raise _malformed("The parameters are not UTF-8.") from error
+
+
+@lru_cache(64)
+def of_link(query_string: str) -> Sequence[tuple[str, str]]:
+    """The parameters of a query string. Those of the last few are kept, since each is asked for several times."""
+    return tuple(parameters(query_string))
 
 
 def _malformed(text: str) -> SqsError:
@@ -163,9 +170,9 @@ def _item(field: Field, given: Any, path: str) -> Any:
     if type(given) is not dict:
         raise _unknown(path)
     values = _members(field.structure, given, f"{path}.")
-    for name, one in field.structure.items():
-        if one.required and name not in values:
-            raise missing_parameter(f"{path}.{one.query}")
+    for name in field.structure.required:
+        if name not in values:
+            raise missing_parameter(f"{path}.{field.structure[name].query}")
     return values
 
 

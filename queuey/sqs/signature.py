@@ -25,7 +25,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.security.access_keys import MasterSecrets
 from queuey.service.keys import DEMO, Keys
 from queuey.sqs.errors import SqsError, shown
-from queuey.sqs.query import parameters
+from queuey.sqs.query import of_link
 
 __all__ = ["HASHED_ON_LOOP_BYTES", "Presented", "Signatures", "presented"]
 
@@ -85,7 +85,7 @@ def presented(call: Call) -> Presented | None:
     if header.startswith("AWS4-"):
         return _from_header(header, call.headers.get("x-amz-date") or _time_of_date(call.headers.get("date", "")))
     if "X-Amz-Algorithm=" in call.query_string or "X-Amz-Signature=" in call.query_string:
-        return _from_query(dict(parameters(call.query_string)))
+        return _from_query(dict(of_link(call.query_string)))
     return None
 
 
@@ -167,9 +167,21 @@ class Signatures:
 # What a request shows
 
 
+_AS_SDKS_WRITE_IT = re.compile(
+    r"AWS4-HMAC-SHA256 Credential=([!-+.0-~-]{1,128})/([0-9]{8})/([!-+.0-~-]{1,64})/sqs/aws4_request, ?"
+    r"SignedHeaders=([!-+.-~-]+), ?Signature=([0-9a-f]{64})",
+    re.ASCII,
+)
+
+
 @lru_cache(HEADERS)
 def _from_header(header: str, time: str) -> Presented:
     """A signature in the form ``AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...``."""
+    if usual := _AS_SDKS_WRITE_IT.fullmatch(header):
+        key_id, date, region, headers, signature = usual.groups()
+        names = tuple(headers.split(";"))
+        if _TIME.fullmatch(time) and date == time[:8] and len({*names}) == len(names):
+            return Presented(key_id, date, region, names, signature, time, None)
     algorithm, _, rest = header.partition(" ")
     fields = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in rest.split(","))}
     return _presented(algorithm, fields, "", time, None)
@@ -283,7 +295,7 @@ def _queries(query_string: str, *, presigned: bool) -> tuple[str, ...]:
     """
     if not query_string:
         return ("",)
-    pairs = [(quote(name, safe=""), quote(value, safe="")) for name, value in parameters(query_string)]
+    pairs = [(quote(name, safe=""), quote(value, safe="")) for name, value in of_link(query_string)]
     sent = [pair.partition("=")[::2] for pair in query_string.split("&") if pair]
     texts = [
         "&".join(f"{name}={value}" for name, value in sorted(some) if not presigned or name != "X-Amz-Signature")

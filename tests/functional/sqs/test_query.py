@@ -6,6 +6,7 @@ import hashlib
 import uuid
 from base64 import b64encode
 from collections.abc import Callable
+from unittest.mock import patch
 from urllib.parse import urlsplit
 
 import pytest
@@ -161,6 +162,32 @@ def test_a_refusal_is_xml(sqs: SqsServer) -> None:
     assert texts(answer, "Code") == ["AWS.SimpleQueueService.NonExistentQueue"]
     assert texts(answer, "Message") == ["The specified queue does not exist for this wsdl version."]
     assert uuid.UUID(texts(answer, "RequestId")[0] or "").version == 4
+
+
+@pytest.mark.parametrize("body", [b"Action=%zz", b"&" * 3000, b"Action=SendPigeon", b"no action"])
+def test_a_form_is_taken_apart_once_its_caller_is_known(sqs: SqsServer, body: bytes) -> None:
+    headers = {"Content-Type": FORM}
+
+    unsigned = sqs.send("POST", "/", body, key=None, headers=headers)
+    with patch("botocore.auth.SigV4Auth.payload", lambda self, request: "0" * 64):
+        changed = sqs.send("POST", "/", body, headers=headers)
+    signed = sqs.send("POST", "/", body, headers=headers)
+
+    assert texts(unsigned, "Code") == ["MissingAuthenticationToken"]
+    assert texts(changed, "Code") == ["SignatureDoesNotMatch"]
+    assert texts(signed, "Code")[0] in ("MalformedQueryString", "InvalidAction", "UnknownOperationException")
+
+
+def test_of_two_actions_that_of_the_form_counts(sqs: SqsServer) -> None:
+    headers = {"Content-Type": FORM}
+
+    listed = sqs.send("POST", "/?Action=SendPigeon", b"Action=ListQueues", headers=headers)
+    unknown = sqs.send("POST", "/?Action=ListQueues", b"Action=SendPigeon", headers=headers)
+    in_link = sqs.send("POST", "/?Action=ListQueues&QueueNamePrefix=none-begins-so", b"MaxResults=1", headers=headers)
+
+    assert (listed.status_code, in_link.status_code) == (200, 200)
+    assert tree(in_link).tag == f"{NAMESPACE}ListQueuesResponse"
+    assert (unknown.status_code, texts(unknown, "Code")) == (400, ["InvalidAction"])
 
 
 @pytest.mark.parametrize(
