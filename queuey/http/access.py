@@ -82,8 +82,8 @@ async def allowed(
     :raises Forbidden: the caller may not do this, or may not even learn whether the queue exists (G19).
     :raises QueueNotFound: there is no such queue.
     """
-    known = queue = service.queues.cached(application, name)
-    if queue is None and is_queue_name(name):
+    known = queue = service.queues.cached(application, name) if name else None
+    if queue is None and name and is_queue_name(name):
         queue = await service.queues.find(application, name)
     if not permits(permission, identity, application, name, queue):
         if known is not None:

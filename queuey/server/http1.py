@@ -36,7 +36,8 @@ _LONE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 """A line feed without its carriage return, or a carriage return without its line feed."""
 _KNOWN = (
     "Host Authorization Content-Type Content-Length Accept Accept-Encoding User-Agent Connection X-TTL X-Partition X-Key "
-    "X-Delay X-Deliver-At X-Request-Id Idempotency-Key X-Forwarded-For X-Forwarded-Proto"
+    "X-Delay X-Deliver-At X-Request-Id Idempotency-Key X-Forwarded-For X-Forwarded-Proto "
+    "X-Amz-Date X-Amz-Target X-Amzn-Query-Mode Amz-Sdk-Invocation-Id Amz-Sdk-Request"
 )
 
 _MESSAGE_HEADER = re.compile("queuey-header(?:64)?-")

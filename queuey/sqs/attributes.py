@@ -6,7 +6,8 @@ A queue keeps them as one JSON text beside its other settings, so a change of th
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property, lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -73,33 +74,37 @@ class RedrivePolicy(NamedTuple):
     max_receives: int
 
 
-class QueueAttributes(NamedTuple):
+@dataclass(frozen=True)
+class QueueAttributes:
     """What the door keeps with a queue."""
 
     given: Mapping[str, str]
     """Attributes that were set, each in the form in which it is reported."""
-    tags: Mapping[str, str] = {}
+    tags: Mapping[str, str] = field(default_factory=dict)
     modified: int = 0
     """Seconds since 1970 of the last change; 0 for none since the queue was made."""
     purges: int = 0
     """How often the queue was purged: a purge forgets which messages were sent already."""
     purged: int = 0
     """Seconds since 1970 of the last purge."""
+    is_fair: bool = False
+    """Of a standard queue: a message with a message group was sent to it, and since then receives are fair between groups."""
     moves: Sequence[Mapping[str, Any]] = ()
     """Of a dead-letter queue: its last move tasks, see :mod:`queuey.sqs.actions.move_tasks`."""
 
     @property
     def text(self) -> str:
         """As :func:`attributes_of` reads it."""
-        return orjson.dumps(self._asdict(), option=orjson.OPT_SORT_KEYS).decode()
+        return orjson.dumps(asdict(self), option=orjson.OPT_SORT_KEYS).decode()
 
-    @property
+    @cached_property
     def is_fifo(self) -> bool:
         return "FifoQueue" in self.given
 
-    def number(self, name: str) -> int:
-        """The value of an attribute that has a default."""
-        return int(self.given.get(name) or _NUMBERS[name][2] or 0)
+    @cached_property
+    def numbers(self) -> Mapping[str, int]:
+        """The values of the attributes that are numbers and have a default."""
+        return {name: int(self.given.get(name) or own) for name, (_, _, own) in _NUMBERS.items() if own is not None}
 
     def value(self, name: str) -> str | None:
         """What an attribute has, set or by default; None if it has nothing."""
@@ -128,7 +133,7 @@ class QueueAttributes(NamedTuple):
         given = {name: text for name, text in self.given.items() if name != "Policy"}
         if policy.statements:
             given["Policy"] = policy.document(arn)
-        return self._replace(given=given)
+        return replace(self, given=given)
 
     def changed(self, given: Mapping[str, str], *, is_new: bool = False) -> QueueAttributes:
         """These with others set, each checked for itself. An empty policy is none.
@@ -149,7 +154,7 @@ class QueueAttributes(NamedTuple):
         if is_new and checked.get("FifoQueue") == "false":
             raise invalid_attribute_name("FifoQueue")
         found = {name: value for name, value in {**self.given, **checked}.items() if value}
-        after = self._replace(given=found)
+        after = replace(self, given=found)
         if after.value("FifoThroughputLimit") == "perMessageGroupId" and after.value("DeduplicationScope") == "queue":
             reason = (
                 "The perMessageGroupId value is allowed only when the value for DeduplicationScope is messageGroup."
@@ -167,23 +172,25 @@ class QueueAttributes(NamedTuple):
         """Of the queue's lease group."""
         redrive = self.redrive
         return {
-            "visibility": float(self.number("VisibilityTimeout")),
+            "visibility": float(self.numbers["VisibilityTimeout"]),
             "max_failures": 0 if redrive is None else redrive.max_receives,
             "dead_letter_queue": None if redrive is None else redrive.queue,
             "order": ORDER_BY_KEY if self.is_fifo else NO_ORDER,
             "per_key": _PER_KEY if self.is_fifo else 1,
+            **({"fair": True} if self.is_fair else {}),  # else it is as other doors have set it
         }
 
 
 @lru_cache(1024)
-def _read(text: str) -> QueueAttributes:
-    return QueueAttributes(**orjson.loads(text)) if text else QueueAttributes({})
+def _read(text: str, created: int) -> QueueAttributes:
+    """:param created: seconds since 1970."""
+    found = QueueAttributes(**orjson.loads(text)) if text else QueueAttributes({})
+    return found if found.modified else replace(found, modified=created)
 
 
 def attributes_of(queue: Queue) -> QueueAttributes:
     """Those of a queue; of a queue that another door has made, all are the defaults."""
-    found = _read(queue.attributes)
-    return found if found.modified else found._replace(modified=(queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND)
+    return _read(queue.attributes, (queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND)
 
 
 def _checked(name: str, text: str, *, is_fifo: bool) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from hashlib import md5
 from typing import NamedTuple
 
-__all__ = ["Attribute", "md5_of_attributes", "md5_of_body"]
+__all__ = ["Attribute", "md5_of_attributes", "md5_of_body", "size_of"]
 
 BINARY = "Binary"
 
@@ -22,6 +22,11 @@ class Attribute(NamedTuple):
     @property
     def is_binary(self) -> bool:
         return self.type.startswith(BINARY)
+
+
+def size_of(attributes: Mapping[str, Attribute]) -> int:
+    """Bytes of names, types and values: they count against the size of a message."""
+    return sum([len(name.encode()) + len(one.type.encode()) + len(one.value) for name, one in attributes.items()])
 
 
 def md5_of_body(body: bytes) -> str:

@@ -36,6 +36,7 @@ __all__ = [
     "missing_parameter",
     "no_such_action",
     "no_such_queue",
+    "not_for_this_type",
     "serialization_error",
     "shown",
     "unknown_operation",
@@ -174,6 +175,12 @@ def no_such_action(name: str) -> SqsError:
 def no_such_queue() -> SqsError:
     text = "The specified queue does not exist"
     return SqsError("QueueDoesNotExist", f"{text}.", query_text=f"{text} for this wsdl version.")
+
+
+def not_for_this_type(name: str, value: object) -> SqsError:
+    """A parameter of FIFO queues at a standard queue, or the other way round."""
+    reason = "The request include parameter that is not valid for this queue type."
+    return invalid_parameter(f"Value {shown(str(value))} for parameter {name} is invalid. Reason: {reason}")
 
 
 def serialization_error(text: str) -> SqsError:

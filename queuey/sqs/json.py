@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, serialization_error, shown
-from queuey.sqs.shapes import Field, SqsAction, Structure, complete
+from queuey.sqs.shapes import NO_STRUCTURE, Field, SqsAction, Structure, complete
 
 __all__ = ["MEDIA_TYPE", "answer", "parse", "refusal"]
 
@@ -44,11 +44,14 @@ def _members(structure: Structure, given: Mapping[str, Any], path: str) -> dict[
 
     :param path: where the structure is: ``Entries.1.``
     """
-    values = {}
+    values: dict[str, Any] = {}
     for name, value in given.items():
         field = structure.get(name)
         if field is None:
             raise invalid_parameter(f"{shown(path + name)} is no parameter of this action.")
+        if field.kind == "string" and type(value) is str:  # most are
+            values[name] = value
+            continue
         if value is None:
             continue
         if field.kind not in _CONTAINERS:
@@ -61,10 +64,10 @@ def _members(structure: Structure, given: Mapping[str, Any], path: str) -> dict[
 def _structure(field: Field, given: Any, path: str) -> dict[str, Any]:
     if type(given) is not dict:
         raise _wrong(path, given, "Structure")
-    structure = field.structure or {}
+    structure = field.structure or NO_STRUCTURE
     values = _members(structure, given, f"{path}.")
-    for name, one in structure.items():
-        if one.required and name not in values:
+    for name in structure.required:
+        if name not in values:
             raise missing_parameter(f"{path}.{name}")
     return values
 
@@ -136,7 +139,9 @@ def answer(action: SqsAction, result: Mapping[str, Any]) -> bytes:
     return orjson.dumps(_filled(action.output, result), default=_encoded)
 
 
-def _filled(structure: Structure, result: Mapping[str, Any]) -> dict[str, Any]:
+def _filled(structure: Structure, result: Mapping[str, Any]) -> Mapping[str, Any]:
+    if structure.is_flat and None not in result.values() and result.keys() <= structure.keys():
+        return result
     return {
         name: _deeper(structure[name], value)
         for name, value in result.items()

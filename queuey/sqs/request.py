@@ -10,7 +10,7 @@ from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.model import Queue
 from queuey.security.access_keys import account_of
-from queuey.security.permissions import Permission
+from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 from queuey.sqs.attributes import attributes_of
 from queuey.sqs.errors import no_such_queue
@@ -54,7 +54,11 @@ class SqsRequest(NamedTuple):
         :raises SqsError: there is none.
         :raises Forbidden: the caller may not do this there.
         """
-        return await self.named(permission, *self._place(self.values["QueueUrl"]))
+        application, name = self._place(self.values["QueueUrl"])
+        known = self.service.queues.cached(application, name)
+        if known is not None and permits(permission, self.call.identity, application, name, known):
+            return known
+        return await self.named(permission, application, name)
 
     async def named(self, permission: Permission, application: str, name: str) -> Queue:
         """A queue by its name, as :meth:`queue`."""
@@ -80,7 +84,7 @@ class SqsRequest(NamedTuple):
         """The application and the name in a queue URL of any host. The name alone is one of the caller's queues."""
         *before, name = url.rstrip("/").split("/")
         account = before[-1] if before else ""
-        if not _ACCOUNT.fullmatch(account):
+        if account == account_of(self.application) or not _ACCOUNT.fullmatch(account):
             return self.application, name
         return self.application_of(account), name
 

@@ -5,7 +5,7 @@ The table is ``actions.json``, which ``scripts/sqs_actions.py`` makes from the s
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any, NamedTuple
 
@@ -14,7 +14,7 @@ import orjson
 from queuey.packaged import packaged
 from queuey.sqs.errors import invalid_parameter, missing_parameter
 
-__all__ = ["ACTIONS", "Field", "SqsAction", "Structure", "check_bounds", "complete"]
+__all__ = ["ACTIONS", "NO_STRUCTURE", "Field", "SqsAction", "Structure", "check_bounds", "complete"]
 
 SIMPLE = frozenset(["blob", "boolean", "integer", "long", "string"])
 
@@ -40,13 +40,28 @@ class Field(NamedTuple):
     required: bool
 
 
-Structure = Mapping[str, Field]
+class Structure(dict[str, Field]):
+    """The members of an action or of an item, by name."""
+
+    def __init__(self, fields: Iterable[Field]) -> None:
+        super().__init__({field.name: field for field in fields})
+        self.required = [name for name, field in self.items() if field.required]
+        self.bounds = [
+            (name, field.least, field.most)
+            for name, field in self.items()
+            if field.least is not None and field.most is not None
+        ]
+        """Of each number that has some: its name, the least and the most."""
+        self.is_flat = all(field.kind in SIMPLE for field in self.values())
+        """No member is a list or a map."""
+
+
+NO_STRUCTURE = Structure(())
 
 
 class SqsAction(NamedTuple):
     name: str
     members: Structure
-    required: Sequence[str]
     output: Structure
     errors: Sequence[str]
     """Shapes of errors that SDKs know for this action."""
@@ -80,7 +95,7 @@ def _table() -> dict[str, SqsAction]:
         return structures[name]
 
     def fields(rows: Mapping[str, Mapping[str, Any]]) -> Structure:
-        return {name: field(name, row) for name, row in rows.items()}
+        return Structure([field(name, row) for name, row in rows.items()])
 
     def field(name: str, row: Mapping[str, Any]) -> Field:
         kind, item = row["type"], row.get("of", "")
@@ -103,9 +118,7 @@ def _table() -> dict[str, SqsAction]:
 
     found = {}
     for name, row in content["actions"].items():
-        members = fields(row["input"])
-        required = [each.name for each in members.values() if each.required]
-        found[name] = SqsAction(name, members, required, fields(row["output"]), row["errors"])
+        found[name] = SqsAction(name, fields(row["input"]), fields(row["output"]), row["errors"])
     return found
 
 
@@ -123,10 +136,10 @@ def check_bounds(structure: Structure, values: Mapping[str, Any]) -> None:
 
     :raises SqsError: one is out of its bounds.
     """
-    for name, value in values.items():
-        field = structure[name]
-        if field.least is not None and field.most is not None and not field.least <= value <= field.most:
-            reason = _REASONS.get(name, _REASON).format(least=field.least, most=field.most)
+    for name, least, most in structure.bounds:
+        value = values.get(name)
+        if value is not None and not least <= value <= most:
+            reason = _REASONS.get(name, _REASON).format(least=least, most=most)
             raise invalid_parameter(f"Value {value} for parameter {name} is invalid. Reason: {reason}")
 
 
@@ -140,7 +153,7 @@ def complete(action: SqsAction, values: dict[str, Any]) -> dict[str, Any]:
     """
     if "Entries" in action.members:
         values.setdefault("Entries", [])
-    for name in action.required:
+    for name in action.members.required:
         if name not in values:
             raise missing_parameter(name)
     check_bounds(action.members, values)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -73,7 +74,7 @@ async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     kept = moves[: _MOST_KEPT - 1]
 
     def change(before: QueueAttributes) -> QueueAttributes:
-        return before._replace(moves=[move, *kept])
+        return replace(before, moves=[move, *kept])
 
     await change_attributes(asked, dead, change)
     return {"TaskHandle": _handle(move)}

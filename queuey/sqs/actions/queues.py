@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 from queuey.errors import QueueExists, QueueNotFound, TaskRunning
@@ -41,6 +42,7 @@ __all__ = [
     "list_dead_letter_source_queues",
     "list_queue_tags",
     "list_queues",
+    "make_fair",
     "purge_queue",
     "set_queue_attributes",
     "tag_queue",
@@ -76,11 +78,11 @@ async def create_queue(asked: SqsRequest) -> Result:
             "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with "
             ".fifo suffix and be 1 to 80 in length."
         )
-    attributes = attributes._replace(tags=_tagged({}, asked.values.get("tags", {})))
+    attributes = replace(attributes, tags=_tagged({}, asked.values.get("tags", {})))
     found = await asked.service.queues.find(asked.application, name)
     if found is None:
         await _check_dead_letters(asked, name, attributes)
-        attributes = attributes._replace(modified=_now(asked))
+        attributes = replace(attributes, modified=_now(asked))
         settings = QueueSettings(
             retention=Retention.ACKNOWLEDGED, leases=attributes.lease_settings, attributes=attributes.text
         )
@@ -121,49 +123,46 @@ async def list_queues(asked: SqsRequest) -> Result:
     """Queues of the caller by name."""
     if not permits(Permission.LIST, asked.call.identity, asked.application, "", None):
         raise access_denied()
-    prefix, most = asked.values.get("QueueNamePrefix", ""), asked.values.get("MaxResults")
-    limit = most or _MOST_LISTED
-    found: list[Queue] = []
-    async for queue in _beginning(asked, prefix, asked.values.get("NextToken") or prefix):
-        found.append(queue)
-        if len(found) > limit:
-            break
-    result: dict[str, Any] = {"QueueUrls": [asked.url_of(queue) for queue in found[:limit]]}
-    if most is not None and len(found) > limit:
-        result["NextToken"] = found[limit].name
-    return result
+    prefix, start = asked.values.get("QueueNamePrefix", ""), asked.values.get("NextToken") or ""
+    found = _beginning(asked, asked.application, prefix, max(start, prefix))
+    return await _listed(asked, found, "QueueUrls")
 
 
 async def list_dead_letter_source_queues(asked: SqsRequest) -> Result:
     """Queues whose messages go to this one when they are given up."""
     queue = await asked.queue(Permission.CONFIGURE)
+    return await _listed(asked, sources_of(asked, queue, asked.values.get("NextToken") or ""), "queueUrls")
+
+
+async def _listed(asked: SqsRequest, queues: AsyncIterator[Queue], name: str) -> Result:
+    """A page of queues, under a name. There is a token for the next one if a number was asked for and there are more."""
     most = asked.values.get("MaxResults")
     limit = most or _MOST_LISTED
     found: list[Queue] = []
-    async for one in sources_of(asked, queue, asked.values.get("NextToken") or ""):
-        found.append(one)
+    async for queue in queues:
+        found.append(queue)
         if len(found) > limit:
             break
-    result: dict[str, Any] = {"queueUrls": [asked.url_of(one) for one in found[:limit]]}
+    result: dict[str, Any] = {name: [asked.url_of(queue) for queue in found[:limit]]}
     if most is not None and len(found) > limit:
         result["NextToken"] = found[limit].name
     return result
 
 
 async def sources_of(asked: SqsRequest, dead: Queue, start: str = "") -> AsyncIterator[Queue]:
-    """The queues whose dead-letter queue this is, by name."""
-    async for one in _beginning(asked, "", start, dead.application):
-        redrive = attributes_of(one).redrive
+    """The queues whose dead-letter queue this is, by name. All queues of the application are looked at."""
+    async for one in _beginning(asked, dead.application, "", start):
+        redrive = attributes_of(one).redrive if dead.name in one.attributes else None
         if redrive is not None and redrive.queue == dead.name:
             yield one
 
 
-async def _beginning(
-    asked: SqsRequest, prefix: str, start: str, application: str | None = None
-) -> AsyncIterator[Queue]:
+async def _beginning(asked: SqsRequest, application: str, prefix: str, start: str) -> AsyncIterator[Queue]:
+    """Queues by name, from one on, as long as their names have the prefix."""
     turns = Turns()
+    limit = min(asked.values.get("MaxResults", _PAGE) + 1, _PAGE)
     while True:
-        page = await asked.service.queues.page(application or asked.application, start=start, limit=_PAGE)
+        page = await asked.service.queues.page(application, start=start, limit=limit)
         for queue in page:
             if turns.over:
                 await turns.give()
@@ -171,9 +170,9 @@ async def _beginning(
             if not queue.name.startswith(prefix):
                 return
             yield queue
-        if len(page) < _PAGE:
+        if len(page) < limit:
             return
-        start = page[-1].name + "\0"
+        start, limit = page[-1].name + "\0", _PAGE
 
 
 async def get_queue_attributes(asked: SqsRequest) -> Result:
@@ -249,6 +248,12 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
     return {}
 
 
+async def make_fair(asked: SqsRequest, queue: Queue) -> None:
+    """Let receives from a standard queue be fair between message groups from now on."""
+    changed = await change_attributes(asked, queue, lambda before: replace(before, is_fair=True))
+    await _change_group(asked, changed)
+
+
 async def change_attributes(
     asked: SqsRequest, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]
 ) -> Queue:
@@ -260,7 +265,8 @@ async def change_attributes(
         after = change(before)
         if after == before:
             return found
-        after = after._replace(modified=now)
+        if (after.given, after.tags) != (before.given, before.tags):
+            after = replace(after, modified=now)
         return QueueSettings(leases=after.lease_settings, attributes=after.text).changed(found)
 
     try:
@@ -315,7 +321,7 @@ async def tag_queue(asked: SqsRequest) -> Result:
     """Set tags; those with other keys stay."""
     queue = await asked.queue(Permission.CONFIGURE)
     given = asked.values["Tags"]
-    await change_attributes(asked, queue, lambda before: before._replace(tags=_tagged(before.tags, given)))
+    await change_attributes(asked, queue, lambda before: replace(before, tags=_tagged(before.tags, given)))
     return {}
 
 
@@ -326,7 +332,7 @@ async def untag_queue(asked: SqsRequest) -> Result:
     await change_attributes(
         asked,
         queue,
-        lambda before: before._replace(tags={key: text for key, text in before.tags.items() if key not in gone}),
+        lambda before: replace(before, tags={key: text for key, text in before.tags.items() if key not in gone}),
     )
     return {}
 
@@ -361,7 +367,7 @@ async def purge_queue(asked: SqsRequest) -> Result:
         await asked.service.tasks.purge(queue)
     except TaskRunning:
         raise SqsError("PurgeQueueInProgress", f"A purge of {queue.name} is under way.") from None
-    await change_attributes(asked, queue, lambda before: before._replace(purges=before.purges + 1, purged=now))
+    await change_attributes(asked, queue, lambda before: replace(before, purges=before.purges + 1, purged=now))
     return {}
 
 

@@ -12,21 +12,37 @@ from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooMa
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
-from queuey.model import IdempotencyKey, Queue
+from queuey.model import IdempotencyKey, Message, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
-from queuey.model.receipts import Receipt
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.model.receipts import Receipt, Receipts, parse_receipts, receipt_ends, receipt_start
 from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service.leases import Waiting
 from queuey.sqs.actions.batches import check_entries, failed
 from queuey.sqs.attributes import GROUP, attributes_of
 from queuey.sqs.checksums import md5_of_attributes, md5_of_body
-from queuey.sqs.errors import SqsError, invalid_parameter, invalid_receipt_handle, missing_parameter, shown
-from queuey.sqs.messages import MessageParts, body_text, parts_of, sequence_number, shown_attributes, unix_ms, value_of
+from queuey.sqs.errors import (
+    SqsError,
+    invalid_parameter,
+    invalid_receipt_handle,
+    missing_parameter,
+    not_for_this_type,
+    shown,
+)
+from queuey.sqs.messages import (
+    MessageParts,
+    message_id,
+    parts_of,
+    sequence_number,
+    shown_attributes,
+    shown_body,
+    unix_ms,
+    value_of,
+)
 from queuey.sqs.request import SqsRequest
-from queuey.sqs.shapes import ACTIONS, check_bounds
+from queuey.sqs.shapes import ACTIONS, NO_STRUCTURE, check_bounds
 
 __all__ = [
     "change_message_visibility",
@@ -63,8 +79,8 @@ async def receive_message(asked: SqsRequest) -> Result:
     queue, values = await asked.queue(Permission.RECEIVE), asked.values
     attributes = attributes_of(queue)
     system = _system_names(values)
-    wait = values.get("WaitTimeSeconds", attributes.number("ReceiveMessageWaitTimeSeconds"))
-    visibility = values.get("VisibilityTimeout", attributes.number("VisibilityTimeout"))
+    wait = values.get("WaitTimeSeconds", attributes.numbers["ReceiveMessageWaitTimeSeconds"])
+    visibility = values.get("VisibilityTimeout", attributes.numbers["VisibilityTimeout"])
     most = values.get("MaxNumberOfMessages", 1)
     receiver = " ".join([f"app:{asked.application}", asked.call.peer]).strip()
     room_bytes = min(SMALL, asked.service.settings.limits.max_answer_bytes)
@@ -75,7 +91,8 @@ async def receive_message(asked: SqsRequest) -> Result:
         asked.service.leases.new_group(queue.leases.settings(asked.service.leases.default_settings), ZERO_ID),
         receive_from=range(1, queue.partitions + 1),
     )
-    step = LeaseStep([group], receive=wanted, attempt=_attempt(asked, is_fifo=attributes.is_fifo))
+    attempt = _attempt(asked, is_fifo=attributes.is_fifo)
+    step = LeaseStep([group], receive=wanted, attempt=attempt, renews=attempt is not None)
     waiting = (
         Waiting(float(wait), tuple(sorted(asked.call.identity.principals)), asked.call.in_thread) if wait else None
     )
@@ -88,18 +105,10 @@ async def receive_message(asked: SqsRequest) -> Result:
             raise SqsError("OverLimit", str(error)) from error
         if outcome.handed and not outcome.repeated:
             asked.service.monitor.delivered(asked.counted_as, "lease", len(outcome.handed), outcome.handed.size)
-        if outcome.is_full and not outcome.handed and not attributes.is_fifo:
+        if outcome.is_full and not (outcome.handed or attributes.is_fifo or wait):
             raise SqsError("OverLimit", "Too many messages of this queue are in flight: delete some of them first.")
-        handed = sorted_by_group(outcome.handed) if attributes.is_fifo else outcome.handed
-        return {"Messages": [_shown(asked, queue, outcome, one, system) for one in handed]}
-
-
-def sorted_by_group(handed: Sequence[HandedOut]) -> Sequence[HandedOut]:
-    """Messages of one group side by side, the groups in the order of their first messages."""
-    firsts: dict[str | None, int] = {}
-    for at, one in enumerate(handed):
-        firsts.setdefault(one.message.key, at)
-    return sorted(handed, key=lambda one: firsts[one.message.key])
+        messages = _Messages(asked, queue, outcome, system)
+        return {"Messages": messages.by_group() if attributes.is_fifo else messages.shown}
 
 
 def _system_names(values: Mapping[str, Any]) -> frozenset[str]:
@@ -115,10 +124,7 @@ def _attempt(asked: SqsRequest, *, is_fifo: bool) -> IdempotencyKey | None:
     if given is None:
         return None
     if not is_fifo:
-        raise invalid_parameter(
-            f"Value {shown(given)} for parameter ReceiveRequestAttemptId is invalid. Reason: The request include parameter "
-            "that is not valid for this queue type."
-        )
+        raise not_for_this_type("ReceiveRequestAttemptId", given)
     if not _ATTEMPT.fullmatch(given):
         raise invalid_parameter(
             f"Value {shown(given)} for parameter ReceiveRequestAttemptId is invalid. Reason: ReceiveRequestAttemptId can "
@@ -127,54 +133,74 @@ def _attempt(asked: SqsRequest, *, is_fifo: bool) -> IdempotencyKey | None:
     return IdempotencyKey(f"sqs {given}", hashlib.sha256(b"sqs").digest())
 
 
-def _shown(asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOut, system: frozenset[str]) -> Result:
-    message, lease = one.message, one.hole
-    text = body_text(message.body)
-    parts = parts_of(message.headers)
-    origin = None if parts.story is None else parts.story.message_id
-    receipt = Receipt(queue.uuid, outcome.tokens[one.group], one.partition, message.id, lease.deliveries)
-    found: dict[str, Any] = {
-        "MessageId": str(message.id.uuid) if origin is None else str(UUID(origin)),
-        "ReceiptHandle": receipt.text(),
-        "MD5OfBody": md5_of_body(text.encode()),
-        "Body": text,
-    }
-    if system:
-        said = _system_attributes(asked, queue, outcome, one, parts)
-        if chosen := {name: value for name, value in said.items() if name in system}:
-            found["Attributes"] = chosen
-    attributes = shown_attributes(parts.attributes, frozenset(asked.values.get("MessageAttributeNames", ())))
-    if attributes:
-        found["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
-        found["MessageAttributes"] = {name: value_of(attribute) for name, attribute in attributes.items()}
-    return found
+class _Messages:
+    """The messages of an answer."""
 
+    def __init__(self, asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, system: frozenset[str]) -> None:
+        """:param system: the names of the system attributes that are asked for."""
+        self._asked, self._queue, self._outcome, self._system = asked, queue, outcome, system
+        self._wanted = frozenset(asked.values.get("MessageAttributeNames", ()))
+        self._keys: list[str | None] = []
+        self.shown: list[Result] = []
+        for group, partition, messages, leases in outcome.handed.parts:
+            start = receipt_start(queue.uuid, outcome.tokens[group])
+            deliveries = [lease.deliveries for lease in leases]
+            ends = receipt_ends(partition, messages.ticks, messages.tails, deliveries)
+            self._keys += messages.keys
+            self.shown += [
+                self._message(message, lease, start + end)
+                for message, lease, end in zip(messages, leases, ends, strict=True)
+            ]
 
-def _system_attributes(
-    asked: SqsRequest, queue: Queue, outcome: LeaseOutcome, one: HandedOut, parts: MessageParts
-) -> dict[str, str]:
-    message, lease = one.message, one.hole
-    own, story = parts.own, parts.story
-    before = 0 if story is None else story.deliveries
-    first_id = message.id if story is None else MessageId.parse(story.message_id)
-    first = unix_ms(outcome.to_wall(lease.first_delivered))
-    found = {
-        "SenderId": account_of(own.get("sender") or queue.application),
-        "SentTimestamp": str(own.get("sent") or unix_ms(first_id.ticks)),
-        "ApproximateReceiveCount": str(lease.deliveries + before),
-        "ApproximateFirstReceiveTimestamp": str(first),
-    }
-    if message.key is not None:
-        found["MessageGroupId"] = message.key
-    if queue.name.endswith(".fifo"):
-        found["SequenceNumber"] = sequence_number(message.id)
-        if "dedup" in own:
-            found["MessageDeduplicationId"] = str(own["dedup"])
-    if "trace" in own:
-        found["AWSTraceHeader"] = str(own["trace"])
-    if story is not None:
-        found["DeadLetterQueueSourceArn"] = f"arn:aws:sqs:{asked.region}:{account_of(queue.application)}:{story.queue}"
-    return found
+    def by_group(self) -> list[Result]:
+        """Messages of one group side by side, the groups in the order of their first messages."""
+        firsts: dict[str | None, int] = {}
+        for at, key in enumerate(self._keys):
+            firsts.setdefault(key, at)
+        order = sorted(range(len(self._keys)), key=lambda at: firsts[self._keys[at]])
+        return [self.shown[at] for at in order]
+
+    def _message(self, message: Message, lease: Hole, handle: str) -> Result:
+        text, body = shown_body(message.body)
+        parts = parts_of(message.headers)
+        found: dict[str, Any] = {
+            "MessageId": message_id(message.id) if parts.story is None else str(UUID(parts.story.message_id)),
+            "ReceiptHandle": handle,
+            "MD5OfBody": md5_of_body(body),
+            "Body": text,
+        }
+        if self._system:
+            said = self._system_attributes(message, lease, parts)
+            if chosen := {name: value for name, value in said.items() if name in self._system}:
+                found["Attributes"] = chosen
+        if parts.attributes and (attributes := shown_attributes(parts.attributes, self._wanted)):
+            found["MD5OfMessageAttributes"] = md5_of_attributes(attributes)
+            found["MessageAttributes"] = {name: value_of(attribute) for name, attribute in attributes.items()}
+        return found
+
+    def _system_attributes(self, message: Message, lease: Hole, parts: MessageParts) -> dict[str, str]:
+        own, story, owner = parts.own, parts.story, self._queue.application
+        before = 0 if story is None else story.deliveries
+        first_id = message.id if story is None else MessageId.parse(story.message_id)
+        first = unix_ms(self._outcome.to_wall(lease.first_delivered))
+        found = {
+            "SenderId": account_of(own.get("sender") or owner),
+            "SentTimestamp": str(own.get("sent") or unix_ms(first_id.ticks)),
+            "ApproximateReceiveCount": str(lease.deliveries + before),
+            "ApproximateFirstReceiveTimestamp": str(first),
+        }
+        if message.key is not None:
+            found["MessageGroupId"] = message.key
+        if self._queue.name.endswith(".fifo"):
+            found["SequenceNumber"] = sequence_number(message.id)
+            if "dedup" in own:
+                found["MessageDeduplicationId"] = str(own["dedup"])
+        if "trace" in own:
+            found["AWSTraceHeader"] = str(own["trace"])
+        if story is not None:
+            source = f"arn:aws:sqs:{self._asked.region}:{account_of(owner)}:{story.queue}"
+            found["DeadLetterQueueSourceArn"] = source
+        return found
 
 
 # Settling
@@ -191,15 +217,17 @@ def _receipt(queue: Queue, handle: str) -> Receipt:
     return receipt
 
 
-async def _settle(asked: SqsRequest, queue: Queue, receipt: Receipt, settles: Sequence[Settle]) -> bool:
-    """Settle one lease; False if it has ended, or its group is no more."""
-    step = LeaseStep([GroupStep(queue, GROUP, None, receipt.token, {receipt.partition: settles})])
+async def _settle(asked: SqsRequest, queue: Queue, token: int, settles: Mapping[int, Sequence[Settle]]) -> bool:
+    """Settle leases of one group; False if one has ended, or the group is no more.
+
+    :param settles: by partition.
+    """
+    step = LeaseStep([GroupStep(queue, GROUP, None, token, settles)])
     try:
         with CountedRoom(asked.call.ticket, None) as room:
-            outcome = await asked.service.leases.step(step, room)
+            return not (await asked.service.leases.step(step, room)).stale
     except (InvalidReceipt, LeaseGroupNotFound):
         return False
-    return not outcome.stale
 
 
 async def delete_message(asked: SqsRequest) -> Result:
@@ -210,24 +238,28 @@ async def delete_message(asked: SqsRequest) -> Result:
 
 
 async def _delete(asked: SqsRequest, queue: Queue, handle: str) -> None:
+    """:raises SqsError: it is no handle, or one of a FIFO queue that has expired."""
     receipt, is_fifo = _receipt(queue, handle), attributes_of(queue).is_fifo
-    if is_fifo:
-        await _check_in_time(asked, queue, receipt)
-    if await _settle(asked, queue, receipt, Acknowledged([receipt.id], [receipt.delivery])):
+    place, token = receipt.partition, receipt.token
+    if is_fifo and await _is_late(asked, queue, receipt):
+        raise _late(handle)
+    if await _settle(asked, queue, token, {place: Acknowledged([receipt.id], [receipt.delivery])}):
         return
-    if is_fifo:
-        await _check_in_time(asked, queue, receipt)
-    else:  # an older handle will do
-        await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, Action.REMOVE)])
+    if not is_fifo:  # an older handle will do
+        await _settle(asked, queue, token, {place: [Settle(receipt.id, receipt.delivery, Action.REMOVE)]})
+    elif await _is_late(asked, queue, receipt):
+        raise _late(handle)
 
 
-async def _check_in_time(asked: SqsRequest, queue: Queue, receipt: Receipt) -> None:
-    """:raises SqsError: the lease ran out, and its message is not settled. Then a FIFO queue deletes nothing."""
+def _late(handle: str) -> SqsError:
+    reason = "Reason: The receipt handle has expired."
+    return invalid_parameter(f"Value {shown(handle)} for parameter ReceiptHandle is invalid. {reason}")
+
+
+async def _is_late(asked: SqsRequest, queue: Queue, receipt: Receipt) -> bool:
+    """Whether a lease ran out, and its message is not settled. Then a FIFO queue deletes nothing."""
     now, hole = await _held(asked, queue, receipt)
-    if hole is not None and (hole.deliveries != receipt.delivery or hole.visible_at <= now):
-        raise invalid_parameter(
-            f"Value {shown(receipt.text())} for parameter ReceiptHandle is invalid. Reason: The receipt handle has expired."
-        )
+    return hole is not None and (hole.deliveries != receipt.delivery or hole.visible_at <= now)
 
 
 async def _held(asked: SqsRequest, queue: Queue, receipt: Receipt) -> tuple[int, Hole | None]:
@@ -245,49 +277,30 @@ async def delete_message_batch(asked: SqsRequest) -> Result:
     queue = await asked.queue(Permission.RECEIVE)
     entries = asked.values["Entries"]
     check_entries(entries, "DeleteMessageBatchRequestEntry")
-    done, failures, receipts = [], [], []
-    is_fifo = attributes_of(queue).is_fifo
+    receipts = parse_receipts([entry.get("ReceiptHandle", "") for entry in entries])
+    if receipts is not None and await _delete_together(asked, queue, receipts):
+        return {"Successful": [{"Id": entry["Id"]} for entry in entries], "Failed": []}
+    done, failures = [], []
     for entry in entries:
         try:
-            receipt = _receipt(queue, _handle(entry))
-            if is_fifo:
-                await _check_in_time(asked, queue, receipt)
-            receipts.append((entry["Id"], receipt))
+            await _delete(asked, queue, _handle(entry))
+            done.append({"Id": entry["Id"]})
         except QueueyError as error:
             failures.append(failed(entry["Id"], error))
-    if await _delete_together(asked, queue, [receipt for _, receipt in receipts]):
-        done = [{"Id": id_} for id_, _ in receipts]
-    else:
-        for id_, receipt in receipts:
-            try:
-                await _delete(asked, queue, receipt.text())
-                done.append({"Id": id_})
-            except QueueyError as error:
-                failures.append(failed(id_, error))
     return {"Successful": done, "Failed": failures}
 
 
-async def _delete_together(asked: SqsRequest, queue: Queue, receipts: Sequence[Receipt]) -> bool:
+async def _delete_together(asked: SqsRequest, queue: Queue, receipts: Receipts) -> bool:
     """Settle leases of one group in one step; False if some have ended, and are to be looked at one by one."""
-    if not receipts:
-        return True
-    tokens = {receipt.token for receipt in receipts}
-    places = {(receipt.partition, receipt.id) for receipt in receipts}
-    if len(tokens) > 1 or len(places) < len(receipts):
+    places = [*zip(receipts.partitions, receipts.ids, strict=True)]
+    if receipts.queue != queue.uuid or max(receipts.partitions) > queue.partitions or len({*places}) < len(places):
         return False
-    by_partition: dict[int, list[Receipt]] = {}
-    for receipt in sorted(receipts):
-        by_partition.setdefault(receipt.partition, []).append(receipt)
-    settles = {
-        number: Acknowledged([one.id for one in some], [one.delivery for one in some])
-        for number, some in by_partition.items()
-    }
-    step = LeaseStep([GroupStep(queue, GROUP, None, tokens.pop(), settles)])
-    try:
-        with CountedRoom(asked.call.ticket, None) as room:
-            return not (await asked.service.leases.step(step, room)).stale
-    except (InvalidReceipt, LeaseGroupNotFound):
-        return False
+    if attributes_of(queue).is_fifo:
+        for (number, id_), delivery in zip(places, receipts.deliveries, strict=True):
+            if await _is_late(asked, queue, Receipt(queue.uuid, receipts.token, number, id_, delivery)):
+                return False
+    settles = {number: Acknowledged(ids, deliveries) for number, ids, deliveries in receipts.by_partition()}
+    return await _settle(asked, queue, receipts.token, settles)
 
 
 def _handle(entry: Mapping[str, Any]) -> str:
@@ -321,7 +334,8 @@ async def _change_visibility(asked: SqsRequest, queue: Queue, handle: str, secon
             f"is beyond the limit [{_LONGEST_SECONDS} seconds]."
         )
     action = Action.EXTEND if seconds else Action.RELEASE
-    await _settle(asked, queue, receipt, [Settle(receipt.id, receipt.delivery, action, float(seconds))])
+    settle = Settle(receipt.id, receipt.delivery, action, float(seconds))
+    await _settle(asked, queue, receipt.token, {receipt.partition: [settle]})
 
 
 async def change_message_visibility_batch(asked: SqsRequest) -> Result:
@@ -329,7 +343,7 @@ async def change_message_visibility_batch(asked: SqsRequest) -> Result:
     queue = await asked.queue(Permission.RECEIVE)
     entries = asked.values["Entries"]
     check_entries(entries, "ChangeMessageVisibilityBatchRequestEntry")
-    structure = ACTIONS["ChangeMessageVisibilityBatch"].members["Entries"].structure or {}
+    structure = ACTIONS["ChangeMessageVisibilityBatch"].members["Entries"].structure or NO_STRUCTURE
     done, failures = [], []
     for entry in entries:
         try:

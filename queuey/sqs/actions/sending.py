@@ -14,12 +14,21 @@ from queuey.model.columns import bytes_of
 from queuey.security.permissions import Permission
 from queuey.service.log import partition_for
 from queuey.sqs.actions.batches import check_entries, failed
+from queuey.sqs.actions.queues import make_fair
 from queuey.sqs.attributes import QueueAttributes, attributes_of
-from queuey.sqs.checksums import Attribute, md5_of_attributes, md5_of_body
-from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
-from queuey.sqs.messages import check_text, parse_attributes, sequence_number, stored_headers, unix_ms
+from queuey.sqs.checksums import Attribute, md5_of_attributes, md5_of_body, size_of
+from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, not_for_this_type, shown
+from queuey.sqs.messages import (
+    NO_ATTRIBUTES,
+    encoded,
+    message_id,
+    parse_attributes,
+    sequence_number,
+    stored_headers,
+    unix_ms,
+)
 from queuey.sqs.request import SqsRequest
-from queuey.sqs.shapes import ACTIONS, check_bounds
+from queuey.sqs.shapes import ACTIONS, NO_STRUCTURE, check_bounds
 
 __all__ = ["send_message", "send_message_batch"]
 
@@ -34,53 +43,55 @@ class _Ready(NamedTuple):
     """A message that is checked."""
 
     draft: Draft
+    size: int
+    """Bytes that count against the bounds."""
     attributes: Mapping[str, Attribute]
     system: Mapping[str, Attribute]
 
 
 async def send_message(asked: SqsRequest) -> Mapping[str, Any]:
     """Send one message."""
-    queue = await asked.queue(Permission.APPEND)
-    attributes = attributes_of(queue)
-    if attributes.is_fifo and "MessageGroupId" not in asked.values:
-        raise missing_parameter("MessageGroupId")
-    ready = _ready(asked, queue, attributes, asked.values)
-    (sent,) = await _send(asked, queue, [ready])
+    sending, values = _Sending(asked, await asked.queue(Permission.APPEND)), asked.values
+    if sending.attributes.is_fifo:
+        if "MessageGroupId" not in values:
+            raise missing_parameter("MessageGroupId")
+        _check_deduplication(sending.attributes, values)
+    (sent,) = await sending.send([sending.ready(values)])
     return sent
 
 
 async def send_message_batch(asked: SqsRequest) -> Mapping[str, Any]:
     """Send up to ten messages. Those that are wrong fail alone."""
-    queue = await asked.queue(Permission.APPEND)
-    entries = asked.values["Entries"]
+    sending, entries = _Sending(asked, await asked.queue(Permission.APPEND)), asked.values["Entries"]
     check_entries(entries, "SendMessageBatchRequestEntry")
-    attributes = attributes_of(queue)
-    if attributes.is_fifo:
+    if sending.attributes.is_fifo:
         for entry in entries:
             if "MessageGroupId" not in entry:
                 raise invalid_parameter("The request must contain the parameter MessageGroupId.")
-            _window_key(attributes, entry)
-    total = sum([_size_of(entry) for entry in entries])
-    if total > MAX_BATCH_BYTES:
-        text = f"Batch requests cannot be longer than {MAX_BATCH_BYTES} bytes. You have sent {total} bytes."
-        raise SqsError("BatchRequestTooLong", text)
+            _check_deduplication(sending.attributes, entry)
     ready: list[_Ready] = []
     ids: list[str] = []
-    failures = []
-    structure = ACTIONS["SendMessageBatch"].members["Entries"].structure or {}
+    failures, total = [], 0
+    structure = ACTIONS["SendMessageBatch"].members["Entries"].structure or NO_STRUCTURE
     for entry in entries:
         try:
             check_bounds(structure, entry)
-            ready.append(_ready(asked, queue, attributes, entry))
+            one = sending.ready(entry)
+            total += one.size
+            ready.append(one)
             ids.append(entry["Id"])
         except QueueyError as error:
+            total += _size_of(entry)
             failures.append(failed(entry["Id"], error))
-    sent = await _send(asked, queue, ready) if ready else []
-    done = [{"Id": id_, **one} for id_, one in zip(ids, sent, strict=True)]
-    return {"Successful": done, "Failed": failures}
+    if total > MAX_BATCH_BYTES:
+        text = f"Batch requests cannot be longer than {MAX_BATCH_BYTES} bytes. You have sent {total} bytes."
+        raise SqsError("BatchRequestTooLong", text)
+    sent = await sending.send(ready) if ready else []
+    return {"Successful": [{"Id": id_, **one} for id_, one in zip(ids, sent, strict=True)], "Failed": failures}
 
 
 def _size_of(entry: Mapping[str, Any]) -> int:
+    """Of an entry that fails: it counts against the bound of its batch as well."""
     size = len(entry.get("MessageBody", "").encode())
     for name, value in entry.get("MessageAttributes", {}).items():
         size += len(name.encode()) + len(value.get("DataType", "").encode())
@@ -88,72 +99,77 @@ def _size_of(entry: Mapping[str, Any]) -> int:
     return size
 
 
-def _ready(asked: SqsRequest, queue: Queue, attributes: QueueAttributes, values: Mapping[str, Any]) -> _Ready:
-    """:raises SqsError: the message is refused."""
-    text = values.get("MessageBody", "")
-    if not text:
-        raise missing_parameter("MessageBody")
-    check_text(text)
-    body = text.encode()
-    given = parse_attributes(values.get("MessageAttributes", {}))
-    system = parse_attributes(values.get("MessageSystemAttributes", {}), "system")
-    if unknown := [name for name in system if name != _TRACE or system[name].type != "String"]:
+class _Sending:
+    """What the messages of one request have in common."""
+
+    def __init__(self, asked: SqsRequest, queue: Queue) -> None:
+        self._asked, self._queue = asked, queue
+        self.attributes = attributes_of(queue)
+        numbers = self.attributes.numbers
+        self._most = min(numbers["MaximumMessageSize"], asked.service.settings.limits.max_body_bytes)
+        self._ttl_seconds, self._delay = numbers["MessageRetentionPeriod"], numbers["DelaySeconds"]
+        self._trace = asked.call.headers.get("x-amzn-trace-id")
+        self._sender = None if asked.application == queue.application else asked.application
+
+    def ready(self, values: Mapping[str, Any]) -> _Ready:
+        """:raises SqsError: the message is refused."""
+        text = values.get("MessageBody")
+        if not text:
+            raise missing_parameter("MessageBody")
+        body, given, system = encoded(text), NO_ATTRIBUTES, NO_ATTRIBUTES
+        if "MessageAttributes" in values:
+            given = parse_attributes(values["MessageAttributes"])
+        if "MessageSystemAttributes" in values:
+            system = _parse_system(values["MessageSystemAttributes"])
+        size = len(body) + (size_of(given) if given else 0)
+        if size > self._most:
+            raise invalid_parameter(
+                f"One or more parameters are invalid. Reason: Message must be shorter than {self._most} bytes."
+            )
+        own: dict[str, Any] = {}
+        trace = system[_TRACE].value.decode() if system else self._trace
+        if trace:
+            own["trace"] = trace[:1024]
+        if self._sender is not None:
+            own["sender"] = self._sender
+        group, idempotency, due = values.get("MessageGroupId"), None, None
+        if group is not None:
+            _check_token("MessageGroupId", group)
+        if self.attributes.is_fifo:
+            own["dedup"] = values.get("MessageDeduplicationId") or hashlib.sha256(body).hexdigest()
+            idempotency = _window_key(self.attributes, group, own["dedup"])
+            delay = self._delay
+            if values.get("DelaySeconds"):
+                raise not_for_this_type("DelaySeconds", values["DelaySeconds"])
+        else:
+            delay = values.get("DelaySeconds", self._delay)
+            if "MessageDeduplicationId" in values:
+                raise not_for_this_type("MessageDeduplicationId", values["MessageDeduplicationId"])
+        if delay:
+            now = self._asked.now_ticks
+            own["sent"], due = unix_ms(now), now + delay * TICKS_PER_SECOND
+        headers = stored_headers(given, own) if given or own else None
+        partition = partition_for(self._queue, group)
+        draft = Draft(partition, body, self._ttl_seconds, None, group, due, idempotency, headers)
+        return _Ready(draft, size, given, system)
+
+    async def send(self, ready: Sequence[_Ready]) -> list[dict[str, Any]]:
+        """Store messages, and tell of each what its sender learns."""
+        asked, is_fifo, drafts = self._asked, self.attributes.is_fifo, [one.draft for one in ready]
+        if not (is_fifo or self.attributes.is_fair) and any(draft.key is not None for draft in drafts):
+            await make_fair(asked, self._queue)  # other queues do without the work that fairness takes
+        appended = await asked.service.log.append(AppendRequest(self._queue, drafts))
+        if not appended.repeated:
+            asked.service.monitor.appended(asked.counted_as, len(drafts), bytes_of(drafts))
+        return [_sent(one, place.id, is_fifo=is_fifo) for one, place in zip(ready, appended.placed, strict=True)]
+
+
+def _parse_system(given: Mapping[str, Mapping[str, Any]]) -> Mapping[str, Attribute]:
+    """:raises SqsError: it is not the trace header, the only one that a sender may give."""
+    found = parse_attributes(given, "system")
+    if unknown := [name for name in found if name != _TRACE or found[name].type != "String"]:
         raise invalid_parameter(f"Message system attribute name '{shown(unknown[0])}' is invalid.")
-    size = len(body) + sum(
-        [len(name.encode()) + len(one.type.encode()) + len(one.value) for name, one in given.items()]
-    )
-    most = min(attributes.number("MaximumMessageSize"), asked.service.settings.limits.max_body_bytes)
-    if size > most:
-        raise invalid_parameter(
-            f"One or more parameters are invalid. Reason: Message must be shorter than {most} bytes."
-        )
-    now, delay = asked.now_ticks, _delay(attributes, values)
-    own: dict[str, Any] = {}
-    trace = system[_TRACE].value.decode() if system else asked.call.headers.get("x-amzn-trace-id")
-    if trace:
-        own["trace"] = trace[:1024]
-    if asked.application != queue.application:
-        own["sender"] = asked.application
-    key, idempotency = _group(attributes, values), None
-    if attributes.is_fifo:
-        idempotency = _window_key(attributes, values)
-        own["dedup"] = values.get("MessageDeduplicationId") or hashlib.sha256(body).hexdigest()
-    elif "MessageDeduplicationId" in values:
-        raise invalid_parameter(
-            f"Value {shown(values['MessageDeduplicationId'])} for parameter MessageDeduplicationId is invalid. Reason: The "
-            "request include parameter that is not valid for this queue type."
-        )
-    if delay:
-        own["sent"] = unix_ms(now)
-    draft = Draft(
-        partition_for(queue, key),
-        body,
-        attributes.number("MessageRetentionPeriod"),
-        key=key,
-        due_ticks=now + delay * TICKS_PER_SECOND if delay else None,
-        idempotency=idempotency,
-        headers=stored_headers(given, own),
-    )
-    return _Ready(draft, given, system)
-
-
-def _delay(attributes: QueueAttributes, values: Mapping[str, Any]) -> int:
-    """Seconds."""
-    given: int | None = values.get("DelaySeconds")
-    if attributes.is_fifo and given:
-        raise invalid_parameter(
-            f"Value {given} for parameter DelaySeconds is invalid. Reason: The request include parameter that is not valid "
-            "for this queue type."
-        )
-    return attributes.number("DelaySeconds") if given is None or attributes.is_fifo else given
-
-
-def _group(attributes: QueueAttributes, values: Mapping[str, Any]) -> str | None:
-    """The message group, which is the key of the message."""
-    group: str | None = values.get("MessageGroupId")
-    if group is not None:
-        _check_token("MessageGroupId", group)
-    return group
+    return found
 
 
 def _check_token(name: str, text: str) -> None:
@@ -164,8 +180,8 @@ def _check_token(name: str, text: str) -> None:
         )
 
 
-def _window_key(attributes: QueueAttributes, values: Mapping[str, Any]) -> IdempotencyKey:
-    """By what a FIFO queue knows a message that is sent again. Another body under it counts as the same."""
+def _check_deduplication(attributes: QueueAttributes, values: Mapping[str, Any]) -> None:
+    """:raises SqsError: a FIFO queue could not know this message when it is sent again."""
     given = values.get("MessageDeduplicationId")
     if given is not None:
         _check_token("MessageDeduplicationId", given)
@@ -173,24 +189,16 @@ def _window_key(attributes: QueueAttributes, values: Mapping[str, Any]) -> Idemp
         raise invalid_parameter(
             "The queue should either have ContentBasedDeduplication enabled or MessageDeduplicationId provided explicitly"
         )
-    else:
-        given = hashlib.sha256(values.get("MessageBody", "").encode()).hexdigest()
-    whose = values["MessageGroupId"] if attributes.value("DeduplicationScope") == "messageGroup" else ""
-    return IdempotencyKey(f"sqs {attributes.purges} {whose} {given}", b"sqs", _WINDOW_SECONDS)
 
 
-async def _send(asked: SqsRequest, queue: Queue, ready: Sequence[_Ready]) -> list[dict[str, Any]]:
-    """Store messages, and tell of each what its sender learns."""
-    drafts = [one.draft for one in ready]
-    appended = await asked.service.log.append(AppendRequest(queue, drafts))
-    if not appended.repeated:
-        asked.service.monitor.appended(asked.counted_as, len(drafts), bytes_of(drafts))
-    is_fifo = queue.name.endswith(".fifo")
-    return [_sent(one, place.id, is_fifo=is_fifo) for one, place in zip(ready, appended.placed, strict=True)]
+def _window_key(attributes: QueueAttributes, group: str | None, deduplication_id: str) -> IdempotencyKey:
+    """By what a FIFO queue knows a message that is sent again. Another body under it counts as the same."""
+    whose = group if attributes.value("DeduplicationScope") == "messageGroup" else ""
+    return IdempotencyKey(f"sqs {attributes.purges} {whose} {deduplication_id}", b"sqs", _WINDOW_SECONDS)
 
 
 def _sent(one: _Ready, id_: MessageId, *, is_fifo: bool) -> dict[str, Any]:
-    found = {"MessageId": str(id_.uuid), "MD5OfMessageBody": md5_of_body(one.draft.body)}
+    found = {"MessageId": message_id(id_), "MD5OfMessageBody": md5_of_body(one.draft.body)}
     if one.attributes:
         found["MD5OfMessageAttributes"] = md5_of_attributes(one.attributes)
     if one.system:

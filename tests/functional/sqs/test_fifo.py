@@ -254,6 +254,74 @@ def test_a_receive_that_is_sent_again_gets_the_same(timed: TimedSqs, timed_make:
     assert names(received(client, url)) == ["c"]
 
 
+def test_a_receive_that_is_sent_again_hides_its_messages_anew(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, VisibilityTimeout="30")
+    send(client, url, "g", "m")
+    asked: dict[str, Any] = {"ReceiveRequestAttemptId": "attempt"}
+    (first,) = received(client, url, **asked)
+
+    timed.clock.advance(20)
+    (again,) = received(client, url, **asked)
+    timed.clock.advance(20)
+    hidden = received(client, url)
+    timed.clock.advance(10.1)
+    (later,) = received(client, url, **asked)  # its timeout is over: this is a new receive
+
+    counts = [one["Attributes"]["ApproximateReceiveCount"] for one in (first, again, later)]
+    assert counts == ["1", "1", "2"]
+    assert first["ReceiptHandle"] == again["ReceiptHandle"] != later["ReceiptHandle"]
+    assert hidden == []
+
+
+@pytest.mark.parametrize("how", ["deleted", "changed", "made visible"])
+def test_a_receive_whose_messages_were_touched_is_a_new_one(timed: TimedSqs, timed_make: Make, how: str) -> None:
+    client, url = timed.client, timed_make(fifo=True)
+    for group in "gh":
+        send(client, url, group, "1")
+    asked: dict[str, Any] = {"ReceiveRequestAttemptId": "attempt"}
+    one, _ = received(client, url, **asked)
+    if how == "deleted":
+        delete(client, url, one)
+    else:
+        seconds = 60 if how == "changed" else 0
+        change = {"QueueUrl": url, "ReceiptHandle": one["ReceiptHandle"], "VisibilityTimeout": seconds}
+        client.change_message_visibility(**change)
+    send(client, url, "new", "2")
+
+    found = received(client, url, **asked)
+
+    assert names(found) == (["1", "2"] if how == "made visible" else ["2"])
+    assert [again["ReceiptHandle"] for again in received(client, url, **asked)] == [
+        again["ReceiptHandle"] for again in found
+    ]
+
+
+def test_an_attempt_ends_five_minutes_after_its_last_use(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, VisibilityTimeout="1000")
+    send(client, url, "g", "m")
+    asked: dict[str, Any] = {"ReceiveRequestAttemptId": "attempt"}
+
+    found = []
+    for seconds in (0, 299, 299, 301):
+        timed.clock.advance(seconds)
+        found.append(len(received(client, url, **asked)))
+
+    assert found == [1, 1, 1, 0]
+
+
+def test_a_receive_that_waited_is_sent_again(client: Any, make: Make) -> None:
+    url = make(fifo=True)
+    asked: dict[str, Any] = {"ReceiveRequestAttemptId": "attempt"}
+    nothing = received(client, url, WaitTimeSeconds=1, **asked)
+    send(client, url, "g", "m")
+
+    (first,) = received(client, url, WaitTimeSeconds=1, **asked)
+    (again,) = received(client, url, WaitTimeSeconds=1, **asked)
+
+    assert nothing == []
+    assert first["ReceiptHandle"] == again["ReceiptHandle"]
+
+
 @pytest.mark.parametrize("id_", ["a b", "a" * 129, ""])
 def test_attempts_that_may_not_be(timed: TimedSqs, timed_make: Make, id_: str) -> None:
     call = timed.client.receive_message

@@ -225,6 +225,48 @@ def test_a_wait_ends_with_its_queue(sqs: SqsServer, client: Any, make: Make) -> 
         assert waiting.result(60).endswith("NonExistentQueue")
 
 
+def _bounded(client: Any, make: Make, v1: Server, *, fifo: bool) -> tuple[str, list[dict[str, Any]]]:
+    """A queue of which three messages may be out, and are."""
+    url = make(fifo=fifo)
+    for at in range(5):
+        more = {"MessageGroupId": str(at), "MessageDeduplicationId": str(at)} if fifo else {}
+        client.send_message(QueueUrl=url, MessageBody=str(at), **more)
+    received(client, url, VisibilityTimeout=0)
+    set_ = v1.call("PUT", url.rsplit("/", 1)[1], "leases", "sqs", json={"max_leased": 3})
+    assert set_.status_code == 200, set_.text
+    out = received(client, url, MaxNumberOfMessages=10)
+    assert len(out) == 3
+    return url, out
+
+
+def test_a_standard_queue_says_when_too_much_is_out(sqs: SqsServer, client: Any, make: Make, v1: Server) -> None:
+    url, out = _bounded(client, make, v1, fifo=False)
+    waiter = sqs_client(sqs.url, sqs.keys["queuey"])
+
+    at_once = refused(client.receive_message, QueueUrl=url)
+    waited = received(client, url, WaitTimeSeconds=1)
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(received, waiter, url, WaitTimeSeconds=20)
+        eventually(lambda: _waits(sqs))
+        client.delete_message(QueueUrl=url, ReceiptHandle=out[0]["ReceiptHandle"])
+        found = waiting.result(60)
+
+    text = "Too many messages of this queue are in flight: delete some of them first."
+    assert at_once == ("OverLimit", text)
+    assert waited == []
+    assert [message["Body"] for message in found] == ["3"]
+
+
+def test_a_fifo_queue_gives_nothing_when_too_much_is_out(client: Any, make: Make, v1: Server) -> None:
+    url, out = _bounded(client, make, v1, fifo=True)
+
+    nothing = received(client, url)
+    client.delete_message(QueueUrl=url, ReceiptHandle=out[0]["ReceiptHandle"])
+
+    assert nothing == []
+    assert len(received(client, url, MaxNumberOfMessages=10)) == 1
+
+
 def test_each_message_goes_to_one_of_many_receivers(sqs: SqsServer, client: Any, make: Make) -> None:
     url = make()
     for start in range(0, 100, 10):
