@@ -50,7 +50,7 @@ def delayed(
     """Two servers over one keyspace, without any setting about time; they make tokens."""
     with keyspaces() as name, ExitStack() as stack:
         on_cassandra.init(cassandra_node, name)
-        text = on_cassandra.settings(cassandra_node, name, rest=MAKES_TOKENS)
+        text = on_cassandra.settings(cassandra_node, name, rest=f"{MAKES_TOKENS}\n[sqs]\nauth = open\n")
         several = [
             stack.enter_context(servers.shipped(tmp_path_factory.mktemp(each), settings=text, name=each))
             for each in ("delayed", "second-delayed")

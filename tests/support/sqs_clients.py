@@ -134,6 +134,7 @@ class TimedSqs:
 
     client: Any
     clock: ManualClock
+    service: Service
     application: Any
     """The WSGI application."""
 
@@ -157,7 +158,7 @@ def timed_sqs(folder: Path) -> Iterator[TimedSqs]:
         client = sqs_client(URL, Credentials("queuey", "any"))
         application = wsgi_application(open_pipeline(service))
         client.meta.events.register("before-send.sqs", partial(_send_in_process, application))
-        yield TimedSqs(client, clock, application)
+        yield TimedSqs(client, clock, service, application)
     finally:
         service.close()
 

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
 
+from queuey.future import run
+from queuey.model import Queue
+from queuey.service.queues import QueueSettings
 from tests.support.client import new_name
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
@@ -128,6 +131,35 @@ def test_queues_are_listed_by_prefix_and_page_by_page(timed: TimedSqs) -> None:
     assert exactly["QueueUrls"] == urls
     assert "NextToken" not in exactly
     assert "QueueUrls" not in timed.client.list_queues(QueueNamePrefix=f"{prefix}-none")
+
+
+def test_a_list_looks_at_few_queues_of_very_many(timed: TimedSqs, monkeypatch: pytest.MonkeyPatch) -> None:
+    client, queues, prefix = timed.client, timed.service.queues, new_name()
+    for at in range(2500):
+        run(queues.create("queuey", f"{prefix}{at:04}", QueueSettings()))
+    looked_at, page = [], queues.page
+
+    async def counted(application: str, *, start: str, limit: int) -> Sequence[Queue]:
+        found = await page(application, start=start, limit=limit)
+        looked_at.append(len(found))
+        return found
+
+    monkeypatch.setattr(queues, "page", counted)
+
+    def listed(**asked: Any) -> tuple[dict[str, Any], int]:
+        looked_at.clear()
+        return client.list_queues(**asked), sum(looked_at)
+
+    whole, all_looked_at = listed(QueueNamePrefix=prefix)
+    first, few = listed(QueueNamePrefix=prefix, MaxResults=3)
+    middle, some = listed(QueueNamePrefix=f"{prefix}12", MaxResults=2)
+    second, again = listed(QueueNamePrefix=f"{prefix}12", MaxResults=2, NextToken=middle["NextToken"])
+    nothing, none = listed(QueueNamePrefix=f"{prefix}9", NextToken=f"{prefix}0")
+
+    assert (len(whole["QueueUrls"]), "NextToken" in whole, all_looked_at) == (1000, False, 1500)
+    assert ([len(page["QueueUrls"]) for page in (first, middle, second)], few, some, again) == ([3, 2, 2], 4, 3, 3)
+    assert [url[-4:] for page in (middle, second) for url in page["QueueUrls"]] == ["1200", "1201", "1202", "1203"]
+    assert ("QueueUrls" in nothing, none <= 500) == (False, True)
 
 
 @pytest.mark.parametrize("most", [0, 1001])

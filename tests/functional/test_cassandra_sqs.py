@@ -1,0 +1,51 @@
+"""SQS clients of two servers over one keyspace."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from botocore.credentials import Credentials
+
+from tests.support.client import Server, new_name
+from tests.support.live import until_waiting
+from tests.support.servers import eventually
+from tests.support.sqs_clients import bodies, sqs_client
+
+WAIT = {"WaitTimeSeconds": 20, "MaxNumberOfMessages": 10}
+
+
+def client_of(server: Server) -> Any:
+    return sqs_client(server.url, Credentials(server.application, "any"))
+
+
+def test_a_wait_at_one_server_ends_with_what_the_other_is_sent(first: Server, second: Server) -> None:
+    here, there = client_of(first), client_of(second)
+    url = here.create_queue(QueueName=new_name())["QueueUrl"]
+    with ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(there.receive_message, QueueUrl=url, **WAIT)
+        until_waiting(second, 1)
+        here.send_message(QueueUrl=url, MessageBody="m")
+        (message,) = waiting.result(60)["Messages"]
+        waiting = pool.submit(here.receive_message, QueueUrl=url, **WAIT)
+        until_waiting(first, 1)
+        change = {"ReceiptHandle": message["ReceiptHandle"], "VisibilityTimeout": 0}
+        there.change_message_visibility(QueueUrl=url, **change)
+        found = waiting.result(60)
+
+    assert message["Body"] == "m"
+    assert bodies(found) == ["m"]
+
+
+def test_a_receive_that_is_sent_again_to_the_other_server_gets_the_same(first: Server, second: Server) -> None:
+    here, there = client_of(first), client_of(second)
+    url = here.create_queue(QueueName=f"{new_name()}.fifo", Attributes={"FifoQueue": "true"})["QueueUrl"]
+    here.send_message(QueueUrl=url, MessageBody="m", MessageGroupId="g", MessageDeduplicationId="d")
+    asked = {"QueueUrl": url, "ReceiveRequestAttemptId": "attempt", **WAIT}
+
+    (once,) = eventually(lambda: here.receive_message(**asked).get("Messages"), seconds=60)
+    (twice,) = there.receive_message(**asked)["Messages"]
+    there.delete_message(QueueUrl=url, ReceiptHandle=twice["ReceiptHandle"])
+
+    assert once["ReceiptHandle"] == twice["ReceiptHandle"]
+    assert bodies(here.receive_message(**asked | {"WaitTimeSeconds": 0})) == []
