@@ -46,9 +46,9 @@ class Inside:
         :raises QueueyError: it is refused.
         """
         call.body, call.length, call.renew = body, len(body), renew
-        if operation.by_body is not None:
-            operation = operation.by_body(call)
         if call.application and not self._service.keys.knows(call.application):
             raise ApplicationNotFound
         queue = await allowed(self._service, call.identity, operation.permission, call.application, call.queue)
+        if operation.by_body is not None:
+            operation = operation.by_body(call)
         return await operation.function(self._service, call, Target(call.application, queue))
