@@ -10,7 +10,19 @@ from typing import Any, NamedTuple
 
 import orjson
 
-__all__ = ["ShownBody", "absolute", "ago", "as_count", "as_size", "body_of", "iso", "shorter"]
+__all__ = [
+    "ShownBody",
+    "absolute",
+    "ago",
+    "as_count",
+    "as_size",
+    "body_of",
+    "image_type",
+    "iso",
+    "moment_of",
+    "shorter",
+    "visibly",
+]
 
 _SPANS = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "days"))
 _EXACT = 10_000
@@ -70,6 +82,30 @@ def iso(timestamp: str | float | None) -> str:
         return datetime.fromtimestamp(float(timestamp), UTC).isoformat(timespec="milliseconds")
     except (ValueError, OverflowError, OSError):
         return ""
+
+
+_AGO = re.compile(r"([0-9]{1,9}) ?(s|m|min|h|d)(?: ago)?")
+_UNITS = {"s": 1, "m": 60, "min": 60, "h": 3600, "d": 86_400}
+
+
+def moment_of(text: str, now: float) -> str:
+    """A moment as people type it, in the form of v1: seconds since 1970, or an id, which stays as it is.
+
+    A date and time without a zone is in UTC. What is none of these stays as it is, too, and v1 refuses it.
+
+    >>> moment_of("10m", 1000.0), moment_of("2026-11-21 04:50", 0.0), moment_of("1795236650.5", 0.0)
+    ('400.000', '1795236600.000', '1795236650.5')
+    """
+    found = _AGO.fullmatch(text.strip())
+    if found is not None:
+        return f"{max(now - int(found[1]) * _UNITS[found[2]], 0):.3f}"
+    if text[4:5] != "-":
+        return text
+    try:
+        moment = datetime.fromisoformat(text.strip())
+    except ValueError:
+        return text
+    return f"{(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp():.3f}"
 
 
 def as_count(number: float | None) -> str:

@@ -12,10 +12,12 @@ from urllib.parse import parse_qsl, quote, urlencode
 import orjson
 
 from queuey.console.sessions import Session, Sessions
+from queuey.console.shown import moment_of
 from queuey.errors import InvalidParameter, NotFound, QueueyError
 from queuey.future import run
 from queuey.http.exchange import JSON, Call, joined
 from queuey.http.inside import Inside
+from queuey.security.claims import unix_now
 from queuey.security.principals import application_of, operator_among
 from queuey.service import Service
 
@@ -107,6 +109,10 @@ class Visit:
         fields = dict(pairs)
         self.sessions.check_csrf(self.session, fields.pop("csrf", ""))
         return {name: text for name, text in fields.items() if text}
+
+    def moment(self, text: str | None) -> str | None:
+        """A time or an id from a form, as v1 takes it; None if there is none."""
+        return moment_of(text, unix_now(self.service.clock)) if text and text.strip() else None
 
     def check_form(self) -> None:
         """:raises QueueyError: as :attr:`form`."""

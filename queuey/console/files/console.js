@@ -45,7 +45,9 @@ function follow(root, address, handlers, state) {
   const say = () => {
     lost.hidden = since === null;
     if (since === null) return;
+    const ended = source.readyState === EventSource.CLOSED;
     lost.textContent = `No connection since ${new Date(since).toLocaleTimeString()}. `;
+    if (ended) lost.append("The server refuses: maybe your session has ended. Load the page again to sign in. ");
     const again = document.createElement("button");
     again.textContent = "Try now";
     again.addEventListener("click", open);
@@ -78,9 +80,42 @@ function sized(number) {
   return `${Math.round(number)} B`;
 }
 
+const CHART_POINTS = 240;
+const HOUR = 3600;
+
+// The same line as the server draws: the greatest of some neighbours is a point, and the newest stands at the right.
+function draw(chart, values) {
+  const step = Math.ceil(values.length / CHART_POINTS) || 1;
+  const kept = [];
+  for (let end = values.length; end > 0; end -= step) kept.unshift(Math.max(...values.slice(Math.max(end - step, 0), end)));
+  const most = Math.max(...kept, 0);
+  const first = CHART_POINTS - kept.length;
+  const points = kept.map((value, place) => `${first + place},${Math.round(100 - (100 * value) / (most || 1))}`);
+  chart.querySelector("polyline").setAttribute("points", points.join(" "));
+  chart.closest("figure").querySelector("[data-most]").textContent = `most ${Number(most.toPrecision(4))}`;
+}
+
+async function charts(root) {
+  const found = [...root.querySelectorAll("[data-chart]")];
+  if (!found.length) return () => {};
+  const answer = await fetch(`${root.dataset.stream}&history=${HOUR}&limit=1`);
+  if (!answer.ok) return () => {};
+  const { fields, samples } = (await answer.json()).history;
+  const lines = found.map((chart) => [chart, samples.map((sample) => sample[fields.indexOf(chart.dataset.chart)])]);
+  return (sample) => {
+    for (const [chart, values] of lines) {
+      values.push(sample[chart.dataset.chart]);
+      if (values.length > HOUR) values.shift();
+      if (!document.hidden) draw(chart, values);
+    }
+  };
+}
+
 // Numbers go into the cells that wait for them; nothing else of the page moves.
 function showFigures(root) {
   let before = null;
+  let addToCharts = () => {};
+  charts(root).then((add) => { addToCharts = add; });
   const put = (element, value, isBytes) => {
     if (value !== null && value !== undefined) element.textContent = isBytes ? sized(value) : short(value);
   };
@@ -100,8 +135,10 @@ function showFigures(root) {
       for (const cell of root.querySelectorAll("[data-sample]")) {
         const name = cell.dataset.sample;
         const value = now.sample?.[name];
-        if (value !== undefined) cell.textContent = name.startsWith("p") ? `${(value * 1000).toFixed(1)} ms` : short(value);
+        if (name.startsWith("p") && !value) cell.textContent = "-";
+        else if (value !== undefined) cell.textContent = name.startsWith("p") ? `${(value * 1000).toFixed(1)} ms` : short(value);
       }
+      if (now.sample && now.sample.time !== before?.sample?.time) addToCharts(now.sample);
       before = now;
     },
   });

@@ -6,18 +6,15 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-import orjson
-
-from queuey.console.pages.messages import read_page
+from queuey.console.pages.messages import read_page, story_in
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.told import told
-from queuey.console.shown import shorter, visibly
+from queuey.console.shown import shorter
 from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
-from queuey.model.dead_letters import STORY_HEADER
 
-__all__ = ["PAGES", "story_in"]
+__all__ = ["PAGES"]
 
 _FILTER = ("reason", "since", "until")
 _OPTIONS = (*_FILTER, "rate")
@@ -31,7 +28,9 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
     task = visit.may(application, queue, "leases", group, "redrive")
     wanted = visit.query.get("reason", "")
     try:
-        rows, following = read_page(visit, application, letters, visit.query.get("at"), None, newest_first=True)
+        rows, following = read_page(
+            visit, application, letters, visit.moment(visit.query.get("at")), None, newest_first=True
+        )
     except QueueNotFound:  # it is made with the first dead letter
         rows, following = [], None
     known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
@@ -48,18 +47,6 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
         "task": None if task is None else task.content["task"],
     }
     return PageAnswer("dead.html", {**values, "told": told(visit)})
-
-
-def story_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The story in a letter's header; None of any other message."""
-    text = entry.get("headers", {}).get(STORY_HEADER)
-    try:
-        story = orjson.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    if not isinstance(story, dict):
-        return None
-    return {name: visibly(value) if isinstance(value, str) else value for name, value in story.items()}
 
 
 def _is_of(story: Mapping[str, Any], queue: str, group: str) -> bool:
@@ -95,7 +82,8 @@ def _document(visit: Visit) -> dict[str, Any]:
     :raises InvalidParameter: the rate is no number, or the one letter has no time.
     """
     form = visit.form
-    chosen = {name: form[name].strip() for name in _FILTER if name in form}
+    chosen = {name: form[name] for name in _FILTER if name in form}
+    chosen |= {name: visit.moment(form[name]) or "" for name in ("since", "until") if name in form}
     document: dict[str, Any] = {}
     try:
         if "one" in form:

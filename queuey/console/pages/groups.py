@@ -94,7 +94,7 @@ def reset_leases(visit: Visit, application: str, queue: str, group: str) -> Page
 def _wanted(visit: Visit) -> str:
     """Where the form wants the group: one of two words, or the time or the id beside them."""
     to = visit.form.get("to", "")
-    return visit.form.get("at", "").strip() if to in ("", "at") else to
+    return visit.moment(visit.form.get("at")) or "" if to in ("", "at") else to
 
 
 def _shown(visit: Visit, kind: str, values: Mapping[str, Any], preview: Mapping[str, Any]) -> PageAnswer:

@@ -8,13 +8,16 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import orjson
+
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
 from queuey.console.pages.told import told
-from queuey.console.shown import body_of, image_type
+from queuey.console.shown import body_of, image_type, visibly
 from queuey.console.visits import Visit
 from queuey.errors import MessageNotFound, NotFound
+from queuey.model.dead_letters import STORY_HEADER
 
-__all__ = ["PAGES", "read_page", "rows_of"]
+__all__ = ["PAGES", "read_page", "rows_of", "story_in"]
 
 _PLACES = "partition,message_id,timestamp"
 """Pages are put together without bodies: those of 50 messages are read, and no others."""
@@ -31,7 +34,7 @@ WHOLE_CHARACTERS = 200_000
 def show(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Messages from the newest on, the oldest on, or a time or an id."""
     place = visit.query.get("from", "newest")
-    at, partition = visit.query.get("at", "").strip() or None, visit.query.get("partition", "").strip() or None
+    at, partition = visit.moment(visit.query.get("at")), visit.query.get("partition", "").strip() or None
     newest_first = place == "newest" or (place == "at" and visit.query.get("order") == "descending")
     rows, following = read_page(visit, application, queue, at, partition, newest_first=newest_first)
     more = None
@@ -121,6 +124,7 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     (row,) = rows_of([entry], WHOLE_CHARACTERS)
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
+    values["story"] = story_in(entry)
     return PageAnswer("message.html", {**values, **_copies(visit, application, queue, place), "told": told(visit)})
 
 
@@ -145,6 +149,18 @@ def _copies(visit: Visit, application: str, queue: str, place: str) -> dict[str,
         f'    print(client.get("{queue}", "{place}"))'
     )
     return {"curl": f'curl -H "Authorization: Application $QUEUEY_KEY" {shlex.quote(target)}', "python": python}
+
+
+def story_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """The story in a dead letter's header; None of any other message."""
+    text = entry.get("headers", {}).get(STORY_HEADER)
+    try:
+        story = orjson.loads(text) if isinstance(text, str) else None
+    except ValueError:
+        return None
+    if not isinstance(story, dict):
+        return None
+    return {name: visibly(value) if isinstance(value, str) else value for name, value in story.items()}
 
 
 def picture(visit: Visit, application: str, queue: str, place: str) -> PageAnswer:

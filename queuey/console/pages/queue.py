@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
@@ -14,6 +15,8 @@ __all__ = ["PAGES"]
 
 _GROUPS = 100
 """Groups of each kind on a page."""
+_COUNTED_GROUPS = 20
+"""Lease groups whose numbers a page shows: each is a call."""
 
 
 def show(visit: Visit, application: str, queue: str) -> PageAnswer:
@@ -30,11 +33,27 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
         "application": application,
         "queue": queue,
         "info": None if information is None else information.content,
-        "lease_groups": None if leases is None else [entry["group"] for entry in leases.content["groups"]],
+        "lease_groups": None if leases is None else _held(visit, application, queue, leases.content["groups"]),
         "offset_groups": None if offsets is None else [entry["group"] for entry in offsets.content["groups"]],
         "tasks": [] if tasks is None else tasks.content["tasks"],
     }
     return PageAnswer("queue.html", {**values, "told": told(visit)})
+
+
+def _held(
+    visit: Visit, application: str, queue: str, groups: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Lease groups; the first ones with what they hold in all partitions."""
+    rows: list[Mapping[str, Any]] = []
+    for number, entry in enumerate(groups):
+        found = visit.may(application, queue, "leases", entry["group"]) if number < _COUNTED_GROUPS else None
+        if found is None:
+            rows.append({"group": entry["group"], "paused": None, "held": None, "leased": None, "dead": None})
+            continue
+        partitions = found.content["partitions"]
+        sums = {name: sum(one[name] for one in partitions) for name in ("held", "leased", "dead")}
+        rows.append({"group": entry["group"], "paused": found.content["settings"]["paused_until"], **sums})
+    return rows
 
 
 def edit(visit: Visit, application: str, queue: str) -> PageAnswer:

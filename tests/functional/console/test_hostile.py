@@ -43,8 +43,8 @@ def test_bodies_headers_and_keys_are_text(owner: Visitor, v1: Server) -> None:
 
     for page in pages:
         is_clean(page)
-        assert "49" not in page.partition("<h2>Body")[2].partition("</pre>")[0]
     assert "&lt;script&gt;alert(1)" in pages[0]
+    assert "{{ 7 * 7 }}" in pages[0]
     assert "\u202e" not in pages[0]
 
 

@@ -69,6 +69,9 @@ def test_messages_are_sent_and_read_from_any_place_without_being_taken(owner: Vi
     assert "message 3<" in owner.get(more)
     seconds = min(one["timestamp"] for one in v1.call("GET", queue, params={"partitions": "all"}).json()["messages"])
     assert "json-number" in owner.get(f"{base}/messages?from=at&at={seconds}")
+    assert "json-number" in owner.get(f"{base}/messages?from=at&at=10m")
+    assert "No message is readable here." in owner.get(f"{base}/messages?from=at&at=2100-01-01")
+    owner.get(f"{base}/messages?from=at&at=yesterday", status=400)
     assert "later" in owner.get(later)
     assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 62
 
@@ -146,6 +149,8 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
     )
     letters = v1.call("GET", f"{queue}-dead").json()["messages"]
     assert len(letters) == 3
+    assert "A dead letter" in owner.get(f"/console/a/queuey/{queue}-dead/m/1:{letters[0]['message_id']}")
+    assert f'href="{base}/dead"' in owner.get(f"/console/a/queuey/{queue}")
 
     owner.send(f"{base}/dead/retry", one=letters[0]["timestamp"])
     eventually(lambda: len(v1.call("GET", f"{queue}-dead").json()["messages"]) == 2)
