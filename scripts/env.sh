@@ -13,11 +13,7 @@ case $newest in
 .venv/*) exit 0 ;;
 esac
 
-python=${PYTHON:-}
-for candidate in python3.11 python3 python3.12; do
-    [ -n "$python" ] && break
-    "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && python=$candidate
-done
+python=$(sh scripts/python.sh)
 if [ -z "$python" ]; then
     say "Python 3.11 or newer is missing. On Debian: apt-get install python3 python3-venv"
     exit 1

@@ -23,6 +23,7 @@ LEAVES = tuple(
         "file_system",
         "future",
         "ids",
+        "interpreter",
         "locks",
         "model.",
         "packaged",

@@ -101,16 +101,22 @@ def _error_row(error: type[QueueyError]) -> dict[str, Any]:
 @click.command("version")
 @output_option
 def version_command(output: str | None) -> None:
-    """The version of Queuey, Python and SQLite."""
+    """The version of Queuey, Python and SQLite, and how this Python was built."""
     import platform
 
     import apsw
 
     from queuey._version import __version__
+    from queuey.interpreter import has_pgo, how_built
 
-    row = {"queuey": __version__, "python": platform.python_version(), "sqlite": apsw.sqlite_lib_version()}
+    row = {
+        "queuey": __version__,
+        "python": platform.python_version(),
+        "pgo": has_pgo(),
+        "sqlite": apsw.sqlite_lib_version(),
+    }
     if form_for(output) == "table":
-        click.echo(f"queuey {row['queuey']} (Python {row['python']}, SQLite {row['sqlite']})")
+        click.echo(f"queuey {row['queuey']} (Python {row['python']}, {how_built()}, SQLite {row['sqlite']})")
     else:
         write_one(row, output)
 

@@ -11,6 +11,7 @@ from statistics import median
 from tempfile import mkdtemp
 from time import perf_counter
 
+from queuey.interpreter import how_built
 from tests.support.services.cassandra import Commitlog
 
 CONNECTIONS = 32
@@ -79,7 +80,7 @@ def machine(folder: Path) -> str:
     import apsw
 
     return (
-        f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()}, "
+        f"{os.cpu_count()} cores, {platform.system()} {platform.release()}, Python {platform.python_version()} {how_built()}, "
         f"SQLite {apsw.sqlite_lib_version()}, a flush to disk takes {_flush_ms(folder):.2f} ms, "
         f"load {os.getloadavg()[0]:.1f} at the start"
     )
