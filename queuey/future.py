@@ -232,7 +232,9 @@ class LoopInbox:
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Call it in the loop's thread."""
         self._loop = loop
+        self._thread = threading.get_ident()
         self._arrived: deque[Callable[[], object]] = deque()
         self._woken = False
         self.closed = False
@@ -243,9 +245,10 @@ class LoopInbox:
         self._arrived.append(go_on)
         if not self._woken:
             self._woken = True
+            is_awake = threading.get_ident() == self._thread  # then it needs no system call
             # A closed loop has nobody waiting. That must not harm the thread that finished the future.
             with contextlib.suppress(RuntimeError):
-                self._loop.call_soon_threadsafe(self._drain)
+                (self._loop.call_soon if is_awake else self._loop.call_soon_threadsafe)(self._drain)
 
     def _drain(self) -> None:
         self._woken = False

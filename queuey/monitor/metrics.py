@@ -67,6 +67,9 @@ STORAGE_DURATION = SERVER_METRICS.histogram(
 COMMIT_BATCH = SERVER_METRICS.histogram(
     "queuey_commit_batch_messages", "Messages that shared a commit", buckets=_MESSAGES
 )
+COMMIT_SWITCHES = SERVER_METRICS.counter(
+    "queuey_commit_switches", "How often commits of the embedded store went on elsewhere", ("to",)
+)
 LEASE_DWELL = SERVER_METRICS.histogram(
     "queuey_lease_dwell_seconds",
     "From when a message is due to its first lease, of the oldest message of each answer",
@@ -175,6 +178,10 @@ class Monitor(MetricSet):
         """The store put messages on disk together."""
         self.observe(COMMIT_BATCH, messages)
         self.took("commit", seconds)
+
+    def commits_switched(self, to: str) -> None:
+        """The event loop carries commits from now on, or the thread."""
+        self.count(COMMIT_SWITCHES, 1, to)
 
     def failed(self, operation: str, code: str) -> None:
         """A call of the store failed."""

@@ -42,6 +42,7 @@ class LoopServer:
         self.patience: int = settings.server.client_timeout_seconds
         """Seconds in which a client must send its body, apart from waits for its turns, or take a piece of an
         answer."""
+        self.drain_seconds: int = settings.server.drain_seconds
         self.rest_seconds: int = settings.server.idle_timeout_seconds
         self.stopping = False
         self.date = ""
@@ -64,6 +65,7 @@ class LoopServer:
         self._loop = loop
         self.soon = loop.call_soon
         self.inbox = LoopInbox(loop)
+        self.pipeline.service.stores.messages.use_loop(self.inbox)
         self.work.open(self.inbox)
         self.pauses.open(loop)
         self.uploads.open(loop)
@@ -85,6 +87,7 @@ class LoopServer:
     def close(self) -> None:
         """Stop serving; calls under way in threads end first."""
         self._timer.cancel()
+        self.pipeline.service.stores.messages.use_loop(None)
         self.inbox.closed = True
         self.work.close()
 

@@ -153,6 +153,14 @@ async def _serve(service: Service, listener: socket.socket, listening: Callable[
     loop = asyncio.get_running_loop()
     running = LoopServer(open_pipeline(service))
     running.open(loop)
+    try:
+        await _run(running, listener, listening)
+    finally:
+        running.close()
+
+
+async def _run(running: LoopServer, listener: socket.socket, listening: Callable[[], None]) -> None:
+    loop = asyncio.get_running_loop()
     server = await loop.create_server(lambda: Connection(running), sock=listener, backlog=BACKLOG)
     asked = asyncio.Event()
 
@@ -167,6 +175,5 @@ async def _serve(service: Service, listener: socket.socket, listening: Callable[
     listening()
     await asked.wait()
     server.close()
-    loop.call_later(service.settings.server.drain_seconds, running.abandon)
+    loop.call_later(running.drain_seconds, running.abandon)
     await running.stop()
-    running.close()

@@ -57,6 +57,7 @@ class StorageSettings:
     reserve_mb: int = setting(64, "Free space in MiB below which appends are refused, so that deletes still work. With 0 nothing is kept free, and a full disk refuses deletes and commits as well.", low=0, high=1_000_000)
     cache_mb: int = setting(4, "SQLite page cache of the writer, MiB; the event loop's reader may take twice as much, each other a quarter.", low=1, high=65_536)
     scrub_percent: int = setting(5, "Share of one core's time that the search for damage in the sqlite store's indexes may take; 0 turns it off.", low=0, high=100)
+    loop_commit_ms: int = setting(1, "The event loop itself commits small writes to the sqlite store while 99 of 100 commits take no longer than this many ms; otherwise a thread does. 0: always a thread.", low=0, high=1000)
     wal_mb: int = setting(64, "Size in MiB that the write-ahead log is kept under.", low=4, high=65_536)
     read_cache_mb: int = setting(1024, "Disk in MiB for copies of what is read in bulk more than once, beside the sqlite store's file; 0 keeps none.", low=0, high=1_000_000)
 

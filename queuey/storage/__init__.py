@@ -18,7 +18,7 @@ from typing import NamedTuple, Protocol
 from uuid import UUID
 
 from queuey import future
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.ids import MessageId
 from queuey.model import (
     Appended,
@@ -68,6 +68,12 @@ class Observer(Protocol):
     def committed(self, messages: int, seconds: float) -> None:
         """Note that messages were put on disk together."""
 
+    def commits_switched(self, to: str) -> None:
+        """Note that commits are carried elsewhere from now on.
+
+        :param to: ``loop`` or ``thread``.
+        """
+
     def failed(self, operation: str, code: str) -> None:
         """Note that one call failed, with an error of this code."""
 
@@ -94,6 +100,9 @@ class Unobserved:
         """Ignore it."""
 
     def committed(self, messages: int, seconds: float) -> None:
+        """Ignore it."""
+
+    def commits_switched(self, to: str) -> None:
         """Ignore it."""
 
     def failed(self, operation: str, code: str) -> None:
@@ -188,6 +197,14 @@ class MessageStore(ABC):
     """How to notify other servers; None unless others append to the same store."""
     reads_elsewhere: bool = False
     """Whether pages are read outside of this process, so that asking ahead pays."""
+
+    def use_loop(self, inbox: Inbox | None) -> None:  # noqa: B027 - few stores have such work
+        """Work at the end of an event loop's turns where that is cheaper, from now on.
+
+        No work of that loop may block until a call of the store is done.
+
+        :param inbox: that of the loop; None before the loop ends.
+        """
 
     @abstractmethod
     def append(self, request: AppendRequest) -> Future[Appended]:

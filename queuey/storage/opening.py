@@ -155,5 +155,6 @@ def _open_here(
         wal_mb=settings.storage.wal_mb,
         read_cache_mb=settings.storage.read_cache_mb,
         scrub_percent=settings.storage.scrub_percent,
+        loop_commit_ms=settings.storage.loop_commit_ms,
     )
     return SqliteStores(here.path, clock, ids, options, serve=serve, observer=observer)

@@ -22,7 +22,7 @@ from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
-from queuey.storage.sqlite.committer import Transaction
+from queuey.storage.sqlite.transaction import Transaction
 from tests.bench.measure import BenchFailed, Spread, alternate, ratios
 from tests.bench.plan import TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, queuey

@@ -31,6 +31,7 @@ from queuey.storage.sqlite.purging import Purger
 from queuey.storage.sqlite.statements import SQL
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
+from tests.support.turning_loop import carry_in_turn, turning_loop
 
 Reopen = Callable[[], SqliteStores]
 
@@ -40,9 +41,12 @@ class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreCo
 
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:
+        """Its commits are carried by an event loop and by the thread in turn."""
         stores = SqliteStores(tmp_path / "queuey.db", clock, ids)
-        yield stores
-        stores.close()
+        with turning_loop() as inbox:
+            carry_in_turn(stores, inbox)
+            yield stores
+            stores.close()
 
 
 class _Busy:

@@ -1,9 +1,12 @@
-"""In which order, and in which groups, the embedded store commits its writes."""
+"""In which order, and in which groups, the embedded store commits its writes: in its own thread, on an event loop, and in
+turn.
+"""
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -11,13 +14,18 @@ import apsw
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import StorageFull, StorageUnavailable
+from queuey.errors import OutcomeUnknown, StorageFull, StorageUnavailable
+from queuey.future import LoopInbox
 from queuey.ids import IdGenerator
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite import connections as sqlite_connections
-from queuey.storage.sqlite.committer import Committer, Transaction
+from queuey.storage.sqlite.committer import Committer
+from queuey.storage.sqlite.loop_turns import CommitTimes
+from queuey.storage.sqlite.transaction import CommitFailed, Transaction
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
+from tests.support.turning_loop import NAME as LOOP
+from tests.support.turning_loop import carry_in_turn, carry_on_loop, let_turn, turning_loop
 
 MIB = 1 << 20
 WAIT_SECONDS = 30
@@ -31,8 +39,20 @@ def stores(tmp_path: Path) -> Iterator[SqliteStores]:
     stores.close()
 
 
+def in_thread(_stores: SqliteStores, _inbox: LoopInbox) -> None:
+    """No loop carries commits."""
+
+
+@pytest.fixture(params=[in_thread, carry_on_loop, carry_in_turn])
+def carry(request: pytest.FixtureRequest) -> Iterator[Callable[[SqliteStores], None]]:
+    """Says how the commits of a store are carried."""
+    with turning_loop() as inbox:
+        yield lambda stores: request.param(stores, inbox)
+
+
 @pytest.fixture
-def committer(stores: SqliteStores) -> Committer:
+def committer(stores: SqliteStores, carry: Callable[[SqliteStores], None]) -> Committer:
+    carry(stores)
     return stores.file.committer
 
 
@@ -54,7 +74,8 @@ class Line:
 
     def add(self, name: str, size: int) -> None:
         job = partial(self._take, name)
-        self._outcomes.append(self._committer.submit(job, grows=False, size=size).wait)
+        self._outcomes.append(self._committer.submit(job, grows=False, size=size, is_light=True).wait)
+        let_turn(self._committer)
 
     def _take(self, name: str, transaction: Transaction) -> None:
         self._taken.append((transaction, name))
@@ -100,10 +121,13 @@ def test_writes_of_any_size_that_were_accepted_are_committed_at_the_close(commit
     closing.join(WAIT_SECONDS)
 
 
-def test_the_moment_that_is_noted_at_the_close_is_behind_large_writes(tmp_path: Path) -> None:
+def test_the_moment_that_is_noted_at_the_close_is_behind_large_writes(
+    tmp_path: Path, carry: Callable[[SqliteStores], None]
+) -> None:
     """G4: ids go on above theirs, though the clock is set back before the next start."""
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    carry(stores)
     line = Line(stores.file.committer)
     stamped = stores.file.committer.submit(lambda transaction: transaction.ids.stamp(1000), grows=True, size=8 * MIB)
     closing = threading.Thread(target=stores.close)
@@ -123,54 +147,60 @@ class Job:
     """Writes; how often it was tried."""
 
     def __init__(self) -> None:
-        self.tried = 0
-        self.begun = threading.Event()
+        self.threads: list[str] = []
+
+    @property
+    def tried(self) -> int:
+        return len(self.threads)
 
     def __call__(self, transaction: Transaction) -> None:
-        self.tried += 1
-        self.begun.set()
+        self.threads.append(threading.current_thread().name)
         transaction.execute("delete from removed")
 
 
 def test_a_group_fails_at_once_while_another_process_has_the_write_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, carry: Callable[[SqliteStores], None]
 ) -> None:
     """Each job waited by itself: 4096 of them kept the committer for hours, and readiness said nothing."""
     monkeypatch.setattr(sqlite_connections, "BUSY_MS", 50)
     clock = ManualClock()
     stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    carry(stores)
     line, jobs = Line(stores.file.committer), [Job() for _ in range(12)]
     with beside(tmp_path / "queuey.db") as other:
         other.execute("begin immediate")
-        promises = [stores.file.committer.submit(job, grows=False) for job in jobs]
+        promises = [stores.file.committer.submit(job, grows=False, is_light=True) for job in jobs]
+        let_turn(stores.file.committer)
         line.go_on()
         for promise in promises:
             with pytest.raises(StorageUnavailable, match=r"another process holds the write lock .* queuey\.db"):
                 promise.wait(WAIT_SECONDS)
-        assert sum(job.tried for job in jobs) <= 1
+        assert sum(job.tried for job in jobs) <= 2, "on the loop, and in the thread"
         assert "another process" in str(stores.problems())
         late = Job()
         with pytest.raises(StorageUnavailable, match="another process"):
-            stores.file.committer.submit(late, grows=False).wait(WAIT_SECONDS)
+            stores.file.committer.submit(late, grows=False, is_light=True).wait(WAIT_SECONDS)
         assert not late.tried
         other.execute("rollback")
 
     eventually(lambda: not stores.problems())
-    stores.file.committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
+    stores.file.committer.submit(Job(), grows=False, is_light=True).wait(WAIT_SECONDS)
     stores.close()
 
 
-def test_a_write_waits_for_another_process_that_writes_for_a_moment(tmp_path: Path, stores: SqliteStores) -> None:
-    """Such as ``queuey key new``."""
+def test_a_write_waits_for_another_process_that_writes_for_a_moment(
+    tmp_path: Path, stores: SqliteStores, committer: Committer
+) -> None:
+    """Such as ``queuey key new``. The loop does not wait: the thread does."""
     job = Job()
     with beside(tmp_path / "queuey.db") as other:
         other.execute("begin immediate")
-        promise = stores.file.committer.submit(job, grows=False)
-        assert job.begun.wait(WAIT_SECONDS)
+        promise = committer.submit(job, grows=False, is_light=True)
+        eventually(lambda: job.tried and job.threads[-1] == "committer")
         other.execute("rollback")
 
         promise.wait(WAIT_SECONDS)
-        assert job.tried == 1
+        assert job.tried <= 2
         assert not stores.problems()
 
 
@@ -180,7 +210,7 @@ def test_a_job_that_fails_by_itself_takes_no_other_with_it(committer: Committer,
         raise error("only here")
 
     line, job = Line(committer), Job()
-    promises = [committer.submit(one, grows=False) for one in (job, fail, job)]
+    promises = [committer.submit(one, grows=False, is_light=True) for one in (job, fail, job)]
     line.go_on()
 
     with pytest.raises(Exception, match=r"nothing was stored|refused the write"):
@@ -198,7 +228,7 @@ def test_an_error_for_which_sqlite_ends_the_transaction_is_told_as_what_it_is(co
             raise apsw.FullError("database or disk is full")
 
     with pytest.raises(StorageFull):
-        committer.submit(fill, grows=False).wait(WAIT_SECONDS)
+        committer.submit(fill, grows=False, is_light=True).wait(WAIT_SECONDS)
 
 
 def test_work_between_commits_that_fails_ends_no_committer(committer: Committer) -> None:
@@ -206,4 +236,116 @@ def test_work_between_commits_that_fails_ends_no_committer(committer: Committer)
         raise RuntimeError
 
     committer.run_between(fail).wait(WAIT_SECONDS)
-    committer.submit(Job(), grows=False).wait(WAIT_SECONDS)
+    committer.submit(Job(), grows=False, is_light=True).wait(WAIT_SECONDS)
+
+
+# What the loop carries
+
+
+@pytest.fixture
+def on_loop(stores: SqliteStores) -> Iterator[Committer]:
+    with turning_loop() as inbox:
+        carry_on_loop(stores, inbox)
+        yield stores.file.committer
+
+
+@contextmanager
+def one_turn(committer: Committer) -> Iterator[None]:
+    """What comes in this block comes in one turn of the loop."""
+    inbox, begun, goes_on = committer.turns._inbox, threading.Event(), threading.Event()
+    assert inbox is not None
+
+    def turn() -> None:
+        begun.set()
+        goes_on.wait(WAIT_SECONDS)
+
+    inbox.arrives(turn)
+    assert begun.wait(WAIT_SECONDS)
+    yield
+    goes_on.set()
+
+
+def test_light_jobs_of_one_turn_share_a_commit_of_the_loop(on_loop: Committer, stores: SqliteStores) -> None:
+    """What they wrote is on disk when they are answered."""
+    taken: list[tuple[Transaction, str]] = []
+    with one_turn(on_loop):
+        light = [
+            on_loop.submit(lambda one: taken.append((one, threading.current_thread().name)), grows=False, is_light=True)
+            for _ in range(3)
+        ]
+        other = Job()
+        on_loop.submit(other, grows=False).wait(WAIT_SECONDS)
+    for outcome in light:
+        outcome.wait(WAIT_SECONDS)
+    assert len({transaction for transaction, _ in taken}) == 1
+    assert {thread for _, thread in taken} == {LOOP}
+    assert other.threads == ["committer"], "a job that is not light is the thread's"
+    assert not stores.file.writer.in_transaction
+
+
+def test_the_loop_waits_for_no_commit_of_the_thread(on_loop: Committer, stores: SqliteStores) -> None:
+    line, job = Line(on_loop), Job()
+    outcome = on_loop.submit(job, grows=False, is_light=True)
+    let_turn(on_loop)
+    assert not outcome.done
+    line.go_on()
+    outcome.wait(WAIT_SECONDS)
+    assert job.threads == ["committer"]
+    assert on_loop.turns._times.is_quick
+
+
+def test_a_commit_of_the_loop_that_fails_is_unknown_and_not_tried_again(
+    on_loop: Committer, monkeypatch: pytest.MonkeyPatch, stores: SqliteStores
+) -> None:
+    """G10. The rows may be on disk: another try would store them twice."""
+    job = Job()
+
+    def fail(_: Transaction) -> None:
+        raise CommitFailed("disk I/O error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Transaction, "commit", fail)
+        with pytest.raises(OutcomeUnknown):
+            on_loop.submit(job, grows=False, is_light=True).wait(WAIT_SECONDS)
+    assert job.threads == [LOOP]
+    assert not stores.file.writer.in_transaction
+    on_loop.submit(job, grows=False, is_light=True).wait(WAIT_SECONDS)
+
+
+def test_the_thread_has_what_came_when_a_slow_commit_ends_those_of_the_loop(
+    on_loop: Committer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    on_loop._times = on_loop.turns._times = CommitTimes(1e-9, lambda: 0.0)
+    jobs = [Job() for _ in range(3)]
+    for job in jobs:
+        on_loop.submit(job, grows=False, is_light=True).wait(WAIT_SECONDS)
+    assert [job.threads for job in jobs] == [[LOOP], ["committer"], ["committer"]]
+
+
+def test_what_the_loop_has_not_committed_is_committed_at_the_close(tmp_path: Path) -> None:
+    clock = ManualClock()
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock))
+    with turning_loop() as inbox:
+        carry_on_loop(stores, inbox)
+        job = Job()
+        with one_turn(stores.file.committer):
+            outcome = stores.file.committer.submit(job, grows=False, is_light=True)
+            stores.close()
+            outcome.wait(WAIT_SECONDS)
+    assert job.threads == ["committer"]
+
+
+def test_while_the_log_is_copied_the_loop_carries_nothing(
+    on_loop: Committer, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    jobs = [Job(), Job()]
+    assert stores.file.upkeep is not None
+    stores.file.upkeep.stop()
+    checkpoints = stores.file.checkpoints
+    checkpoints._due = 0
+    monkeypatch.setattr(
+        checkpoints, "_copy", lambda _: on_loop.submit(jobs[0], grows=False, is_light=True).wait(WAIT_SECONDS)
+    )
+    checkpoints.run()
+    on_loop.submit(jobs[1], grows=False, is_light=True).wait(WAIT_SECONDS)
+    assert [job.threads for job in jobs] == [["committer"], [LOOP]]

@@ -19,11 +19,11 @@ from queuey.model import PartitionId
 from queuey.storage.contract import MessageStoreContract, PartitionHistory
 from queuey.storage.contract.common import SECOND, QueueLog, StoreContract, client_id, done, draft, drive_histories
 from queuey.storage.sqlite import SqliteStores, inspecting, packing, packs
-from queuey.storage.sqlite.committer import CommitFailed, Transaction
 from queuey.storage.sqlite.counters import Counters, GroupChanges, Totals
 from queuey.storage.sqlite.inspecting import Inspector
 from queuey.storage.sqlite.purging import Purger
 from queuey.storage.sqlite.rows import key_of
+from queuey.storage.sqlite.transaction import CommitFailed, Transaction
 from tests.support.sqlite_beside import beside
 
 pytestmark = pytest.mark.usefixtures("only_the_test_tidies")

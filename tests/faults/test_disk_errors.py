@@ -14,9 +14,9 @@ from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageReadO
 from tests.support.disk import small_disk
 from tests.support.effects import everything, place_of
 from tests.support.figures import Figures
-from tests.support.node import Node
+from tests.support.node import CARRIED, Node
 from tests.support.servers import eventually
-from tests.support.strace import failing
+from tests.support.strace import failing, slowed
 
 SYNCS = "fsync,fdatasync"
 
@@ -41,17 +41,18 @@ def append_until(client: Client, refusal: type[QueueyError], told: Counter[str])
     return placed
 
 
+@pytest.mark.parametrize("carried", ["thread", "loop"])
 @pytest.mark.parametrize(
     ("calls", "error", "refusal", "unknown"),
     [(SYNCS, "EIO", StorageUnavailable, 3), ("pwrite64", "EROFS", StorageReadOnly, 1)],
     ids=["syncs fail", "read-only"],
 )
 def test_a_log_that_cannot_be_written_is_told_and_writing_goes_on_by_itself(
-    tmp_path: Path, figures: Figures, calls: str, error: str, refusal: type[QueueyError], unknown: int
+    tmp_path: Path, figures: Figures, calls: str, error: str, refusal: type[QueueyError], unknown: int, carried: str
 ) -> None:
     """A commit that failed has an unknown outcome. From then on none is tried, and refusals are what they say: nothing was stored."""
     told: Counter[str] = Counter()
-    with Node(tmp_path) as node:
+    with Node(tmp_path, settings=CARRIED[carried]) as node:
         client = node.client()
         client.create_queue("q")
         placed = [client.append("q", b"before")]
@@ -73,6 +74,20 @@ def test_a_log_that_cannot_be_written_is_told_and_writing_goes_on_by_itself(
     assert b"before" in found
     assert lost == []
     assert b"refused" not in {message.body for message in last}
+
+
+def test_a_disk_that_becomes_slow_gets_its_commits_from_a_thread(tmp_path: Path) -> None:
+    """The loop waits for one sync that takes half a second, and not for those that follow."""
+    with Node(tmp_path) as node:
+        client = node.client()
+        client.create_queue("q")
+        with slowed(node.running.pid, node.database.with_name("queuey.db-wal"), SYNCS, 0.5):
+            placed = [client.append("q", b"slow") for _ in range(3)]
+        placed.append(client.append("q", b"after"))
+        switches = node.get("/metrics").text
+        assert [message.id for message in everything(client, "q")] == [one.id for one in placed]
+    assert 'queuey_commit_switches_total{to="thread"} 1.0' in switches
+    assert 'queuey_commit_switches_total{to="loop"}' not in switches
 
 
 def test_a_log_that_cannot_be_copied_into_the_file_is_told(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from qdo.client import Client
 from queuey.errors import BrokenStream, OutcomeUnknown, StorageUnavailable
 from tests.support.effects import everything
 from tests.support.figures import Figures
-from tests.support.node import Node, wait_for_more
+from tests.support.node import CARRIED, Node, wait_for_more
 from tests.support.servers import QUEUEY, eventually
 from tests.support.strace import answered_early, traced
 from tests.support.writers import Batches, Singles
@@ -43,7 +43,7 @@ def test_kill_9_in_the_middle_of_writing_loses_nothing_acknowledged(
 ) -> None:
     singles, batches, reopened = Singles(chance), Batches(chance), []
     both = singles.effects, batches.effects
-    with Node(tmp_path) as node:
+    with Node(tmp_path, settings=CARRIED[chance.choice([*CARRIED])]) as node:
         node.client().create_queue("q", partitions=3)
         for _ in rounds(8):
             with node.busy(singles.step, batches.step, read_in_bulk):
@@ -102,8 +102,9 @@ def trace_of(folder: Path, settings: str) -> list[str]:
 
 
 @pytest.mark.skipif(shutil.which("strace") is None, reason="strace is missing: apt-get install strace")
-def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Figures) -> None:
-    early = answered_early(trace_of(tmp_path, ""), MARKERS)
+@pytest.mark.parametrize("carried", ["thread", "loop"])
+def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Figures, carried: str) -> None:
+    early = answered_early(trace_of(tmp_path, CARRIED[carried]), MARKERS)
 
     figures("G1", appends_traced=len(MARKERS), answered_before_sync=len(early))
     assert early == []
@@ -111,6 +112,6 @@ def test_every_201_is_sent_after_the_log_was_synced(tmp_path: Path, figures: Fig
 
 def test_the_trace_of_a_server_that_does_not_sync_is_noticed(tmp_path: Path) -> None:
     """The planted fault: ``synchronous = normal`` promises less."""
-    trace = trace_of(tmp_path, "[storage]\nsynchronous = normal\n")
+    trace = trace_of(tmp_path, CARRIED["loop"] + "synchronous = normal\n")
 
     assert answered_early(trace, MARKERS) == MARKERS

@@ -19,7 +19,7 @@ from tests.support.client import authorization
 from tests.support.figures import Figures
 from tests.support.lease_log import HandOut, LeaseLog
 from tests.support.lease_receiver import AWAY, GROUP, QUEUE, VISIBILITY, Receiver, StaleResults, Worker, fill
-from tests.support.node import APPLICATION, Node, busy, wait_for_all, wait_for_more
+from tests.support.node import APPLICATION, CARRIED, Node, busy, wait_for_all, wait_for_more
 from tests.support.servers import FIRST_KEY
 from tests.support.services.proxy import Proxy
 
@@ -50,7 +50,7 @@ def test_nobody_has_what_another_has_and_nothing_is_passed_over(
     :param away: the share of steps after which a receiver forgets what it has, or stands still past its leases.
     """
     log, kills = LeaseLog(), 10 if most > 600 else len(rounds(3))
-    with Node(tmp_path) as node:
+    with Node(tmp_path, settings=CARRIED[chance.choice([*CARRIED])]) as node:
         node.client().create_queue(QUEUE, partitions=3)
         ids = fill(node, most * kills)
         workers = [
@@ -235,7 +235,7 @@ def test_results_are_stored_exactly_once_with_the_acknowledgement(
 
         return step
 
-    with Node(tmp_path) as node:
+    with Node(tmp_path, settings=CARRIED[chance.choice([*CARRIED])]) as node:
         node.client().create_queue(QUEUE, partitions=2)
         node.client().create_queue(RESULTS)
         messages = len(fill(node, 300 * kills))

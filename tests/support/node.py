@@ -20,6 +20,8 @@ from tests.support.client import TIMEOUT_SECONDS, authorization
 from tests.support.servers import FIRST_KEY, QUEUEY, RunningServer, eventually
 
 APPLICATION = "demo"
+CARRIED = {name: f"[storage]\nloop_commit_ms = {ms}\n" for name, ms in (("thread", 0), ("usual", 1), ("loop", 1000))}
+"""Settings by what carries commits: always the thread; the loop while they are quick, with switches; always the loop."""
 PAUSE_SECONDS = 0.01
 """Between two tries of a loop whose server is away."""
 

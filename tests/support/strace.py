@@ -36,7 +36,20 @@ def failing(pid: int, file: Path, calls: str, error: str) -> Iterator[None]:
     :param calls: such as ``fsync,fdatasync``.
     :param error: such as ``EIO``.
     """
-    wanted = ["-e", f"trace={calls}", "-e", f"inject={calls}:error={error}", "-P", str(file)]
+    with _injecting(pid, file, calls, f"error={error}"):
+        yield
+
+
+@contextmanager
+def slowed(pid: int, file: Path, calls: str, seconds: float) -> Iterator[None]:
+    """Let these calls of the system take longer for a process, as :func:`failing` lets them fail."""
+    with _injecting(pid, file, calls, f"delay_enter={round(seconds * 1e6)}"):
+        yield
+
+
+@contextmanager
+def _injecting(pid: int, file: Path, calls: str, what: str) -> Iterator[None]:
+    wanted = ["-e", f"trace={calls}", "-e", f"inject={calls}:{what}", "-P", str(file)]
     tracer = subprocess.Popen(
         ["strace", "-f", "-qq", "-o", "/dev/null", *wanted, "-p", str(pid)], stderr=subprocess.PIPE, text=True
     )

@@ -11,10 +11,10 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
 from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.packing import Ready, insert
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Transaction
 
 __all__ = ["SqliteAppender", "ready_apart"]
 

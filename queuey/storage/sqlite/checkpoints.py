@@ -93,6 +93,12 @@ class Checkpoints:
         if not has_grown and (now < self._again or not (is_short or self._mark.is_due)):
             return
         self._again = now + upkeep.TURN_SECONDS
+        with self._committer.turns.held_off():  # syncs take long meanwhile
+            self._copy_all(is_short=is_short, has_grown=has_grown)
+        if has_grown:
+            self._due = self._log_bytes + self._step
+
+    def _copy_all(self, *, is_short: bool, has_grown: bool) -> None:
         self._mark.announce()
         self._copy(self._connection)
         mode = apsw.SQLITE_CHECKPOINT_PASSIVE
@@ -102,8 +108,6 @@ class Checkpoints:
             mode = apsw.SQLITE_CHECKPOINT_RESTART
         self.finish(mode).wait()
         self._mark.confirm()
-        if has_grown:
-            self._due = self._log_bytes + self._step
 
     def _copy(self, connection: apsw.Connection) -> None:
         """Copy the log, and what was added meanwhile, until little is left.

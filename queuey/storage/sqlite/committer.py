@@ -1,17 +1,16 @@
-"""Group commit: one thread writes, and waiting requests share its commits (G1).
+"""Group commit: one thread at a time writes, and waiting requests share its commits (G1).
 
-A request submits a job and gets a future. The committer takes all waiting jobs, runs them one after the other in one
+A request submits a job and gets a future. Whoever commits takes all waiting jobs, runs them one after the other in one
 ``BEGIN IMMEDIATE`` transaction, commits, and only then completes their futures. While a commit is on its way to disk,
 the next group gathers. A job that refuses its request raises before it writes anything, or writes inside
 :meth:`Transaction.whole`; so it does not affect the other jobs of its group.
 
+The committer's thread commits, and at the end of its turns the event loop commits light jobs while that is quick
+(:mod:`queuey.storage.sqlite.loop_turns`). Both do it by :meth:`Committer._commit`. The loop carries only what goes
+well: what fails before the commit itself, and what would have to wait, it leaves to the thread.
+
 Large jobs have a queue and groups of their own, each of a few megabytes. A group of small jobs goes between two of
 them, so one message does not wait until all earlier batches are stored.
-
-Every call into SQLite or the kernel releases the interpreter. Getting it back from a busy event loop costs most of all,
-up to the switch interval each time. So a group of plain appends is one INSERT of many rows, and this one statement is
-the whole transaction: it begins, writes, syncs and commits in one call. Only a group with other work begins a
-transaction of several statements.
 """
 
 from __future__ import annotations
@@ -20,9 +19,7 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from functools import lru_cache
+from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
@@ -34,16 +31,15 @@ from queuey.ids import IdGenerator
 from queuey.locks import new_lock
 from queuey.storage import Observer, Unobserved
 from queuey.storage.leasing.book import LeaseBook
-from queuey.storage.sqlite.counters import ROW_COLUMNS, Counters, GroupChanges
+from queuey.storage.sqlite import connections
+from queuey.storage.sqlite.counters import Counters, GroupChanges
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
+from queuey.storage.sqlite.loop_turns import CommitTimes, TurnCommits
+from queuey.storage.sqlite.transaction import CommitFailed, Row, Transaction
+from queuey.storage.sqlite.writes import Aside, Group, Job, Later, PutOff, Write
 
 log = logging.getLogger(__name__)
 
-Row = tuple[Any, ...]
-Bindings = tuple[Any, ...] | dict[str, Any]
-"""Values of a statement in the order of its parameters, or by name."""
-_ROWS_AT_ONCE = 256
-"""The most rows of one statement. A prepared statement takes 1.2 KiB for each row."""
 _GROUP = 4096
 """The most jobs of one transaction. It bounds the memory, and the wait of the first job."""
 _LARGE = 64 << 10
@@ -55,182 +51,11 @@ _LARGE_AT_ONCE = 4 << 20
 """Bytes of large jobs in one transaction, unless a single job has more. Small jobs wait for one such transaction."""
 
 
-class Transaction:
-    """What a job may use while its group's transaction is open."""
+class CommittedMemory(NamedTuple):
+    """What is in memory of the file, and follows its commits."""
 
-    def __init__(self, connection: apsw.Connection, ids: IdGenerator, counted: GroupChanges) -> None:
-        """:param counted: notes what changes in partitions that have a counter."""
-        self.connection = connection
-        self.counted = counted
-        self._ids = ids
-        self._stamps = False
-        self._begun = False
-        self._values: list[Any] = []
-        self._lease_changes: list[Any] = []
-        self._at_end: list[Callable[[], None]] = []
-        self.inserted = 0
-        """Messages of the group."""
-
-    @property
-    def ids(self) -> IdGenerator:
-        """The source of new ids.
-
-        From its first use to the end of the group, no watermark passes the group's ids.
-        """
-        if not self._stamps:
-            self._stamps = True
-            self._ids.open_group()
-        return self._ids
-
-    def execute(self, sql: str, bindings: Bindings = ()) -> list[Row]:
-        """Run one statement, after the inserts that came before it."""
-        rows: list[Row] = self.cursor(sql, bindings).fetchall()
-        return rows
-
-    def cursor(self, sql: str, bindings: Bindings) -> Any:
-        """The rows of a statement, one by one, after the inserts that came before it."""
-        self._begin()
-        self._flush()
-        return self.connection.execute(sql, bindings)
-
-    def look(self, sql: str, bindings: Bindings) -> list[Row]:
-        """Run a statement that does not use the messages table.
-
-        Gathered inserts may still wait.
-        """
-        self._begin()
-        return self.connection.execute(sql, bindings).fetchall()
-
-    def insert(self, values: Row) -> None:
-        """Insert one message, by the end of the group at the latest.
-
-        The values are in the order of :data:`_INSERT`.
-        """
-        self._values += values
-
-    def keep_lease_change(self, values: Row) -> None:
-        """Insert one change of a lease group's state, by the end of the group at the latest.
-
-        The values are in the order of :data:`_INSERT_LEASE_CHANGE`.
-        """
-        self._lease_changes += values
-
-    def at_end(self, work: Callable[[], None]) -> None:
-        """Do this once, after all jobs of the group and before the commit."""
-        self._at_end.append(work)
-
-    @contextmanager
-    def whole(self) -> Iterator[None]:
-        """Undo what a job writes in this block if it refuses its request."""
-        self.execute("savepoint whole")
-        inserted, changes = self.inserted, self.counted.so_far()
-        try:
-            yield
-        except QueueyError:
-            self._values.clear()
-            self.inserted = inserted
-            self.counted.restore(changes)
-            self.execute("rollback to whole")
-            self.execute("release whole")
-            raise
-        self.execute("release whole")  # any other error ends the group's transaction
-
-    def _begin(self) -> None:
-        if not self._begun:
-            self._begun = True
-            self.connection.execute("begin immediate")
-
-    def _flush(self) -> None:
-        """Write gathered inserts in as few statements as possible."""
-        values, self._values = self._values, []
-        self.inserted += len(values) // ROW_COLUMNS
-        if self.counted.is_counting:
-            self.counted.add_rows(values)
-        self._write(_INSERT, ROW_COLUMNS, values)
-        if self._lease_changes:
-            changes, self._lease_changes = self._lease_changes, []
-            self._write(_INSERT_LEASE_CHANGE, _LEASE_COLUMNS, changes)
-
-    def _write(self, insert: str, columns: int, values: list[Any]) -> None:
-        for start in range(0, len(values), _ROWS_AT_ONCE * columns):
-            some = values[start : start + _ROWS_AT_ONCE * columns]
-            rows = len(some) // columns
-            size = 1 << (rows - 1).bit_length()
-            some += [None] * ((size - rows) * columns)
-            self.connection.execute(_insert_statement(insert, columns, size), some)
-
-    def commit(self) -> None:
-        """Put the group on disk.
-
-        :raises CommitFailed: the group may or may not be on disk.
-        """
-        for work in self._at_end:
-            work()
-        statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
-        statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
-        if statements > 1:
-            self._begin()
-        if self._begun:
-            self._flush()
-        try:
-            self._flush()  # nothing is left, or the flush is the whole transaction
-            if self._begun:
-                self.connection.execute("commit")
-        except (apsw.IOError, apsw.InternalError) as error:
-            raise CommitFailed(str(error)) from error
-
-
-@lru_cache
-def _insert_statement(insert: str, columns: int, size: int) -> str:
-    """An INSERT of up to ``size`` rows; unused rows are nulls.
-
-    There are only a few sizes, so each stays prepared.
-    """
-    row = f"({','.join('?' * columns)})"
-    return insert + _CHOSEN[0] + ",".join([row] * size) + _CHOSEN[1]
-
-
-_CHOSEN = (" select * from (values ", ") where column1 is not null")
-"""What stands before the rows of an INSERT, and behind them."""
-
-
-_INSERT = "insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers)"
-_INSERT_LEASE_CHANGE = "insert into lease_changes (token, partition, number, checksum, change)"
-_LEASE_COLUMNS = 5
-
-
-class CommitFailed(Exception):
-    """The commit itself failed: the write-ahead log may or may not have the group."""
-
-
-Job = Callable[[Transaction], Any]
-
-
-class Write(NamedTuple):
-    """A job, and the future of its caller."""
-
-    job: Job
-    grows: bool
-    future: Future[Any]
-    size: int
-    """Bytes to store, approximately."""
-
-
-class PutOff(NamedTuple):
-    """What a job returns that has done nothing, since it lacks something."""
-
-    begin: Callable[[Write], None]
-    """Gets the job. It hands the job to :meth:`Committer.resubmit` when that is there."""
-
-
-class Aside(NamedTuple):
-    """Work outside of any transaction, and the future of its caller."""
-
-    work: Callable[[], None]
-    future: Future[None]
-
-
-Group = list[Write]
+    counters: Counters
+    leases: LeaseBook
 
 
 class Committer:
@@ -242,12 +67,21 @@ class Committer:
         ids: IdGenerator,
         health: DiskHealth,
         observer: Observer | Unobserved,
-        counters: Counters,
-        leases: LeaseBook,
+        memory: CommittedMemory,
+        times: CommitTimes,
     ) -> None:
+        """:param times: decide whether the event loop carries commits."""
         self._connection = connection
-        self._leases = leases
-        self._counters = counters
+        self._counters, self._leases = memory
+        self._times = times
+        self.turns = TurnCommits(self._commit_on_loop, self.resubmit, times)
+        """Where an event loop says that it carries commits."""
+        self._committing = new_lock()
+        """Held by the thread that uses the connection."""
+        self._waits_for_others = True
+        """The connection waits for another process that writes."""
+        self._took = 0.0
+        """Seconds of the last commit itself."""
         self.page_bytes = self._pragma("page_size")
         """Paths of the file and of its log."""
         self._ids = ids
@@ -262,13 +96,15 @@ class Committer:
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
-    def submit(self, job: Job, *, grows: bool, size: int = 0) -> Future[Any]:
+    def submit(self, job: Job, *, grows: bool, size: int = 0, is_light: bool = False) -> Future[Any]:
         """Run ``job`` in the next group's transaction.
 
         A large job may wait behind small jobs that come later.
 
         :param grows: the job needs more space, so it is refused when the disk is full up to the reserve.
         :param size: bytes to store, approximately.
+        :param is_light: the event loop may run it: it takes no longer than its size says, and nothing that the loop does
+            waits for it.
         :returns: completes with the job's value once the group is on disk.
         :raises StorageFull, StorageReadOnly, StorageUnavailable: by the future; nothing was written.
         :raises OutcomeUnknown: by the future; the commit itself failed.
@@ -277,11 +113,13 @@ class Committer:
         if self._closed:
             future.set_error(StorageUnavailable(self._why_closed))
         else:
-            self._waiting.put(Write(job, grows, future, size))
+            write = Write(job, grows, future, size)
+            if not (is_light and size < _LARGE and self.turns.takes(write)):
+                self._waiting.put(write)
         return future
 
     def resubmit(self, write: Write) -> None:
-        """Run a job again that was put off."""
+        """Let the committer's thread run a job that was put off."""
         if self._closed:
             write.future.set_error(StorageUnavailable(self._why_closed))
         else:
@@ -305,12 +143,14 @@ class Committer:
         The thread does not exist there.
         """
         self._closed, self._why_closed = True, why
+        self.turns.forsake()
 
     def close(self, last: Job | None = None) -> None:
         """Commit what was accepted, then end. Later jobs are refused.
 
         :param last: runs after all others are committed; in the queue it would overtake the large ones.
         """
+        self.turns.end()
         with self._close_lock:
             if not self._closed:
                 self._closed, self._last = True, last
@@ -327,16 +167,39 @@ class Committer:
             items = self._gathered()
             small = [item for item in items if type(item) is Write and item.size < _LARGE]
             if small:
-                self._commit(small)
+                self._commit_in_thread(small)
             if len(small) < len(items):
                 ending = ending or None in items
                 self._large += [item for item in items if type(item) is Write and item.size >= _LARGE]
                 self._step_aside([item for item in items if type(item) is Aside])
             del items, small  # an idle committer must hold no bodies
             if self._large:
-                self._commit(self._next_large())
+                self._commit_in_thread(self._next_large())
         if self._last is not None:
-            self._commit([Write(self._last, False, Future(), 0)])
+            self._commit_in_thread([Write(self._last, False, Future(), 0)])
+
+    def _commit_in_thread(self, group: Group) -> None:
+        with self._committing:
+            self._wait_for_others(wanted=True)
+            self._commit(group)
+
+    def _commit_on_loop(self, group: Group) -> bool:
+        """Commit a group in the thread of an event loop.
+
+        :returns: False if the committer's thread is at work, or has to try the group. Then nothing was stored.
+        """
+        if not self._committing.acquire(blocking=False):
+            return False
+        try:
+            self._wait_for_others(wanted=False)
+            return self._commit(group, on_loop=True)
+        finally:
+            self._committing.release()
+
+    def _wait_for_others(self, *, wanted: bool) -> None:
+        if wanted is not self._waits_for_others:
+            self._waits_for_others = wanted
+            self._connection.set_busy_timeout(connections.BUSY_MS if wanted else 0)
 
     def _gathered(self) -> list[Write | Aside | None]:
         """What has come since the last group.
@@ -361,47 +224,73 @@ class Committer:
     def _step_aside(self, asides: list[Aside]) -> None:
         for work, future in asides:
             try:
-                work()
+                with self._committing:
+                    self._wait_for_others(wanted=True)
+                    work()
             except Exception as error:  # faulty work must not end the loop
                 log.warning("work between commits failed: %s", error, exc_info=not isinstance(error, apsw.Error))
             future.set_result(None)
 
-    def _commit(self, group: Group) -> None:
+    def _commit(self, group: Group, *, on_loop: bool = False) -> bool:
+        """Commit a group and complete its futures. The caller has the lock.
+
+        :param on_loop: a group that fails before the commit itself is rolled back, and left to the thread.
+        :returns: False if it is left to the thread.
+        """
         self._health.look()
         if self._health.refusal is not None:
-            return self._fail(group, self._health.refusal)
+            self._fail(group, self._health.refusal)
+            return True
+        began = time.perf_counter()
         try:
             outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside))
-        except apsw.FullError as error:
-            self._health.was_full()
-            return self._fail_alone(group, StorageFull(), error)
-        except (apsw.CorruptError, apsw.NotADBError) as error:
-            return self._fail_together(group, self._health.found_damage(str(error)), error)
-        except _OF_THE_FILE as error:
-            return self._fail_together(group, self._write_failed(error), error)
-        except apsw.IOError as error:
-            return self._fail_alone(group, self._write_failed(error), error)
-        except apsw.Error as error:
-            return self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
         except CommitFailed as failed:
             self._write_failed(failed)
             self._counters.forget_all()
             self._leases.undone()
             unknown = OutcomeUnknown(f"the commit failed and may or may not be on disk: {failed}")
-            return self._fail_together(group, unknown, failed)
+            self._fail_together(group, unknown, failed)
+            return True
         except Exception as error:  # noqa: BLE001 - a faulty job must not end the loop
-            return self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
+            if on_loop:
+                self._roll_back()
+                self._times.leave(f"one failed: {error}")
+                return False
+            self._refuse(group, error)
+            return True
         finally:
             self._counters.end_group()
             self._ids.close_group()
+        if on_loop:
+            self._times.on_loop(self._took, time.perf_counter() - began)
+        else:
+            self._times.in_thread(self._took)
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
+            if type(value) is Later:
+                value, error_of_job = value.value, value.error  # noqa: PLW2901
             if type(value) is PutOff:
                 value.begin(write)
             elif error_of_job is None:
                 write.future.set_result(value)
             else:
                 write.future.set_error(error_of_job)
-        return None
+        return True
+
+    def _refuse(self, group: Group, error: Exception) -> None:
+        """Fail a group of which nothing was stored, or those of its jobs that cannot be stored."""
+        if isinstance(error, apsw.FullError):
+            self._health.was_full()
+            self._fail_alone(group, StorageFull(), error)
+        elif isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
+            self._fail_together(group, self._health.found_damage(str(error)), error)
+        elif isinstance(error, _OF_THE_FILE):
+            self._fail_together(group, self._write_failed(error), error)
+        elif isinstance(error, apsw.IOError):
+            self._fail_alone(group, self._write_failed(error), error)
+        elif isinstance(error, apsw.Error):
+            self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
+        else:
+            self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
 
     def _free_inside(self) -> int:
         """Bytes of free pages inside the file."""
@@ -434,16 +323,18 @@ class Committer:
                 outcomes.append((None, refused))
         began = time.perf_counter()
         transaction.commit()
+        self._took = time.perf_counter() - began
         self._counters.keep(counted)
         self._leases.settled()
-        self._observer.committed(transaction.inserted, time.perf_counter() - began)
+        self._observer.committed(transaction.inserted, self._took)
         return outcomes
 
     def _write_failed(self, error: Exception) -> QueueyError:
         return self._health.write_failed(error, self._connection.system_errno)
 
     def _fail_together(self, group: Group, refusal: QueueyError, error: Exception) -> None:
-        self._roll_back(group, error)
+        self._log_failure(group, error)
+        self._roll_back()
         self._fail(group, refusal)
 
     def _fail_alone(self, group: Group, refusal: QueueyError, error: Exception) -> None:
@@ -451,16 +342,19 @@ class Committer:
 
         So a job that cannot be stored does not fail the others.
         """
-        self._roll_back(group, error)
+        self._log_failure(group, error)
+        self._roll_back()
         if len(group) > 1:
             for job in group:
                 self._commit([job])
         else:
             self._fail(group, refusal)
 
-    def _roll_back(self, group: Group, error: Exception) -> None:
-        self._leases.undone()
+    def _log_failure(self, group: Group, error: Exception) -> None:
         log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
+
+    def _roll_back(self) -> None:
+        self._leases.undone()
         try:
             if self._connection.in_transaction:
                 self._connection.execute("rollback")

@@ -9,9 +9,9 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.committer import Row
 from queuey.storage.sqlite.options import SqliteOptions
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row
 
 __all__ = ["BUSY_MS", "PAGE_BYTES", "Connections"]
 

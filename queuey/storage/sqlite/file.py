@@ -20,16 +20,17 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.ids import IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.sqlite.checkpoints import Checkpoints
-from queuey.storage.sqlite.committer import Committer, Row, Transaction
+from queuey.storage.sqlite.committer import CommittedMemory, Committer
 from queuey.storage.sqlite.connections import Connections
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
+from queuey.storage.sqlite.loop_turns import CommitTimes
 from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite.moments import Moments
 from queuey.storage.sqlite.options import SqliteOptions
@@ -38,6 +39,7 @@ from queuey.storage.sqlite.readers import Readers
 from queuey.storage.sqlite.scrub import DAMAGE
 from queuey.storage.sqlite.search import DamageSearch
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 from queuey.storage.sqlite.upkeep import Upkeep
 
 __all__ = ["File"]
@@ -131,7 +133,9 @@ class File:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
         self.lease_book = LeaseBook(in_portions=True)
-        self.committer = Committer(self.writer, ids, self.health, self.observer, self.counters, self.lease_book)
+        times = CommitTimes(options.loop_commit_ms / 1000, clock.elapsed, self.observer.commits_switched)
+        memory = CommittedMemory(self.counters, self.lease_book)
+        self.committer = Committer(self.writer, ids, self.health, self.observer, memory, times)
         clocks = (clock, self.lease_clock)
         self.purger = Purger(clocks, self.committer, self.readers, self.dropped, self.counters)
         self.upkeep: Upkeep | None = None
@@ -152,6 +156,13 @@ class File:
         self.checkpoints.begin(self.options.wal_mb << 20, self.upkeep.wake)
         self.upkeep.start()
         self.search.start()
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        """See :meth:`queuey.storage.MessageStore.use_loop`."""
+        if inbox is None:
+            self.committer.turns.end()
+        elif self.serves:
+            self.committer.turns.begin(inbox)
 
     def add_running(self, part: _OfAPart) -> None:
         """Close this part with the file."""

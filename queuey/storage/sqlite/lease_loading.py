@@ -23,9 +23,10 @@ from queuey.model.lease_state import LeaseState
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing.book import begun
 from queuey.storage.leasing.changes import StoredChanges
-from queuey.storage.sqlite.committer import PutOff, Row, Write
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row
+from queuey.storage.sqlite.writes import PutOff, Write
 
 __all__ = ["LARGE_BYTES", "LoadedState", "StateLoader", "StatePlace"]
 

@@ -36,12 +36,13 @@ from queuey.storage.leasing.access import PICKS_ALONE
 from queuey.storage.leasing.book import StoredAttempt
 from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
-from queuey.storage.sqlite.committer import PutOff, Row, Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
+from queuey.storage.sqlite.writes import PutOff
 
 __all__ = ["SqliteLeases"]
 
@@ -51,6 +52,8 @@ _PURGE = Purge(
 )
 
 
+_MESSAGE_BYTES = 128
+"""A message that is handed out or settled takes as long as so many bytes to store."""
 _MOST_SMALL = 32
 """Changes that are counted, see the statement ``lease_changes_bytes``."""
 
@@ -73,8 +76,8 @@ class SqliteLeases(LeaseStore):
             absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
             return absent or carry_out(step, access, self._book, self._clock.now())
 
-        size = sum(bytes_of(request.drafts) for request in step.appends)
-        return self._file.committer.submit(job, grows=bool(step.appends), size=size)
+        size, is_light = _size_of(step)
+        return self._file.committer.submit(job, grows=bool(step.appends), size=size, is_light=is_light)
 
     def _absent(self, access: _Access, wanted: Iterable[tuple[UUID, str, Iterable[int]]]) -> PutOff | None:
         """What to do if a large state is not in memory: it is read outside of the committer's turn."""
@@ -175,6 +178,20 @@ class SqliteLeases(LeaseStore):
             return absent or (self._clock.now(), holes_after(access, self._book, place, name, after, limit))
 
         return self._file.committer.submit(job, grows=False)
+
+
+def _size_of(step: LeaseStep) -> tuple[int, bool]:
+    """The size of a step, and whether it takes no longer than that says."""
+    messages = 0 if step.receive is None else step.receive.most
+    is_light = True
+    for one in step.groups:
+        is_light = is_light and not (one.renewals or one.passes)
+        for settles in one.settles.values():
+            messages += len(settles)
+    size = messages * _MESSAGE_BYTES
+    for request in step.appends:
+        size += bytes_of(request.drafts)
+    return size, is_light
 
 
 def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:

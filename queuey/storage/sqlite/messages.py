@@ -11,7 +11,7 @@ from typing import Any
 import apsw
 
 from queuey.errors import QueueNotFound, QueueyError
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
     EMPTY_PARTITION,
@@ -34,7 +34,6 @@ from queuey.model import (
 from queuey.storage import MessageStore
 from queuey.storage.checksums import NONSENSE, beside
 from queuey.storage.sqlite.appending import SqliteAppender, ready_apart
-from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.counts import count_span
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.inspecting import Inspector
@@ -46,6 +45,7 @@ from queuey.storage.sqlite.removing import remove_span
 from queuey.storage.sqlite.rows import key_of, message_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.tidying import Tidying
+from queuey.storage.sqlite.transaction import Transaction
 
 __all__ = ["SqliteMessages"]
 
@@ -90,7 +90,14 @@ class SqliteMessages(MessageStore):
         # All appends would wait for the committer while it made a large batch ready.
         made = ready_apart(drafts) if request.is_bulk else None
         size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
-        return self._committer.submit(lambda transaction: append(transaction, request, made), grows=True, size=size)
+
+        def job(transaction: Transaction) -> Appended:
+            return append(transaction, request, made)
+
+        return self._committer.submit(job, grows=True, size=size, is_light=True)
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        self._file.use_loop(inbox)
 
     def append_within(self, transaction: Transaction, request: AppendRequest) -> Appended:
         """Append messages in a transaction.

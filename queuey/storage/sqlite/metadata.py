@@ -12,10 +12,10 @@ from queuey.model import Consistency, PrincipalKey, Queue, QueueKind, Retention
 from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.readers import LookupThread
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 
 class SqliteMetadata(MetadataStore):

@@ -16,10 +16,11 @@ from queuey.clock import Clock
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
 from queuey.storage.leasing.clock import BootMoment, LeaseClock
 from queuey.storage.sqlite import upkeep
-from queuey.storage.sqlite.committer import Committer, Row, Transaction
+from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.connections import BUSY_MS
 from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 __all__ = ["Moments", "short_waits"]
 

@@ -13,10 +13,10 @@ from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 from queuey.storage.checksums import NONSENSE, making_sense
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 
 class SqliteOffsets(OffsetStore):

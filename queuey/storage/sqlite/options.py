@@ -22,3 +22,5 @@ class SqliteOptions:
     """All cached runs of packs together; 0 stores none."""
     scrub_percent: int = 0
     """Share of one core's time that the search for damage may use."""
+    loop_commit_ms: int = 1
+    """The event loop carries commits while 99 of 100 take no longer; 0 leaves all to a thread."""

@@ -15,11 +15,11 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Drafts, LocationsInOrder, ReadRequest, Span, shifted
 from queuey.storage.checksums import checksums_of, corrupt
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
 from queuey.storage.sqlite.pages import PageBuilder, pack_of
 from queuey.storage.sqlite.rows import partition_of
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 __all__ = ["Ready", "insert", "pack", "remove", "uncount"]
 

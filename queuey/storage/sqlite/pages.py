@@ -16,9 +16,9 @@ from queuey.ids import MessageId
 from queuey.model import Alike, Bodies, Columns, Message, Page, ReadRequest, Span
 from queuey.storage.checksums import all_match, corrupt
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Row
 from queuey.storage.sqlite.packs import PackHead, Piece, cut, picked, read_head, read_rest
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row
 
 __all__ = [
     "CachedRun",

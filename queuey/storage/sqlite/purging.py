@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 from queuey.clock import Clock
 from queuey.future import Future
 from queuey.storage.leasing.clock import LeaseClock
-from queuey.storage.sqlite.committer import Committer, Transaction
+from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.readers import Readers
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Transaction
 
 __all__ = ["Purge", "Purger"]
 

@@ -21,7 +21,6 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.locks import new_lock
 from queuey.model import Columns, ReadRequest, Span
 from queuey.storage.sqlite import pages as sqlite_pages
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER
 from queuey.storage.sqlite.packs import Piece, packed, read_head
 from queuey.storage.sqlite.pages import (
@@ -36,6 +35,7 @@ from queuey.storage.sqlite.pages import (
     pack_of,
 )
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 __all__ = ["ReadCache", "RunCandidate", "find_run", "keep", "read_run"]
 

@@ -8,10 +8,10 @@ from typing import NamedTuple
 from queuey.ids import MessageId
 from queuey.model import Span, SpanRemoval
 from queuey.storage.checksums import corrupt
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.packing import remove, uncount
 from queuey.storage.sqlite.pages import pack_of
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 __all__ = ["remove_span"]
 

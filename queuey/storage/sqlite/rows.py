@@ -7,7 +7,7 @@ from uuid import UUID
 from queuey.ids import MessageId
 from queuey.model import PartitionId
 from queuey.storage.checksums import Beside, checksum_of
-from queuey.storage.sqlite.committer import Row
+from queuey.storage.sqlite.transaction import Row
 
 __all__ = ["PARTITION_BYTES", "key_of", "message_row", "partition_of"]
 

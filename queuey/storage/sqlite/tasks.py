@@ -10,10 +10,10 @@ from queuey.future import Future
 from queuey.model.tasks import StoredTask
 from queuey.storage import TaskStore
 from queuey.storage.checksums import making_sense
-from queuey.storage.sqlite.committer import Row, Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Row, Transaction
 
 __all__ = ["SqliteTasks"]
 

@@ -8,12 +8,12 @@ from functools import partial
 from queuey.ids import MessageId
 from queuey.model import Page, ReadRequest, Span
 from queuey.storage.sqlite import packs
-from queuey.storage.sqlite.committer import Transaction
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.packing import pack
 from queuey.storage.sqlite.pages import PageBuilder
 from queuey.storage.sqlite.read_cache import ReadCache, find_run, keep, read_run
 from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.transaction import Transaction
 
 __all__ = ["Tidying"]
 

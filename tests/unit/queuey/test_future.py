@@ -292,8 +292,14 @@ def test_futures_that_gather_wake_the_loop_once() -> None:
 
     async def main() -> int:
         waiters = [driven(total(future)) for future in futures]
-        for future in futures:
-            future.set_result(1)
+
+        def set_all() -> None:
+            for future in futures:
+                future.set_result(1)
+
+        other = threading.Thread(target=set_all)
+        other.start()
+        other.join()
         return sum(await asyncio.gather(*waiters))
 
     assert loop.run_until_complete(main()) == 50

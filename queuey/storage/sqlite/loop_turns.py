@@ -1,0 +1,171 @@
+"""Commits at the end of the event loop's turns, as long as they are quick (docs/decisions/030).
+
+A hand-over from the loop to the committer's thread and back takes a quarter to a third of the processor time of an
+append. So the loop itself commits what came in one of its turns. While it does, no reader is served: so it leaves
+commits to the thread when they take long, when they are large, and while the log is copied into the file.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from math import inf
+
+from queuey.future import Inbox
+from queuey.locks import new_lock
+from queuey.storage.sqlite.writes import Group, Write
+
+__all__ = ["CommitTimes", "TurnCommits"]
+
+log = logging.getLogger(__name__)
+
+MOST_JOBS, MOST_BYTES = 128, 128 << 10
+"""Jobs of one turn that the loop commits, and their bytes."""
+_ONE_IN = 100
+"""Of so many commits one may take longer than the limit."""
+_MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 8 * _ONE_IN
+"""Ten slow commits in a row end the loop's commits, or two of the first ones."""
+_FAR_TOO_LONG = 20
+"""A commit that takes this many times the limit ends them at once: the next may take as long."""
+_FIRST_REST_SECONDS, _MOST_REST_SECONDS = 5.0, 300.0
+"""How long the thread carries the commits before the loop tries again: each time twice as long."""
+_LONG_SECONDS = 60.0
+"""After a time of quick commits as long as this, the first rest is short again."""
+
+
+class CommitTimes:
+    """Decides by the times of commits whether the event loop carries them.
+
+    ``elapsed`` is passed in, so a test needs no time. One thread at a time uses it, but for :attr:`is_quick`.
+    """
+
+    def __init__(
+        self, limit_seconds: float, elapsed: Callable[[], float], switched: Callable[[str], None] = lambda to: None
+    ) -> None:
+        """:param limit_seconds: 99 of 100 commits of the loop take no longer; 0 if it carries none.
+        :param switched: hears of each change: ``loop`` or ``thread``.
+        """
+        self._limit, self._elapsed, self._switched = limit_seconds, elapsed, switched
+        self.is_quick = limit_seconds > 0
+        """Whether the loop carries commits."""
+        self._score = _FIRST_SCORE
+        self._since = elapsed()
+        """When the loop or the thread began to carry them."""
+        self._rest = 0.0
+        self._fastest = inf
+        """Of the thread's commits, since the last look."""
+        self._has_told = False
+
+    def on_loop(self, seconds: float, whole: float) -> None:
+        """A commit of the loop took this time.
+
+        :param whole: with all jobs of its group.
+        """
+        if seconds <= self._limit:
+            self._score = max(self._score - 1, 0)
+        else:
+            self._score += _ONE_IN
+        if self._score >= _MOST_SCORE or whole > _FAR_TOO_LONG * self._limit:
+            self.leave(f"they take longer than {self._limit * 1000:g} ms")
+
+    def leave(self, why: str) -> None:
+        """Leave commits to the thread for some time.
+
+        :param why: goes on after "since".
+        """
+        now = self._elapsed()
+        lasted, self._since = now - self._since, now
+        again = 2 * self._rest if lasted <= _LONG_SECONDS else 0.0
+        self._rest = min(max(again, _FIRST_REST_SECONDS), _MOST_REST_SECONDS)
+        self.is_quick, self._fastest = False, inf
+        self._switched("thread")
+        if not self._has_told:
+            self._has_told = True
+            log.info(
+                "the event loop leaves commits to a thread for %g s, since %s; queuey_commit_switches_total counts how often",
+                self._rest,
+                why,
+            )
+
+    def in_thread(self, seconds: float) -> None:
+        """A commit of the thread took this time.
+
+        It may have waited for the interpreter, so only the fastest ones say how quick the disk is.
+        """
+        if self.is_quick or not self._limit:
+            return
+        self._fastest = min(self._fastest, seconds)
+        now = self._elapsed()
+        if now - self._since >= self._rest:
+            self._since = now
+            self.is_quick, self._fastest = self._fastest <= self._limit, inf
+            if self.is_quick:
+                self._score = _FIRST_SCORE
+                self._switched("loop")
+
+
+class TurnCommits:
+    """Gathers the small writes of one turn of the event loop."""
+
+    def __init__(self, commit: Callable[[Group], bool], to_thread: Callable[[Write], None], times: CommitTimes) -> None:
+        """:param commit: commits a group in this thread, and completes its futures. If the thread has to do it, it does
+        nothing and returns False.
+        :param to_thread: leaves a write to the thread.
+        """
+        self._commit_group, self._to_thread, self._times = commit, to_thread, times
+        self._lock = new_lock()
+        self._inbox: Inbox | None = None
+        self._is_held_off = False
+        self._gathered: Group = []
+        self._is_asked = False
+        """The loop will call :meth:`_commit`."""
+
+    def begin(self, inbox: Inbox) -> None:
+        """Commit at the end of the turns of this loop, from now on. No work of the loop may wait for a commit and block it."""
+        with self._lock:
+            self._inbox = inbox
+
+    def end(self) -> None:
+        """Leave everything to the thread: the loop ends."""
+        with self._lock:
+            self._inbox = None
+            left, self._gathered = self._gathered, []
+        for write in left:
+            self._to_thread(write)
+
+    def forsake(self) -> None:
+        """Take nothing more, in the child of a fork."""
+        self._inbox = None
+
+    @contextmanager
+    def held_off(self) -> Iterator[None]:
+        """Leave everything to the thread while the block runs. One thread at a time does so."""
+        self._is_held_off = True
+        try:
+            yield
+        finally:
+            self._is_held_off = False
+
+    def takes(self, write: Write) -> bool:
+        """Take a write for the end of this turn; False if the thread has to do it. Any thread may ask."""
+        with self._lock:
+            inbox = self._inbox
+            if inbox is None or self._is_held_off or not self._times.is_quick:
+                return False
+            self._gathered.append(write)
+            is_asked, self._is_asked = self._is_asked, True
+        if not is_asked:
+            inbox.arrives(self._commit)
+        return True
+
+    def _commit(self) -> None:
+        with self._lock:
+            group, self._gathered, self._is_asked = self._gathered, [], False
+            is_off = self._inbox is None or self._is_held_off or not self._times.is_quick
+        if not group:
+            return
+        is_large = len(group) > MOST_JOBS or sum([write.size for write in group]) > MOST_BYTES
+        if is_off or is_large or not self._commit_group(group):
+            for write in group:
+                self._to_thread(write)

@@ -1,0 +1,176 @@
+"""What the jobs of one group do to an embedded store's file, and how that gets to disk.
+
+Every call into SQLite or the kernel releases the interpreter. Getting it back from a busy event loop costs most of all,
+up to the switch interval each time. So a group of plain appends is one INSERT of many rows, and this one statement is
+the whole transaction: it begins, writes, syncs and commits in one call. Only a group with other work begins a
+transaction of several statements.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from functools import lru_cache
+from typing import Any
+
+import apsw
+
+from queuey.errors import QueueyError
+from queuey.ids import IdGenerator
+from queuey.storage.sqlite.counters import ROW_COLUMNS, GroupChanges
+
+__all__ = ["CommitFailed", "Row", "Transaction"]
+
+Row = tuple[Any, ...]
+Bindings = tuple[Any, ...] | dict[str, Any]
+"""Values of a statement in the order of its parameters, or by name."""
+_ROWS_AT_ONCE = 256
+"""The most rows of one statement. A prepared statement takes 1.2 KiB for each row."""
+
+
+class Transaction:
+    """What a job may use while its group's transaction is open."""
+
+    def __init__(self, connection: apsw.Connection, ids: IdGenerator, counted: GroupChanges) -> None:
+        """:param counted: notes what changes in partitions that have a counter."""
+        self.connection = connection
+        self.counted = counted
+        self._ids = ids
+        self._stamps = False
+        self._begun = False
+        self._values: list[Any] = []
+        self._lease_changes: list[Any] = []
+        self._at_end: list[Callable[[], None]] = []
+        self.inserted = 0
+        """Messages of the group."""
+
+    @property
+    def ids(self) -> IdGenerator:
+        """The source of new ids.
+
+        From its first use to the end of the group, no watermark passes the group's ids.
+        """
+        if not self._stamps:
+            self._stamps = True
+            self._ids.open_group()
+        return self._ids
+
+    def execute(self, sql: str, bindings: Bindings = ()) -> list[Row]:
+        """Run one statement, after the inserts that came before it."""
+        rows: list[Row] = self.cursor(sql, bindings).fetchall()
+        return rows
+
+    def cursor(self, sql: str, bindings: Bindings) -> Any:
+        """The rows of a statement, one by one, after the inserts that came before it."""
+        self._begin()
+        self._flush()
+        return self.connection.execute(sql, bindings)
+
+    def look(self, sql: str, bindings: Bindings) -> list[Row]:
+        """Run a statement that does not use the messages table.
+
+        Gathered inserts may still wait.
+        """
+        self._begin()
+        return self.connection.execute(sql, bindings).fetchall()
+
+    def insert(self, values: Row) -> None:
+        """Insert one message, by the end of the group at the latest.
+
+        The values are in the order of :data:`_INSERT`.
+        """
+        self._values += values
+
+    def keep_lease_change(self, values: Row) -> None:
+        """Insert one change of a lease group's state, by the end of the group at the latest.
+
+        The values are in the order of :data:`_INSERT_LEASE_CHANGE`.
+        """
+        self._lease_changes += values
+
+    def at_end(self, work: Callable[[], None]) -> None:
+        """Do this once, after all jobs of the group and before the commit."""
+        self._at_end.append(work)
+
+    @contextmanager
+    def whole(self) -> Iterator[None]:
+        """Undo what a job writes in this block if it refuses its request."""
+        self.execute("savepoint whole")
+        inserted, changes = self.inserted, self.counted.so_far()
+        try:
+            yield
+        except QueueyError:
+            self._values.clear()
+            self.inserted = inserted
+            self.counted.restore(changes)
+            self.execute("rollback to whole")
+            self.execute("release whole")
+            raise
+        self.execute("release whole")  # any other error ends the group's transaction
+
+    def _begin(self) -> None:
+        if not self._begun:
+            self._begun = True
+            self.connection.execute("begin immediate")
+
+    def _flush(self) -> None:
+        """Write gathered inserts in as few statements as possible."""
+        values, self._values = self._values, []
+        self.inserted += len(values) // ROW_COLUMNS
+        if self.counted.is_counting:
+            self.counted.add_rows(values)
+        self._write(_INSERT, ROW_COLUMNS, values)
+        if self._lease_changes:
+            changes, self._lease_changes = self._lease_changes, []
+            self._write(_INSERT_LEASE_CHANGE, _LEASE_COLUMNS, changes)
+
+    def _write(self, insert: str, columns: int, values: list[Any]) -> None:
+        for start in range(0, len(values), _ROWS_AT_ONCE * columns):
+            some = values[start : start + _ROWS_AT_ONCE * columns]
+            rows = len(some) // columns
+            size = 1 << (rows - 1).bit_length()
+            some += [None] * ((size - rows) * columns)
+            self.connection.execute(_insert_statement(insert, columns, size), some)
+
+    def commit(self) -> None:
+        """Put the group on disk.
+
+        :raises CommitFailed: the group may or may not be on disk.
+        """
+        for work in self._at_end:
+            work()
+        statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
+        statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
+        if statements > 1:
+            self._begin()
+        if self._begun:
+            self._flush()
+        try:
+            self._flush()  # nothing is left, or the flush is the whole transaction
+            if self._begun:
+                self.connection.execute("commit")
+        except (apsw.IOError, apsw.InternalError) as error:
+            raise CommitFailed(str(error)) from error
+
+
+@lru_cache
+def _insert_statement(insert: str, columns: int, size: int) -> str:
+    """An INSERT of up to ``size`` rows; unused rows are nulls.
+
+    There are only a few sizes, so each stays prepared.
+    """
+    row = f"({','.join('?' * columns)})"
+    return insert + _CHOSEN[0] + ",".join([row] * size) + _CHOSEN[1]
+
+
+_CHOSEN = (" select * from (values ", ") where column1 is not null")
+"""What stands before the rows of an INSERT, and behind them."""
+
+
+_INSERT = "insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers)"
+_INSERT_LEASE_CHANGE = "insert into lease_changes (token, partition, number, checksum, change)"
+_LEASE_COLUMNS = 5
+
+
+class CommitFailed(Exception):
+    """The commit itself failed: the write-ahead log may or may not have the group."""

@@ -1,0 +1,211 @@
+"""Which commits the event loop carries: none that was slow a moment ago, and none that is large."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.future import Future
+from queuey.storage.sqlite import loop_turns
+from queuey.storage.sqlite.loop_turns import CommitTimes, TurnCommits
+from queuey.storage.sqlite.writes import Group, Write
+
+LIMIT = 0.001
+QUICK, SLOW, FAR_TOO_LONG = LIMIT / 2, 1.5 * LIMIT, 30 * LIMIT
+
+
+class Times:
+    """Commit times, and what they said."""
+
+    def __init__(self, limit: float = LIMIT) -> None:
+        self.clock = ManualClock()
+        self.switches: list[str] = []
+        self.times = CommitTimes(limit, self.clock.elapsed, self.switches.append)
+
+    def on_loop(self, seconds: float, number: int = 1) -> None:
+        for _ in range(number):
+            if self.times.is_quick:
+                self.times.on_loop(seconds, seconds)
+
+    def rests(self) -> float:
+        """How long the thread carries commits until the loop does again; they are quick."""
+        rested = 0.0
+        while not self.times.is_quick:
+            self.clock.advance(0.5)
+            rested += 0.5
+            self.times.in_thread(QUICK)
+        return rested
+
+
+def test_one_slow_commit_of_a_hundred_is_let_pass() -> None:
+    found = Times()
+    found.on_loop(QUICK, 1000)
+    for _ in range(200):
+        found.on_loop(SLOW)
+        found.on_loop(QUICK, 100)
+    assert found.times.is_quick
+    assert found.switches == []
+
+
+@pytest.mark.parametrize(("quick", "slow"), [(0, 2), (99, 3), (1000, 10)])
+def test_more_of_them_leave_commits_to_the_thread(quick: int, slow: int) -> None:
+    found = Times()
+    found.on_loop(QUICK, quick)
+    found.on_loop(SLOW, slow - 1)
+    assert found.switches == []
+    found.on_loop(SLOW)
+    assert found.switches == ["thread"]
+
+
+def test_a_slow_commit_in_fifty_is_too_many() -> None:
+    found = Times()
+    for _ in range(20):
+        found.on_loop(QUICK, 49)
+        found.on_loop(SLOW)
+    assert not found.times.is_quick
+
+
+def test_one_that_takes_far_too_long_is_enough() -> None:
+    found = Times()
+    found.on_loop(QUICK, 10_000)
+    found.on_loop(FAR_TOO_LONG)
+    assert found.switches == ["thread"]
+
+
+def test_jobs_that_take_far_too_long_are_enough() -> None:
+    found = Times()
+    found.times.on_loop(QUICK, FAR_TOO_LONG)
+    assert found.switches == ["thread"]
+
+
+def test_the_loop_tries_again_after_ever_longer_rests() -> None:
+    found, rests = Times(), []
+    for _ in range(9):
+        found.on_loop(FAR_TOO_LONG)
+        rests.append(found.rests())
+    assert rests == [5, 10, 20, 40, 80, 160, 300, 300, 300]
+    found.clock.advance(61.0)
+    found.on_loop(FAR_TOO_LONG)
+    assert found.rests() == 5, "it went well for a minute"
+
+
+def test_it_tries_nothing_while_the_fastest_commits_of_the_thread_are_slow() -> None:
+    found = Times()
+    found.on_loop(FAR_TOO_LONG)
+    for _ in range(100):
+        found.clock.advance(1.0)
+        found.times.in_thread(SLOW)
+    assert not found.times.is_quick
+
+    found.times.in_thread(QUICK)
+    found.clock.advance(5.0)
+    found.times.in_thread(SLOW)  # it waited for the interpreter, perhaps
+    assert found.switches == ["thread", "loop"]
+
+
+def test_without_a_limit_the_thread_carries_all() -> None:
+    found = Times(0.0)
+    found.clock.advance(1000.0)
+    found.times.in_thread(QUICK)
+    assert not found.times.is_quick
+
+
+def test_the_log_says_it_once(caplog: pytest.LogCaptureFixture) -> None:
+    found = Times()
+    with caplog.at_level(logging.INFO):
+        for _ in range(3):
+            found.on_loop(FAR_TOO_LONG)
+            found.rests()
+    (record,) = caplog.records
+    assert record.getMessage().startswith("the event loop leaves commits to a thread for 5 s, since they take longer")
+    assert found.switches == ["thread", "loop"] * 3
+
+
+class Turns:
+    """A loop whose turns end when the test says so."""
+
+    def __init__(self) -> None:
+        self.times = CommitTimes(LIMIT, lambda: 0.0)
+        self.committed: list[Group] = []
+        self.to_thread: list[Write] = []
+        self.can_commit = True
+        self.turns = TurnCommits(self._commit, self.to_thread.append, self.times)
+        self.arrived: list[Callable[[], Any]] = []
+        self.turns.begin(self)
+
+    def arrives(self, go_on: Callable[[], object]) -> None:
+        self.arrived.append(go_on)
+
+    def _commit(self, group: Group) -> bool:
+        if self.can_commit:
+            self.committed.append(group)
+        return self.can_commit
+
+    def end_turn(self) -> None:
+        arrived, self.arrived = self.arrived, []
+        for go_on in arrived:
+            go_on()
+
+
+def write(size: int = 100) -> Write:
+    return Write(lambda _: None, False, Future(), size)
+
+
+def test_what_came_in_one_turn_is_one_group() -> None:
+    loop, first, second = Turns(), [write(), write()], [write()]
+    for group in (first, second):
+        assert all(loop.turns.takes(one) for one in group)
+        assert len(loop.arrived) == 1
+        loop.end_turn()
+    assert loop.committed == [first, second]
+    assert loop.to_thread == []
+
+
+@pytest.mark.parametrize("group", [[write()] * (loop_turns.MOST_JOBS + 1), [write(loop_turns.MOST_BYTES // 2 + 1)] * 2])
+def test_a_large_group_is_left_to_the_thread(group: Group) -> None:
+    loop = Turns()
+    assert all(map(loop.turns.takes, group))
+    loop.end_turn()
+    assert (loop.committed, loop.to_thread) == ([], group)
+
+
+def test_what_the_loop_cannot_commit_is_left_to_the_thread() -> None:
+    loop, one = Turns(), write()
+    loop.can_commit = False
+    loop.turns.takes(one)
+    loop.end_turn()
+    assert loop.to_thread == [one]
+
+
+def test_nothing_is_taken_while_the_log_is_copied_or_commits_are_slow() -> None:
+    loop, one = Turns(), write()
+    loop.turns.takes(one)
+    with loop.turns.held_off():
+        assert not loop.turns.takes(write())
+        loop.end_turn()
+        assert (loop.committed, loop.to_thread) == ([], [one]), "what came before is left to the thread as well"
+    assert loop.turns.takes(write())
+    loop.times.leave("the test says so")
+    loop.end_turn()
+    assert len(loop.to_thread) == 2
+    assert not loop.turns.takes(write())
+
+
+def test_an_end_leaves_nothing_behind() -> None:
+    loop, one = Turns(), write()
+    loop.turns.takes(one)
+    loop.turns.end()
+    assert loop.to_thread == [one]
+    assert not loop.turns.takes(write())
+    loop.end_turn()
+    assert (loop.committed, loop.to_thread) == ([], [one])
+
+
+def test_a_forked_process_takes_nothing() -> None:
+    loop = Turns()
+    loop.turns.forsake()
+    assert not loop.turns.takes(write())
