@@ -161,9 +161,15 @@ class _Chunk:
     def is_at(self, at: int, message_id: MessageId) -> bool:
         return at < len(self.ticks) and (self.ticks[at], self.tails[at]) == message_id
 
-    def has_row(self, at: int, end: int, ids: Sequence[MessageId]) -> bool:
-        """Whether the holes of these places are the first of these."""
-        return [*zip(self.ticks[at:end], self.tails[at:end], strict=True)] == [*ids[: end - at]]
+    def row_end(self, at: int, ids: Sequence[MessageId], number: int) -> int:
+        """The end of the row of holes from a place on that are these messages, from the n-th on."""
+        end = min(at + len(ids) - number, len(self.ticks))
+        may_be_all = not number and end - at > 1  # mostly it is the only row
+        if may_be_all and [*zip(self.ticks[at:end], self.tails[at:end], strict=True)] == [*ids[: end - at]]:
+            return end
+        while at < end and self.is_at(at, ids[number]):
+            at, number = at + 1, number + 1
+        return at
 
     def insert(self, at: int, hole: Hole, receiver: int) -> None:
         (ticks, tail), visible, leased, first, deliveries, failures, flags, _, key = hole
@@ -292,31 +298,31 @@ class HoleTable:
         is_leased = chunk.is_at(at, message_id) and chunk.counts[at] & LEASED and chunk.counts[at] >> 24 == delivery
         return chunk.leased[at] if is_leased else None
 
-    def counts_in_a_row(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
-        """Deliveries and flags of holes that lie side by side, each as ``deliveries << 24 | failures << 8 | flags``.
+    def leases_of(self, ids: Sequence[MessageId]) -> tuple[Sequence[int], Sequence[int]] | None:
+        """Of each hole, deliveries and flags as ``deliveries << 24 | failures << 8 | flags``, and when it was leased.
 
         Messages that were handed out together are settled together, and then this is one look-up for all of them.
 
-        :returns: None if some are no holes, or they do not lie in a row.
+        :param ids: rising.
+        :returns: None if some are no holes, or they do not rise.
         """
-        row = self._row(ids)
-        if not row:
-            return None
-        counts = array("Q")
-        for index, at, end in row:
+        counts, leased = array("Q"), array("q")
+        for index, at, end in self._rows(ids):
             counts.extend(self._chunks[index].counts[at:end])
-        return counts
+            leased.extend(self._chunks[index].leased[at:end])
+        return (counts, leased) if counts else None
 
-    def remove_in_a_row(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
-        """Remove holes that lie side by side.
+    def remove_all(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
+        """Remove holes.
 
-        :returns: as :meth:`counts_in_a_row`, in any order. If it is None, nothing is removed.
+        :param ids: rising.
+        :returns: their deliveries and flags as in :meth:`leases_of`, in any order. If it is None, nothing is removed.
         """
-        row = self._row(ids)
-        if not row:
+        rows = self._rows(ids)
+        if not rows:
             return None
         counts = array("Q")
-        for index, at, end in reversed(row):
+        for index, at, end in reversed(rows):
             chunk = self._chunks[index]
             counts.extend(chunk.counts[at:end])
             receivers = chunk.receivers[at:end]
@@ -331,28 +337,25 @@ class HoleTable:
         self._size -= len(ids)
         return counts
 
-    def _row(self, ids: Sequence[MessageId]) -> Sequence[tuple[int, int, int]]:
-        """Where holes are that lie side by side: in which chunks, and there from where to where.
+    def _rows(self, ids: Sequence[MessageId]) -> Sequence[tuple[int, int, int]]:
+        """Where holes are: in which chunks, and there from where to where. Those that lie side by side are one row.
 
-        It is empty if some are no holes, or they do not lie in a row.
+        It is empty if some are no holes, or the ids do not rise.
         """
-        index = bisect_right(self._lows, ids[0]) - 1
-        if index < 0:
-            return ()
-        at, left = self._chunks[index].place(ids[0]), len(ids)
-        if left == 1:
-            return ((index, at, at + 1),) if self._chunks[index].is_at(at, ids[0]) else ()
-        found = []
-        while left:
-            if index == len(self._chunks):
+        rows: list[tuple[int, int, int]] = []
+        number = 0
+        while number < len(ids):
+            index = bisect_right(self._lows, ids[number]) - 1
+            if index < 0:
                 return ()
             chunk = self._chunks[index]
-            end = min(at + left, len(chunk))
-            if end == at or not chunk.has_row(at, end, ids[-left:]):
+            at = chunk.place(ids[number])
+            end = chunk.row_end(at, ids, number)
+            if end == at or (rows and (index, at) < rows[-1][::2]):
                 return ()
-            found.append((index, at, end))
-            left, index, at = left - end + at, index + 1, 0
-        return found
+            rows.append((index, at, end))
+            number += end - at
+        return rows
 
     def block(self, after: MessageId) -> HoleBlock:
         """The next holes behind an id: some hundreds of them. The last block ends at the greatest id of all."""

@@ -309,9 +309,9 @@ class LeaseState:
             self._open(hole.key)
 
     def _settle(self, closed: Sequence[MessageId]) -> None:
-        """Remove holes, at once if they lie side by side and there are neither keys nor reasons."""
+        """Remove holes, at once if they are in order and there are neither keys nor reasons."""
         if not self._of_keys and not self.reasons and self.leased_of is None:
-            counts = self.holes.remove_in_a_row(closed)
+            counts = self.holes.remove_all(closed)
             if counts is not None:
                 self.leased -= sum([count & LEASED for count in counts])
                 return

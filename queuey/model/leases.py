@@ -88,7 +88,7 @@ def settle(
     :param now: ticks, higher than in all steps before. A clock that was stepped back does not count.
     :param chance: random numbers from 0 to 1.
     """
-    if all_acknowledged := _acknowledged_in_a_row(state, settles):
+    if all_acknowledged := _acknowledged(state, settles):
         return all_acknowledged
     holes: list[Hole] = []
     closed: list[MessageId] = []
@@ -122,12 +122,12 @@ def settle(
     return Settled(Change(holes=[*holes, *given_up], closed=closed, reasons=reasons, dead=dead), stale, given_up)
 
 
-def _acknowledged_in_a_row(state: LeaseState, settles: Sequence[Settle]) -> Settled | None:
-    """The same for live leases that lie side by side and are all acknowledged, as those of one receive mostly are."""
+def _acknowledged(state: LeaseState, settles: Sequence[Settle]) -> Settled | None:
+    """The same for live leases in order that are all acknowledged, as those of one receive mostly are."""
     if type(settles) is not Acknowledged or not settles.ids:
         return None
-    counts = state.holes.counts_in_a_row(settles.ids)
-    if counts is None or [count >> 24 for count in counts if count & LEASED] != [*settles.deliveries]:
+    leases = state.holes.leases_of(settles.ids)
+    if leases is None or [count >> 24 for count in leases[0] if count & LEASED] != [*settles.deliveries]:
         return None
     return Settled(Change(closed=settles.ids), ())
 

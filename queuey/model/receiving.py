@@ -16,7 +16,7 @@ from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import NO_CHANGE, Change, Due, FreshLeases, LeaseState
 from queuey.model.passed_messages import Passed
 
-__all__ = ["Receive", "ReceiveByKey", "ReceiveFairly", "is_noisy", "receive_new"]
+__all__ = ["Receive", "ReceiveByKey", "ReceiveFairly", "is_noisy", "new_hole", "receive_new", "room_for_new"]
 
 _ANY_NUMBER = 1 << 60
 NOISY_LEASES, NOISY_PART = 30, 10
@@ -42,8 +42,8 @@ def receive_new(state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, no
     """A receive that hands out new messages in their order, as nothing else may be given. Most are of this kind."""
     most = number = min(wanted.most, len(ahead))
     if not wanted.pop:
-        number = min(most, max(_room(state, rules), 0))
-    hole = _new_hole(wanted, rules, now, number + wanted.others)
+        number = min(most, max(room_for_new(state, rules), 0))
+    hole = new_hole(wanted, rules, now, number + wanted.others)
     change = NO_CHANGE
     if number:
         ticks, tails = ahead.ticks, ahead.tails
@@ -54,12 +54,12 @@ def receive_new(state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, no
     return Received(change, (), range(number), hole, (), number < most, 0, wanted.most + wanted.others)
 
 
-def _room(state: LeaseState, rules: LeaseRules) -> int:
+def room_for_new(state: LeaseState, rules: LeaseRules) -> int:
     """How many more messages the group may lease."""
     return min(rules.max_held - len(state.holes), rules.max_leased - state.leased)
 
 
-def _new_hole(wanted: ReceiveRequest, rules: LeaseRules, now: int, together: int) -> Hole:
+def new_hole(wanted: ReceiveRequest, rules: LeaseRules, now: int, together: int) -> Hole:
     """What new messages have in common.
 
     :param together: how many messages the whole receive hands out.
@@ -232,7 +232,7 @@ class Receive:
     def received(self) -> Received:
         together = 0 if self.wanted.blames_each else together_flags(self.handed + self.others)
         again = [hole._replace(flags=hole.flags | together) for hole in self.again] if together else self.again
-        hole = _new_hole(self.wanted, self.rules, self.now, self.handed + self.others)
+        hole = new_hole(self.wanted, self.rules, self.now, self.handed + self.others)
         frontier = self.id_at(self._next - 1) if self._next else None
         change = self._popped(again) if self.wanted.pop else self._leased(again, hole)
         change = change._replace(frontier=frontier, holes=[*change.holes, *self.passed_over, *self.given_up])

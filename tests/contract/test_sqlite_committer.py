@@ -25,7 +25,7 @@ from queuey.storage.sqlite.transaction import CommitFailed, Transaction
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
 from tests.support.turning_loop import NAME as LOOP
-from tests.support.turning_loop import carry_in_turn, carry_on_loop, let_turn, turning_loop
+from tests.support.turning_loop import carry_in_turn, carry_on_loop, judge_by, let_turn, turning_loop
 
 MIB = 1 << 20
 WAIT_SECONDS = 30
@@ -315,7 +315,7 @@ def test_a_commit_of_the_loop_that_fails_is_unknown_and_not_tried_again(
 def test_the_thread_has_what_came_when_a_slow_commit_ends_those_of_the_loop(
     on_loop: Committer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    on_loop._times = on_loop.turns._times = CommitTimes(1e-9, lambda: 0.0)
+    judge_by(on_loop, CommitTimes(1e-9, lambda: 0.0))
     jobs = [Job() for _ in range(3)]
     for job in jobs:
         on_loop.submit(job, grows=False, is_light=True).wait(WAIT_SECONDS)

@@ -14,7 +14,7 @@ from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
 from queuey.clock import ManualClock
-from queuey.errors import InvalidReceipt, OutcomeUnknown, StorageUnavailable
+from queuey.errors import InvalidReceipt, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import LoopInbox
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey, holes
@@ -428,5 +428,5 @@ def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch:
 
     monkeypatch.setattr(Transaction, "keep_lease_change", some)
     make: Any = lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again)  # noqa: E731
-    with pytest.raises((AssertionError, Flaky, ExceptionGroup)):
+    with pytest.raises((AssertionError, QueueyError, Flaky, ExceptionGroup)):
         run_state_machine_as_test(make, settings=UNTIL_FOUND)

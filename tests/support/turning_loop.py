@@ -65,8 +65,13 @@ def carry_in_turn(stores: SqliteStores, inbox: LoopInbox) -> None:
 
 def carry_on_loop(stores: SqliteStores, inbox: LoopInbox) -> None:
     """Let the loop carry all light commits of a store that succeed, however long they take."""
-    stores.file.committer._times = stores.file.committer.turns._times = CommitTimes(1000.0, stores.file.clock.elapsed)
+    judge_by(stores.file.committer, CommitTimes(1000.0, stores.file.clock.elapsed))
     stores.messages.use_loop(inbox)
+
+
+def judge_by(committer: Committer, times: CommitTimes) -> None:
+    """Let these say whether the loop carries commits."""
+    committer.writer.times = committer.turns._times = times
 
 
 def let_turn(committer: Committer) -> None:

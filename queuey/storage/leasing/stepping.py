@@ -37,7 +37,7 @@ from queuey.storage.leasing.book import (
 )
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
-__all__ = ["ANOTHER_GROUP", "carry_out", "partitions_of", "run_step"]
+__all__ = ["ANOTHER_GROUP", "carry_out", "is_full", "partitions_of", "run_step"]
 
 _LOOKED_AT_TOGETHER = 1000
 """Messages that a receive of a group that orders keys, or is fair, looks at together."""
@@ -206,7 +206,7 @@ class _Step:
                 if ended:
                     stale += [StaleLease(index, number, at) for at in ended]
                 opens = rules.orders_keys or bool(book.state.skipped)
-                self._frees = self._frees or opens or _is_full(book.state, rules)
+                self._frees = self._frees or opens or is_full(book.state, rules)
                 self._given_up += [GivenUp(index, number, hole, change.reasons[hole.id]) for hole in given_up]
                 changes.append((book, change))
             if one.renewals:
@@ -442,7 +442,8 @@ def partitions_of(one: GroupStep) -> Iterable[int]:
     return {*one.receive_from, *one.settles} if one.settles else one.receive_from
 
 
-def _is_full(state: LeaseState, rules: LeaseRules) -> bool:
+def is_full(state: LeaseState, rules: LeaseRules) -> bool:
+    """Whether a group holds as many messages as it may."""
     return state.leased >= rules.max_leased or len(state.holes) >= rules.max_held
 
 

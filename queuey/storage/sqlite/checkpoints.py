@@ -70,7 +70,7 @@ class Checkpoints:
 
     def _log_grew(self, _connection: apsw.Connection, _name: str, pages: int) -> int:
         self._health.write_succeeded()
-        self._note_log(pages * self._committer.page_bytes)
+        self._note_log(pages * self._committer.writer.page_bytes)
         return apsw.SQLITE_OK
 
     def _note_log(self, log_bytes: int) -> None:

@@ -26,9 +26,10 @@ from queuey.storage import Observer, Unobserved
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.sqlite.checkpoints import Checkpoints
-from queuey.storage.sqlite.committer import CommittedMemory, Committer
+from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.connections import Connections
 from queuey.storage.sqlite.counters import Counters
+from queuey.storage.sqlite.group_writer import CommittedMemory, GroupWriter
 from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
 from queuey.storage.sqlite.loop_turns import CommitTimes
 from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
@@ -135,7 +136,7 @@ class File:
         self.lease_book = LeaseBook(in_portions=True)
         times = CommitTimes(options.loop_commit_ms / 1000, clock.elapsed, self.observer.commits_switched)
         memory = CommittedMemory(self.counters, self.lease_book)
-        self.committer = Committer(self.writer, ids, self.health, self.observer, memory, times)
+        self.committer = Committer(GroupWriter(self.writer, ids, self.health, self.observer, memory, times))
         clocks = (clock, self.lease_clock)
         self.purger = Purger(clocks, self.committer, self.readers, self.dropped, self.counters)
         self.upkeep: Upkeep | None = None

@@ -12,7 +12,7 @@ from contextlib import nullcontext
 from typing import Any
 from uuid import UUID
 
-from queuey.errors import QueueNotFound
+from queuey.errors import QueueNotFound, QueueyError
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import (
@@ -34,6 +34,7 @@ from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE
 from queuey.storage.leasing.book import StoredAttempt
+from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
 from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
 from queuey.storage.sqlite.file import File
@@ -42,7 +43,7 @@ from queuey.storage.sqlite.messages import SqliteMessages
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row, Transaction
-from queuey.storage.sqlite.writes import PutOff
+from queuey.storage.sqlite.writes import Later, PutOff
 
 __all__ = ["SqliteLeases"]
 
@@ -53,7 +54,7 @@ _PURGE = Purge(
 
 
 _MESSAGE_BYTES = 128
-"""A message that is handed out or settled takes as long as so many bytes to store."""
+"""A message that is handed out or settled takes as long as these bytes to store."""
 _MOST_SMALL = 32
 """Changes that are counted, see the statement ``lease_changes_bytes``."""
 
@@ -69,12 +70,16 @@ class SqliteLeases(LeaseStore):
         file.purger.add(_PURGE)
 
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
-        def job(transaction: Transaction) -> LeaseOutcome | PutOff:
+        plain = plain_step(step)
+
+        def job(transaction: Transaction) -> LeaseOutcome | PutOff | Later:
             for one in step.groups:
                 self._refuse_dropped(one.queue.uuid)
-            access = self._access(transaction)
+            access = self._access(transaction, is_plain=plain is not None)
             absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
-            return absent or carry_out(step, access, self._book, self._clock.now())
+            if absent or plain is None:
+                return absent or carry_out(step, access, self._book, self._clock.now())
+            return access.later(plain)
 
         size, is_light = _size_of(step)
         return self._file.committer.submit(job, grows=bool(step.appends), size=size, is_light=is_light)
@@ -110,18 +115,46 @@ class SqliteLeases(LeaseStore):
         if queue.bytes in self._file.dropped:
             raise QueueNotFound
 
-    def _access(self, transaction: Transaction) -> _Access:
-        """What all jobs of a transaction use. What they changed is stored at its end."""
+    def _access(self, transaction: Transaction, *, is_plain: bool = False) -> _Access:
+        """What all jobs of a transaction use. What they changed is stored at its end.
+
+        :param is_plain: it is for a plain step. For any other, the plain ones that came before are carried out first.
+        """
         access = self._last_access
         if access is None or access.transaction is not transaction:
             access = self._last_access = _Access(self._file, self._messages, transaction)
             transaction.at_end(self._save)
+        elif access.plain_steps and not is_plain:
+            self._carry_out_plain(access)
         return access
 
     def _save(self) -> None:
         access, self._last_access = self._last_access, None
-        if access is not None:
-            self._book.save(access)
+        if access is None:
+            return
+        self._carry_out_plain(access)
+        self._book.save(access)
+
+    def _carry_out_plain(self, access: _Access) -> None:
+        gathered, access.plain_steps = access.plain_steps, {}
+        for steps in gathered.values():
+            self._carry_out_together(steps, access)
+
+    def _carry_out_together(self, steps: Sequence[tuple[PlainStep, Later]], access: _Access) -> None:
+        """Carry out steps of one partition of one group."""
+        found: Sequence[LeaseOutcome | QueueyError]
+        try:
+            self._refuse_dropped(
+                steps[0][0].step.groups[0].queue.uuid
+            )  # another job of the transaction may have dropped it
+            found = carry_out_together([step for step, _ in steps], access, self._book, self._clock.now)
+        except QueueNotFound as refused:
+            found = [refused] * len(steps)
+        for outcome, (_, later) in zip(found, steps, strict=True):
+            if isinstance(outcome, QueueyError):
+                later.error = outcome
+            else:
+                later.value = outcome
 
     def find_group(self, queue: UUID, name: str) -> Future[LeaseGroup | None]:
         if queue.bytes in self._file.dropped:
@@ -222,6 +255,14 @@ class _Access:
         self.watermark = messages.watermark(Consistency.STRONG)
         self.now_ticks = file.clock.now_ticks()
         self.passed_over = 0
+        self.plain_steps: dict[tuple[int, str, int], list[tuple[PlainStep, Later]]] = {}
+        """By queue, group and partition: those of one are carried out together, later in the transaction."""
+
+    def later(self, plain: PlainStep) -> Later:
+        """The outcome of a plain step, once it is carried out."""
+        one, later = plain.step.groups[0], Later()
+        self.plain_steps.setdefault((one.queue.uuid.int, one.name, plain.partition), []).append((plain, later))
+        return later
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
         with making_sense():

@@ -23,7 +23,7 @@ log = logging.getLogger(__name__)
 MOST_JOBS, MOST_BYTES = 128, 128 << 10
 """Jobs of one turn that the loop commits, and their bytes."""
 _ONE_IN = 100
-"""Of so many commits one may take longer than the limit."""
+"""Of this number of commits one may take longer than the limit."""
 _MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 8 * _ONE_IN
 """Ten slow commits in a row end the loop's commits, or two of the first ones."""
 _FAR_TOO_LONG = 20

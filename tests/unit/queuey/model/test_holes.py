@@ -57,18 +57,28 @@ class Table(RuleBasedStateMachine):
         for tick in ticks:
             self.known[MessageId(tick, 0)] = hole._replace(id=MessageId(tick, 0), key=None)
 
-    @rule(first=st.integers(0, 40), number=st.integers(1, 9), gap=st.booleans())
-    def remove_in_a_row(self, first: int, number: int, gap: bool) -> None:
-        known = sorted(self.known)
-        wanted = known[first : first + number]
-        if gap and len(wanted) > 2:
-            del wanted[1]
-        lies_side_by_side = bool(wanted) and known[first : first + len(wanted)] == wanted
-        counts = self.table.remove_in_a_row(wanted) if wanted else None
-        assert (counts is not None) == lies_side_by_side
-        if counts is not None:
-            said = [hole.deliveries << 24 | hole.failures << 8 | hole.flags for hole in map(self.known.pop, wanted)]
-            assert sorted(counts) == sorted(said)
+    @rule(first=st.integers(0, 40), number=st.integers(1, 9), gaps=st.sets(st.integers(0, 8), max_size=4))
+    def remove_in_order(self, first: int, number: int, gaps: set[int]) -> None:
+        some = sorted(self.known)[first : first + number]
+        wanted = [one for at, one in enumerate(some) if at not in gaps]
+        leases, counts = self.table.leases_of(wanted), self.table.remove_all(wanted)
+        if not wanted:
+            assert leases is None
+            assert counts is None
+            return
+        holes_of = [*map(self.known.pop, wanted)]
+        said = [hole.deliveries << 24 | hole.failures << 8 | hole.flags for hole in holes_of]
+        assert leases is not None
+        assert [[*column] for column in leases] == [said, [hole.leased_at for hole in holes_of]]
+        assert counts is not None
+        assert sorted(counts) == sorted(said)
+
+    @rule(wanted=st.lists(ids, min_size=1, max_size=5))
+    def remove_others(self, wanted: list[MessageId]) -> None:
+        """Nothing is removed if they do not rise, or one is no hole."""
+        if wanted != sorted({*wanted}) or not self.known.keys() >= {*wanted}:
+            assert self.table.leases_of(wanted) is None
+            assert self.table.remove_all(wanted) is None
 
     @rule(after=ids)
     def write_and_read_blocks(self, after: MessageId) -> None:
