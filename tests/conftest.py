@@ -30,6 +30,11 @@ MOSTLY_WAIT = (
 """Fit to run beside three nodes of Cassandra: they leave them the processors."""
 KILLS = tuple(f"{BREAKS_NODES}test_{what}.py" for what in ("kill", "leases", "once"))
 """Each run has one of these: kill -9 of servers over Cassandra, and of its nodes."""
+OVER_BOTH_STORES = "tests/functional/"
+EVERY = 3
+"""Of the functional tests that run over both stores a run with a share has each third one over Cassandra, others each time."""
+EXAMPLES, EXAMPLES_OF_A_SHARE = 100, 50
+"""Of hypothesis, where a test names no number."""
 SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")
 """Of these there are many that take little: they fill up what is left at the end of a run."""
 
@@ -41,7 +46,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--share",
         type=int,
         metavar="N",
-        help="of the tests that take long: only N, others each time; and a third as many of those that kill over Cassandra",
+        help="of the tests that take long: only N, others each time; and a third as many of those that kill over Cassandra; "
+        "of what runs over both stores a third over Cassandra",
     )
     group.addoption("--fault-seed", type=int, metavar="SEED", help="repeat the choices of an earlier run")
     group.addoption("--pictures", action="store_true", help="examples: write the pictures of the documentation anew")
@@ -53,7 +59,8 @@ def pytest_configure(config: pytest.Config) -> None:
         if signal.getsignal(number) is signal.SIG_IGN:
             signal.signal(number, handler)
     # How long an example takes is no property of the code.
-    settings.register_profile("queuey", deadline=None)
+    examples = EXAMPLES if config.option.share is None else EXAMPLES_OF_A_SHARE
+    settings.register_profile("queuey", deadline=None, max_examples=examples)
     settings.load_profile("queuey")
     if hasattr(config, "workerinput"):
         config.option.fault_seed = config.workerinput["fault_seed"]
@@ -89,7 +96,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         drawn = [item for item in items if item.get_closest_marker("drawn")]
         for kills, number in ((True, max(1, share // 3)), (False, share)):
             _leave_out(config, items, [item for item in drawn if item.nodeid.startswith(KILLS) is kills], number)
+        again = [item for item in items if _is_over_cassandra_again(item)]
+        _leave_out(config, items, again, -(-len(again) // EVERY))
     items.sort(key=_turn)
+
+
+def _is_over_cassandra_again(item: pytest.Item) -> bool:
+    """Whether the same test runs over the embedded store."""
+    given = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+    return item.nodeid.startswith(OVER_BOTH_STORES) and given.get("running") == "cassandra"
 
 
 def _leave_out(config: pytest.Config, items: list[pytest.Item], drawn: list[pytest.Item], number: int) -> None:

@@ -95,7 +95,7 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("folding")
 def test_any_history_of_large_states_is_as_the_model_says(opened: Opened) -> None:
-    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 25)
+    drive_histories(lambda: LeaseHistory(lambda: opened.stores, opened.clock, opened.again), 15)
 
 
 @pytest.mark.usefixtures("folding")

@@ -78,12 +78,12 @@ def test_where_the_groups_are_kept(monkeypatch: pytest.MonkeyPatch, variables: d
 def test_with_a_thread_of_its_own_a_member_lives_and_hears(tmp_path: Path) -> None:
     """Real time, and sessions that are over soon unless somebody says that it is alive."""
     clock = SystemClock()
-    first, second = (LocalCoordinator("g", tmp_path, session_seconds=4.0) for _ in range(2))
+    first, second = (LocalCoordinator("g", tmp_path, session_seconds=3.0) for _ in range(2))
     told: list[float] = []
     first.changed = lambda: told.append(clock.elapsed())
     first.join({"name": "first"})
     second.join({"name": "second"})
-    until = clock.elapsed() + 6
+    until = clock.elapsed() + 4.5
 
     eventually(lambda: clock.elapsed() > until)
 

@@ -4,6 +4,9 @@
 for a ``running`` or a ``server`` runs over both; one that reads while others append is marked ``while_writing`` and meets
 Cassandra by ``delayed``, a server with the usual read delay.
 
+Of those over Cassandra `make test` has a third, others each time: what a store promises its contract says, which the whole of
+``tests/contract`` asks of Cassandra in each run. Any run without ``--share`` has all of them.
+
 Over less go, by what they ask for instead:
 
 - bytes on a connection, a full server, the examples of the docs (``test_raw_http``, ``test_load_limits``,
