@@ -12,13 +12,13 @@ import sys
 import zlib
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model.holes import BLOCK_TYPES, Hole, HoleBlock
 from queuey.model.lease_state import Change, FreshLeases, Renewal
 
-__all__ = ["decode_change", "decode_changes", "encode_change"]
+__all__ = ["SingleStep", "decode_change", "decode_changes", "decode_single", "encode_change"]
 
 _FRONTIER, _FRESH, _HOLES, _CLOSED, _REST, _BLOCK, _FRONTIER_IS_LAST = 1, 2, 4, 8, 16, 32, 64
 """Parts of a change; and that the frontier is the last of the new leases, as it mostly is."""
@@ -30,6 +30,10 @@ _COUNTS = struct.Struct("<qqqIHB")
 _LEASE = struct.Struct("<IqqBI")
 """Of leases of new messages: how many, visible_at, leased_at, flags, and the bytes of the receiver's name."""
 _SIZE = struct.Struct("<I")
+_ONE_LEASE = struct.Struct("<BBqqIIqqBI")
+"""How a change begins that leases one new message: flags, form of the id, the id, the number of leases, and the lease."""
+_ONE_CLOSED = struct.Struct("<Bqq")
+"""One settled message: the form of the id, and the id."""
 _COLUMNS, _SAME_TAIL, _IN_A_ROW, _NEAR, _ONE = 0, 1, 2, 3, 4
 """Forms of ids: both columns; ticks and one tail; the first of a row; how far ticks lie behind the least, and one tail;
 one id alone."""
@@ -159,6 +163,42 @@ def _rest(change: Change) -> dict[str, Any]:
     if change.base is not None:
         rest["base"] = change.base
     return rest
+
+
+class SingleStep(NamedTuple):
+    """A change that leases one new message, the last one that the group has looked at, and may settle another."""
+
+    id: MessageId
+    lease: Hole
+    """Without the id."""
+    closed: MessageId | None
+
+
+def decode_single(data: bytes) -> SingleStep | None:
+    """A change if it is of this kind, in a fraction of the time; None if it is none, or no change at all.
+
+    A group whose receivers take one message at a time has many of them.
+    """
+    flags = data[0]
+    is_closing = flags == _FRESH | _FRONTIER_IS_LAST | _CLOSED
+    if not (is_closing or flags == _FRESH | _FRONTIER_IS_LAST) or len(data) < _ONE_LEASE.size:
+        return None
+    _, kind, ticks, tail, leases, number, visible_at, leased_at, lease_flags, size = _ONE_LEASE.unpack_from(data)
+    end = _ONE_LEASE.size + size
+    if kind != _ONE or (leases, number) != (1, 1) or len(data) != end + is_closing * _ONE_CLOSED.size:
+        return None
+    closed = None
+    if is_closing:
+        form, *closed_id = _ONE_CLOSED.unpack_from(data, end)
+        if form != _ONE:
+            return None
+        closed = MessageId(*closed_id)
+    try:
+        receiver = data[_ONE_LEASE.size : end].decode()
+    except UnicodeDecodeError:
+        return None
+    lease = Hole(ZERO_ID, visible_at, leased_at, leased_at, 1, 0, lease_flags, receiver)
+    return SingleStep(MessageId(ticks, tail), lease, closed)
 
 
 def decode_changes(data: bytes) -> Iterator[Change]:

@@ -7,13 +7,15 @@ blocks in each: no transaction waits for a large state.
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Protocol
 
-from queuey.ids import MAX_ID, ZERO_ID
-from queuey.model.lease_codec import decode_changes, encode_change
-from queuey.model.lease_state import Change, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
+from queuey.ids import MAX_ID, ZERO_ID, MessageId
+from queuey.model.holes import Hole
+from queuey.model.lease_codec import decode_changes, decode_single, encode_change
+from queuey.model.lease_state import Change, FreshLeases, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
 
 __all__ = ["ChangesAccess", "StoredChanges"]
 
@@ -26,6 +28,8 @@ _MOST_BLOCKS = 32
 """The most of them. As many go along as have the bytes of the transaction's own changes, so a fold ends in time."""
 _DROPPED_TOGETHER = 500
 """Changes that one transaction deletes."""
+_MOST_SINGLES = 1000
+"""Leases, and settled messages, that are gathered at most."""
 
 
 class ChangesAccess(Protocol):
@@ -50,6 +54,39 @@ class _Fold:
         self.after = ZERO_ID
         """Blocks up to this id are stored."""
         self.bytes = 0
+
+
+class _Singles:
+    """Gathers changes of one message each. Those that lease a message and those that settle it leave nothing together."""
+
+    def __init__(self) -> None:
+        self._fresh: dict[MessageId, Hole] = {}
+        self._closed: list[MessageId] = []
+        self._frontier: MessageId | None = None
+
+    def add(self, data: bytes) -> bool:
+        """Gather a change; False if it is of another kind, or there are enough."""
+        if len(self._fresh) >= _MOST_SINGLES or len(self._closed) >= _MOST_SINGLES:
+            return False
+        single = decode_single(data)
+        if single is None:
+            return False
+        message_id, lease, closed = single
+        self._fresh[message_id] = lease
+        self._frontier = message_id
+        if closed is not None and self._fresh.pop(closed, None) is None:
+            self._closed.append(closed)
+        return True
+
+    def take(self) -> Iterator[Change]:
+        """What was gathered, as one change."""
+        if self._frontier is not None:
+            fresh = [
+                FreshLeases(array("q", [ticks]), array("q", [tail]), lease)
+                for (ticks, tail), lease in self._fresh.items()
+            ]
+            yield Change(self._frontier, fresh, closed=self._closed)
+            self._fresh, self._closed, self._frontier = {}, [], None
 
 
 class StoredChanges:
@@ -102,18 +139,23 @@ class StoredChanges:
 
     def _changes(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
         sizes: list[int] = []
+        singles = _Singles()
         for number, data in stored:
             if not self.next:
                 self._oldest = self._first = number
             self.next = number + 1
             self._since += len(data)
             sizes.append(len(data))
+            if singles.add(data):
+                continue
+            yield from singles.take()
             for change in decode_changes(data):
                 if change.base is not None:
                     self._first = change.base
                     self._base = max(sum(sizes[change.base - number - 1 :]), self._least_base)
                     self._since = 0
                 yield change
+        yield from singles.take()
 
     def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> None:
         """Store changes as one, and some of a fold if it is time.

@@ -33,7 +33,7 @@ __all__ = ["LARGE_BYTES", "LoadedState", "StateLoader", "StatePlace"]
 LARGE_BYTES = 32 << 10
 """Changes with more bytes are read here."""
 _CLOSING = "the store is closing; nothing was done"
-_AT_ONCE_SECONDS, _REST_SECONDS = 0.002, 0.001
+_AT_ONCE_SECONDS, _REST_SECONDS = 0.004, 0.001
 """How long it computes before it lets other threads have the interpreter, and for how long."""
 
 

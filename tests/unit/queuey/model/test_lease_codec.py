@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model.holes import MOST_FAILURES, Hole, HoleBlock, HoleTable
-from queuey.model.lease_codec import decode_change, encode_change
+from queuey.model.lease_codec import SingleStep, decode_change, decode_single, encode_change
 from queuey.model.lease_state import NO_CHANGE, Change, FreshLeases, Renewal
 
 numbers = st.integers(-(1 << 63), (1 << 63) - 1)
@@ -71,6 +71,38 @@ changes = st.builds(
 @given(changes)
 def test_a_change_comes_back_as_it_was(change: Change) -> None:
     assert decode_change(encode_change(change)) == change
+
+
+def _as_change(single: SingleStep) -> Change:
+    message_id, lease, closed = single
+    fresh = FreshLeases(array("q", [message_id.ticks]), array("q", [message_id.tail]), lease)
+    return Change(message_id, [fresh], closed=[] if closed is None else [closed])
+
+
+_one_lease = st.builds(
+    lambda message_id, lease, closed: (_leases([message_id], lease), message_id, closed),
+    ids,
+    st.tuples(numbers, numbers, st.integers(0, 255), texts),
+    st.lists(ids, max_size=2),
+)
+
+
+@given(_one_lease)
+def test_a_change_of_one_message_is_known_by_its_form(made: tuple[FreshLeases, MessageId, list[MessageId]]) -> None:
+    fresh, frontier, closed = made
+    change = Change(frontier, [fresh], closed=closed)
+    found = decode_single(encode_change(change))
+    assert (found is None) == (len(closed) > 1)
+    assert found is None or _as_change(found) == change
+
+
+@given(changes)
+def test_no_other_change_is_taken_for_one_of_one_message(change: Change) -> None:
+    encoded = encode_change(change)
+    found = decode_single(encoded)
+    assert found is None or _as_change(found) == change
+    for end in range(1, len(encoded)):
+        assert decode_single(encoded[:end]) is None
 
 
 def test_leases_of_a_batch_take_no_more_than_one() -> None:
