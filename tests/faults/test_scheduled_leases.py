@@ -34,7 +34,7 @@ class Worker:
     def step(self) -> None:
         done, self.receipts = self.receipts, []
         try:
-            found = self.receiver.step(acknowledge=done, receive={"max": 20, "visibility": VISIBILITY, "wait": 2})
+            found = self.receiver.step(acknowledge=done, receive={"max": 100, "visibility": VISIBILITY, "wait": 2})
         except AWAY:
             time.sleep(PAUSE_SECONDS)
             return
@@ -62,6 +62,7 @@ def schedule(node: Node, number: int, seconds: float, chance: random.Random) -> 
 def test_what_is_due_later_is_handed_out_then(
     tmp_path: Path, chance: random.Random, figures: Figures, kills: int, messages: int, seconds: float
 ) -> None:
+    """An outage lasts until all that was due before its end has been handed out, and its leases are over."""
     seen: dict[str, int] = {}
     outages: list[tuple[int, int]] = []
     with Node(tmp_path) as node:
@@ -75,11 +76,17 @@ def test_what_is_due_later_is_handed_out_then(
                 began = now_ticks()
                 node.kill()
                 node.start()
-                outages.append((began, now_ticks() + round(VISIBILITY * TICKS_PER_SECOND)))
+                outages.append((began, now_ticks()))
             eventually(lambda: not loss(due, seen), seconds=seconds + 90)
 
+    def caught_up(ended: int) -> int:
+        late = [moment for body, moment in seen.items() if due[body] <= ended]
+        return max([ended + round(VISIBILITY * TICKS_PER_SECOND), *late])
+
+    disturbed = [(began, caught_up(ended)) for began, ended in outages]
+
     def is_disturbed(moment: int) -> bool:
-        return any(began <= moment <= ended for began, ended in outages)
+        return any(began <= moment <= ended for began, ended in disturbed)
 
     late = [(moment - due[body]) / 10_000 for body, moment in seen.items() if not is_disturbed(due[body])]
     early = too_early(due, seen)
@@ -89,6 +96,7 @@ def test_what_is_due_later_is_handed_out_then(
         kills=kills,
         early=len(early),
         lost=len(loss(due, seen)),
+        outside_of_outages=len(late),
         late_p99_ms=round(percentiles(late)[99], 1),
     )
     assert early == {}
