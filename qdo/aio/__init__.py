@@ -17,7 +17,7 @@ from qdo.aio.background import Background
 from qdo.aio.extending import AsyncExtender
 from qdo.aio.streams import AsyncArrowStream, AsyncMessageStream
 from qdo.client.appending import AppendCalls
-from qdo.client.endpoint import Endpoint
+from qdo.client.endpoint import Endpoint, Named
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls
@@ -89,8 +89,8 @@ class AsyncClient(
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:5000",
-        application: str = "demo",
+        url: str | None = None,
+        application: str | None = None,
         key: str | None = None,
         *,
         token: str | None = None,
@@ -99,12 +99,18 @@ class AsyncClient(
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         """Nothing is sent before the first call. See :class:`~qdo.client.Client` for the parameters."""
-        self.application = application
-        self._endpoint = Endpoint(url, key, token, timeout_seconds=timeout_seconds, retries=retries)
+        named = Named.of(url, application, key, token)
+        self.application = named.application
+        self._endpoint = Endpoint(named.url, named.key, named.token, timeout_seconds=timeout_seconds, retries=retries)
         self._transport = AsyncTransport(self._endpoint.root, sleep)
         self._background = Background()
         self._popped = Popped[AsyncDelivery]()
         self._extender = AsyncExtender(lambda leases: self._do(self._extended(leases)))
+
+    @property
+    def url(self) -> str:
+        """Of the server, without a slash at its end."""
+        return self._endpoint.root
 
     async def __aenter__(self) -> Self:
         return self

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Self, TypeVar, Unpack
 
 from qdo.client.appending import AppendCalls
-from qdo.client.endpoint import Endpoint
+from qdo.client.endpoint import Endpoint, Named
 from qdo.client.extending import Extender
 from qdo.client.lease_values import (
     Delivery,
@@ -112,8 +112,8 @@ class Client(
 
     def __init__(
         self,
-        url: str = "http://127.0.0.1:5000",
-        application: str = "demo",
+        url: str | None = None,
+        application: str | None = None,
         key: str | None = None,
         *,
         token: str | None = None,
@@ -121,17 +121,26 @@ class Client(
         retries: int = 5,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        """:param key: application key; None asks anonymously, which public queues allow.
+        """:param url: of the server. Without it, what else is not given is from the environment as well: ``QUEUEY_URL``,
+            ``QUEUEY_APPLICATION``, and ``QUEUEY_KEY`` or ``QUEUEY_TOKEN``. With a URL the environment does not count.
+        :param application: ``demo``, if it is named nowhere.
+        :param key: application key; None asks anonymously, which public queues allow.
         :param token: of a user, or of the server's own making; it takes the place of the key.
         :param timeout_seconds: for connecting, and for the next bytes of an answer.
         :param retries: repeats of one call, at most. Each call says which outcomes are never repeated.
         :param sleep: waits between repeats and polls.
         """
-        self.application = application
-        self._endpoint = Endpoint(url, key, token, timeout_seconds=timeout_seconds, retries=retries)
+        named = Named.of(url, application, key, token)
+        self.application = named.application
+        self._endpoint = Endpoint(named.url, named.key, named.token, timeout_seconds=timeout_seconds, retries=retries)
         self._transport = Transport(sleep)
         self._extender = self._new_extender()
         self._popped = Popped[Delivery]()
+
+    @property
+    def url(self) -> str:
+        """Of the server, without a slash at its end."""
+        return self._endpoint.root
 
     def __enter__(self) -> Self:
         return self

@@ -7,10 +7,11 @@ otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that
 
 from __future__ import annotations
 
+import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from urllib3.exceptions import InvalidHeader, MaxRetryError, ProtocolError
@@ -20,17 +21,39 @@ from qdo.client.refusals import failure_of, last_word
 from qdo.client.steps import Items, Listing, Pause, Reply, Request, Steps
 from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
 
-__all__ = ["MAX_PAUSE_SECONDS", "Endpoint"]
+__all__ = ["DEFAULT_APPLICATION", "DEFAULT_URL", "MAX_PAUSE_SECONDS", "Endpoint", "Named"]
 
 T = TypeVar("T")
 
 MAX_PAUSE_SECONDS = 30.0
 """Of one pause, whatever Retry-After asks for."""
 
+DEFAULT_URL, DEFAULT_APPLICATION = "http://127.0.0.1:5000", "demo"
+
 _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
 """In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
+
+
+class Named(NamedTuple):
+    """A server, an application, and the identity to ask with."""
+
+    url: str
+    application: str
+    key: str | None
+    token: str | None
+
+    @classmethod
+    def of(cls, url: str | None, application: str | None, key: str | None, token: str | None) -> Named:
+        """What is given. Without a URL the rest is from the environment; with one, no key of the environment is sent there."""
+        if url is not None:
+            return cls(url, application or DEFAULT_APPLICATION, key, token)
+        get = os.environ.get
+        if key is None and token is None:
+            key, token = get("QUEUEY_KEY") or None, get("QUEUEY_TOKEN") or None
+        named = application or get("QUEUEY_APPLICATION") or DEFAULT_APPLICATION
+        return cls(get("QUEUEY_URL") or DEFAULT_URL, named, key, token)
 
 
 class Endpoint:

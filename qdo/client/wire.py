@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
@@ -114,6 +115,14 @@ def joined(name: str, entries: Sequence[str]) -> str:
     if isinstance(entries, str) or not all(entries) or any("," in entry for entry in entries):
         raise InvalidParameter(problems={name: "expected a list of texts, none of them empty or with a comma"})
     return ",".join(entries)
+
+
+def once_of(purpose: str, *parts: Any) -> str:
+    """An idempotency key for what these parts name.
+
+    Its length does not depend on theirs.
+    """
+    return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 def can_go_raw(new: NewMessage) -> bool:

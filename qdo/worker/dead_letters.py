@@ -11,13 +11,12 @@ until its TTL.
 from __future__ import annotations
 
 import hashlib
-import json
 import logging
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from qdo.client import Client, Message, NewMessage
+from qdo.client.wire import once_of
 from qdo.worker.job import FailedMessages
 from queuey.errors import (
     HeadersTooLarge,
@@ -38,7 +37,7 @@ from queuey.model.dead_letters import (
     without_story,
 )
 
-__all__ = ["DeadLetter", "letters", "once_of", "write_letters"]
+__all__ = ["DeadLetter", "letters", "write_letters"]
 
 log = logging.getLogger(__name__)
 
@@ -88,14 +87,6 @@ def _append(client: Client, queue: str, letter: DeadLetter) -> None:
     except QueueNotFound:
         client.create_queue(queue)
         client.append(queue, new)
-
-
-def once_of(purpose: str, *parts: Any) -> str:
-    """An idempotency key for what these parts name.
-
-    Its length does not depend on theirs.
-    """
-    return f"{purpose}-{hashlib.sha256(json.dumps(parts).encode()).hexdigest()}"
 
 
 @dataclass(frozen=True)
