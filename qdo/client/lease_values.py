@@ -269,9 +269,12 @@ class Reject:
 
     lease: HasReceipt
     reason: str = ""
+    traceback: str = ""
+    """For the dead letter, up to 4,096 characters. The letter has none if the message's own headers leave no room for it."""
 
     def to_wire(self) -> dict[str, Any]:
-        return {"receipt": receipt_of(self.lease)} | ({"reason": self.reason} if self.reason else {})
+        told = {"reason": self.reason, "traceback": self.traceback}
+        return {"receipt": receipt_of(self.lease)} | {name: text for name, text in told.items() if text}
 
 
 @dataclass(frozen=True, slots=True)

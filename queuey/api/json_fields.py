@@ -54,6 +54,16 @@ class JsonFields:
             return default
         return value
 
+    def lines(self, name: str, *, most: int) -> str:
+        """A text of at most ``most`` characters, line ends among them; empty if it is not there."""
+        value = self._document.get(name)
+        if value is None:
+            return ""
+        if not isinstance(value, str) or len(value) > most:
+            self.wrong(name, f"must be a text of at most {most} characters")
+            return ""
+        return value
+
     def flag(self, name: str, *, default: bool) -> bool:
         """True or false."""
         value = self._document.get(name)

@@ -21,6 +21,7 @@ from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.http.pipeline import SMALL
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
+from queuey.model.dead_letters import reason_with
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
 from queuey.model.receipts import Receipt, parse_receipts
@@ -46,7 +47,7 @@ LEAST_ROOM, _MESSAGE_ROOM, _MOST_ROOM = SMALL, 1 << 10, 1 << 20
 _MAX_TEXT = 128
 _MOST_REMEMBERED = 200
 """Bytes of what is received as JSON. Receivers ask for the same over and over."""
-_MAX_REASON = 1024
+_MAX_REASON, _MAX_TRACEBACK = 1024, 4096
 
 
 class AskedStep(NamedTuple):
@@ -214,8 +215,9 @@ class _Settles:
             delay = one.seconds("delay", None, 0, MAX_VISIBILITY_SECONDS)
             counts = one.flag("count", default=True)
             self._add(prefix, one.raw("receipt"), Action.RELEASE, seconds=delay, counts=counts)
-        for one, prefix in self._objects(fields, "reject", ("receipt", "reason")):
-            self._add(prefix, one.raw("receipt"), Action.REJECT, reason=one.text("reason", "", most=_MAX_REASON))
+        for one, prefix in self._objects(fields, "reject", ("receipt", "reason", "traceback")):
+            told = reason_with(one.text("reason", "", most=_MAX_REASON), one.lines("traceback", most=_MAX_TRACEBACK))
+            self._add(prefix, one.raw("receipt"), Action.REJECT, reason=told)
         if isinstance(fields.raw("extend"), dict):
             self._renew(JsonFields(fields.raw("extend"), ("receiver", "visibility"), self._problems, "extend."))
             return

@@ -21,6 +21,8 @@ __all__ = [
     "DEAD_LETTER_SECONDS",
     "STORY_HEADER",
     "Story",
+    "parted_reason",
+    "reason_with",
     "story_of",
     "story_to_header",
     "with_story",
@@ -86,6 +88,21 @@ def story_to_header(story: Story) -> bytes:
     nothing = Story._field_defaults
     said = {name: value for name, value in story._asdict().items() if name not in nothing or value != nothing[name]}
     return json.dumps(said).replace("\x7f", "\\u007f").encode()
+
+
+def reason_with(reason: str, traceback: str) -> str:
+    """A reason of one line, with the lines of a traceback below it, as one text."""
+    return f"{reason}\n{traceback}" if traceback else reason
+
+
+def parted_reason(text: str) -> tuple[str, str]:
+    r"""Reason and traceback of such a text.
+
+    >>> parted_reason(reason_with("not JSON", "line 1\nline 2")), parted_reason("not JSON")
+    (('not JSON', 'line 1\nline 2'), ('not JSON', ''))
+    """
+    reason, _, traceback = text.partition("\n")
+    return reason, traceback
 
 
 def with_story(headers: bytes | None, story: Story) -> bytes:

@@ -53,7 +53,7 @@ class Settle(NamedTuple):
     counts: bool = True
     """Whether a release is a failure."""
     reason: str = ""
-    """Why it is rejected."""
+    """Why it is rejected; see :func:`queuey.model.dead_letters.reason_with`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,14 @@ from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
 from queuey.ids import TICKS_PER_SECOND, format_timestamp
 from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, Location, Message, Queue
-from queuey.model.dead_letters import ALONE_TYPE, DEAD_LETTER_SECONDS, Story, story_to_header, with_story
+from queuey.model.dead_letters import (
+    ALONE_TYPE,
+    DEAD_LETTER_SECONDS,
+    Story,
+    parted_reason,
+    story_to_header,
+    with_story,
+)
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, Settle
 from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
@@ -98,23 +105,28 @@ class DeadLetters:
 
     def _letter(self, one: GroupStep, given_up: GivenUp, message: Message, dead: Queue) -> Draft:
         hole = given_up.hole
+        reason, traceback = parted_reason(_TOO_OFTEN if given_up.reason is None else given_up.reason)
         story = Story(
             one.queue.name,
             given_up.partition,
             message.id.hex,
             one.name,
             hole.failures,
-            _TOO_OFTEN if given_up.reason is None else given_up.reason,
+            reason,
             hole.deliveries,
             format_timestamp(hole.first_delivered) if hole.first_delivered else None,
             format_timestamp(self._clock.now_ticks()),
+            traceback=traceback,
             ttl=min((message.expires_ticks - message.ticks) // TICKS_PER_SECOND, MAX_TTL_SECONDS),
         )
         partition = partition_for(dead, message.key)
-        try:
-            headers = with_story(message.headers, story)
-        except ValueError:  # the message's own headers leave no room: the letter has the story alone
-            alone = story.alone(message.body)
-            body, headers = story_to_header(alone), with_story(None, alone)
-            return Draft(partition, body, DEAD_LETTER_SECONDS, ALONE_TYPE, message.key, headers=headers)
-        return Draft(partition, message.body, DEAD_LETTER_SECONDS, message.content_type, message.key, headers=headers)
+        for told in (story, story._replace(traceback="")):
+            try:
+                headers = with_story(message.headers, told)
+            except ValueError:  # the message's own headers leave no room for it
+                continue
+            kind = message.content_type
+            return Draft(partition, message.body, DEAD_LETTER_SECONDS, kind, message.key, headers=headers)
+        alone = story.alone(message.body)
+        body, headers = story_to_header(alone), with_story(None, alone)
+        return Draft(partition, body, DEAD_LETTER_SECONDS, ALONE_TYPE, message.key, headers=headers)
