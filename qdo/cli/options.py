@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 import functools
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
-from queuey.errors import ConfigurationError
+from qdo.groups.meeting import SESSION_SECONDS, MeetingPlace
 from queuey.terminal.options import Command, Server, with_server
 
 if TYPE_CHECKING:
     from qdo.groups.coordination import Coordinator
-
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
-SESSION_SECONDS = 10.0
 
 
 @dataclass(frozen=True)
@@ -35,59 +30,29 @@ class Workplace:
     security: Mapping[str, str | None] = field(default_factory=dict)
     """What :func:`qdo.groups.zookeeper_tls.security` takes."""
 
+    @property
+    def meeting(self) -> MeetingPlace:
+        """Where its members meet."""
+        server = self.server
+        return MeetingPlace(
+            server.url,
+            server.application,
+            self.group,
+            server.client,
+            self.zookeeper,
+            self.state,
+            self.offsets,
+            self.security,
+        )
+
     def coordinator(self, session_seconds: float = SESSION_SECONDS, *, slots: bool = False) -> Coordinator:
-        """A new coordinator. The caller closes it.
-
-        :param slots: for a worker that records offsets of queues in Queuey by itself.
-        :raises ConfigurationError: kazoo is missing, or the folder cannot be used.
-        """
-        if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
-            raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
-        from qdo.groups.hash_slots import is_slot
-
-        found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)
-        if slots or (self.offsets == "group" and not any(map(is_slot, found.known()))):
-            return found
-        from qdo.groups.offsets_in_queuey import OffsetsInQueuey
-
-        return OffsetsInQueuey(found, self.server.client(), self.group)
-
-    def _by_file(self, session_seconds: float) -> Coordinator:
-        """Server and application are part of the name.
-
-        Groups of other servers or applications are other groups.
-        """
-        from qdo.groups.local import LocalCoordinator
-
-        name = f"{self.server.url.rstrip('/')}/{self.server.application}/{self.group}"
-        return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
-
-    def _by_zookeeper(self, session_seconds: float) -> Coordinator:
-        """The application is a folder. Servers that share a ZooKeeper need a chroot each."""
-        try:
-            from qdo.groups.zookeeper import ZooKeeperCoordinator
-            from qdo.groups.zookeeper_tls import security
-        except ImportError as error:
-            raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
-        hosts = self.zookeeper or ""
-        how = security(**self.security)
-        try:
-            return ZooKeeperCoordinator(
-                hosts, self.server.application, self.group, session_seconds=session_seconds, **how
-            )
-        except ValueError as error:  # kazoo raises it for an address that it cannot read
-            raise ConfigurationError(
-                f"ZooKeeper {hosts!r}: expected HOST:PORT, more of them after commas, and maybe a /FOLDER: {error}"
-            ) from error
+        """As :meth:`~qdo.groups.meeting.MeetingPlace.coordinator`."""
+        return self.meeting.coordinator(session_seconds, slots=slots)
 
     @property
     def where(self) -> str:
         """Where the group is, for people."""
-        if self.zookeeper:
-            return f"ZooKeeper at {self.zookeeper}"
-        from qdo.groups.local import default_folder
-
-        return f"this machine, in {self.state or default_folder()}"
+        return self.meeting.where
 
 
 def with_workplace(command: Command) -> Command:
@@ -160,11 +125,19 @@ def refuse_without_meaning(named: Mapping[str, str]) -> None:
     :param named: further options by their names, and why they have no meaning.
     :raises UsageError: such an option is given.
     """
+    refuse_given({**_MEETING, **named}, "leases" if click.get_current_context().params.get("modules") else "--lease")
+
+
+def refuse_given(named: Mapping[str, str], beside: str) -> None:
+    """Refuse options that have no meaning beside something else.
+
+    :param named: the options by their names, and why they have no meaning.
+    :raises UsageError: such an option is given.
+    """
     context = click.get_current_context()
-    named = {**_MEETING, **named}
     for param in context.command.params:
         if param.name in named and context.get_parameter_source(param.name) in _given_by(param):
-            raise click.UsageError(f"{param.opts[0]} has no meaning with --lease: {named[param.name]}.")
+            raise click.UsageError(f"{param.opts[0]} has no meaning with {beside}: {named[param.name]}.")
 
 
 def _given_by(param: click.Parameter) -> Sequence[click.core.ParameterSource]:

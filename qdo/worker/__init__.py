@@ -12,8 +12,9 @@ from typing import Any
 
 from qdo.client import Client
 from qdo.groups.coordination import Coordinator
+from qdo.groups.meeting import MeetingPlace
 from qdo.worker.hooks_of_2012 import dict_context, log_failure, save_failed_message
-from qdo.worker.job import Context, Job, RejectMessage, RetryPolicy, StopWorker, check_job
+from qdo.worker.job import Context, Job, RejectMessage, RetryLater, RetryPolicy, StopWorker, check_job
 from qdo.worker.leases.work import LeaseWork
 from qdo.worker.member_work import MemberWork
 from qdo.worker.options import WorkerOptions
@@ -27,6 +28,7 @@ __all__ = [
     "Context",
     "Counts",
     "RejectMessage",
+    "RetryLater",
     "RetryPolicy",
     "StopWorker",
     "Worker",
@@ -50,8 +52,10 @@ class Worker:
         **given: Any,
     ) -> None:
         """:param queues: names, or patterns with ``*``, ``?`` and ``[...]``. Queues that come later are found within ten seconds.
-        :param coordinator: where the members of the group meet; None with the option ``lease``.
-        :param make_client: called once for each thread that talks to Queuey. All clients are of one application.
+        :param coordinator: where the members of the group meet. By default the place that ``qdo work`` takes from the
+            environment: then ``qdo status`` shows this worker. With the option ``lease`` members meet nowhere.
+        :param make_client: called once for each thread that talks to Queuey. All clients are of one application. By default
+            from the environment, as ``Client()``.
         :param given: fields of :class:`~qdo.worker.options.WorkerOptions` by their names, in place of ``options``.
         :raises ConfigurationError: an option is unknown, out of range or contradicts another one; the job takes other
             arguments; or the dead letters of a queue that is named would need a name that no queue can have.
@@ -64,6 +68,8 @@ class Worker:
             raise ConfigurationError("an async job runs on an event loop of this process: no processes")
         if not queues:
             raise ConfigurationError("no queue to work on: name one, or a pattern")
+        self._made: Coordinator | None = None
+        """The coordinator, if the worker made it."""
         self.work = self._work(job, queues, coordinator, make_client)
 
     def _work(
@@ -74,9 +80,8 @@ class Worker:
                 raise ConfigurationError("workers on leases meet nowhere: no coordinator")
             return LeaseWork(job, queues, make_client, self.options)
         if coordinator is None:
-            raise ConfigurationError(
-                "no coordinator: the members of a group need one to divide partitions, leases do not"
-            )
+            place = MeetingPlace.from_environment(self.options.group, make_client)
+            self._made = coordinator = place.coordinator(slots=self.options.slots)
         return MemberWork(job, queues, coordinator, make_client, self.options)
 
     def run(self) -> Counts:
@@ -87,7 +92,11 @@ class Worker:
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
         """
-        self.work.run()
+        try:
+            self.work.run()
+        finally:
+            if self._made is not None:
+                self._made.close()
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
+from types import ModuleType, TracebackType
 from typing import Any
 
 from qdo.client.values import Message, NewMessage
@@ -24,14 +24,19 @@ __all__ = [
     "FailedMessages",
     "Job",
     "RejectMessage",
+    "RetryLater",
     "RetryPolicy",
     "StopWorker",
     "check_job",
     "load_hook",
+    "load_module",
+    "reason_of",
 ]
 
 _MOST_REASON = 500
 """Characters."""
+MOST_LATER_SECONDS = 43_200.0
+"""The longest delay of a message that is released."""
 
 Job = Callable[[Any, "Context"], Any]
 """Called with a message, or a list of messages, and its context. Its return value is ignored; a coroutine is awaited."""
@@ -47,8 +52,28 @@ class StopWorker(Exception):
 class RejectMessage(Exception):
     """A job raises it to give its message up at once, since no other attempt would end better.
 
-    The text is the reason that the dead letter tells.
+    The text is the reason that the dead letter tells. ``raise RejectMessage(...) from error`` gives it that error's
+    traceback.
     """
+
+    results: Sequence[tuple[str, NewMessage]] = ()
+    """Of a leased message: stored with the step that rejects it, each in its queue."""
+
+
+class RetryLater(Exception):
+    """A job raises it to have its message again at a time of its own choice. The attempt has failed like any other.
+
+    ``raise RetryLater(30) from error`` logs that error.
+    """
+
+    def __init__(self, seconds: float, reason: str = "") -> None:
+        """:param seconds: until the next attempt, at most 12 hours with leases."""
+        super().__init__(seconds, reason)
+        self.seconds = min(max(float(seconds), 0.0), MOST_LATER_SECONDS)
+        self.reason = reason
+
+    def __str__(self) -> str:
+        return self.reason or f"again in {self.seconds:g} s"
 
 
 class Context:
@@ -84,6 +109,9 @@ class Context:
         self.message: Message | None = None
         self.value = value
         """What ``job_context`` gave."""
+
+    can_append = False
+    """Whether :meth:`append` stores results in one step with the acknowledgement."""
 
     def append(self, queue: str, message: NewMessage | bytes | str) -> None:
         """Append a result with the acknowledgement of the message, in one step: it is stored once, or not at all.
@@ -162,23 +190,59 @@ class FailedMessages:
 
         It is for people, and to group failures.
         """
-        try:
-            text = tracebacks.bounded(str(self.error).partition("\n")[0][:_MOST_REASON])
-        except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
-            text = "its text cannot be made"
-        if isinstance(self.error, RejectMessage) and text:
-            return text
-        return f"{type(self.error).__name__}: {text}" if text else type(self.error).__name__
+        is_bare = isinstance(self.error, RetryLater) and not self.error.reason
+        return reason_of(self._cause if is_bare else self.error)
 
     @property
-    def job_traceback(self) -> TracebackType | None:
-        """The traceback without the worker's own lines."""
-        return tracebacks.without(Path(__file__).parent, self.error)
+    def _cause(self) -> BaseException:
+        """What the job raised, also behind what says how to go on."""
+        says_how = isinstance(self.error, RejectMessage | RetryLater)
+        return (self.error.__cause__ if says_how else None) or self.error
+
+    @property
+    def has_traceback(self) -> bool:
+        """Whether there is more to show than that the job said how to go on."""
+        return not isinstance(self._cause, RejectMessage | RetryLater)
+
+    @property
+    def shown(self) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:
+        """What a log shows of the error, without the worker's own lines; None if the reason says it all."""
+        cause = self._cause
+        return (type(cause), cause, self._job_traceback) if self.has_traceback else None
+
+    @property
+    def _job_traceback(self) -> TracebackType | None:
+        return tracebacks.without(Path(__file__).parents[1], self._cause)
 
     @property
     def traceback(self) -> str:
         """What Python prints of the error, without the worker's own lines; bounded."""
-        return tracebacks.text_of(self.error, self.job_traceback)
+        return tracebacks.text_of(self._cause, self._job_traceback)
+
+
+def reason_of(error: BaseException) -> str:
+    """The class of an error and the first line of its text; of a message that was rejected the text alone."""
+    try:
+        text = tracebacks.bounded(str(error).partition("\n")[0][:_MOST_REASON])
+    except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
+        text = "its text cannot be made"
+    if isinstance(error, RejectMessage | RetryLater) and text:
+        return text
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def load_module(name: str) -> ModuleType:
+    """A module by its name. The current folder is searched as well.
+
+    :raises ConfigurationError: it cannot be imported.
+    """
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ConfigurationError(f"module {name} cannot be imported: {error}") from error
 
 
 def load_hook(text: str) -> Any:
@@ -192,13 +256,10 @@ def load_hook(text: str) -> Any:
     module, colon, name = text.partition(":")
     if not (module and colon and name):
         raise ConfigurationError(f"{text!r} names no function: expected MODULE:FUNCTION, such as jobs:process")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
     try:
-        found: Any = importlib.import_module(module)
-    except ImportError as error:
-        raise ConfigurationError(f"{text!r}: module {module} cannot be imported: {error}") from error
+        found: Any = load_module(module)
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{text!r}: {error}") from error
     for part in name.split("."):
         found = getattr(found, part, None)
     if not callable(found):

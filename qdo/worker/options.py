@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from typing import Any
 
 from qdo.groups.assign import STRATEGIES, Partition
@@ -14,6 +14,9 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 
 __all__ = ["NOT_WITH_LEASE", "WorkerOptions"]
+
+MOST_WEIGHT = 1000
+"""Of a queue."""
 
 _LEAST: Mapping[str, float] = {
     "threads": 1,
@@ -83,6 +86,11 @@ class WorkerOptions:
     """Divide queues by hash slots instead of partitions: for very many queues. Their offsets are kept in Queuey."""
     wants: Callable[[Partition], bool] | None = None
     """Says of a partition whether the group works on it; None for all partitions of the queues."""
+    in_order: bool = False
+    """With ``lease``: of several queues the first one gives what it has, then the next one. Those of patterns come last."""
+    weights: Mapping[str, int] = field(default_factory=dict, hash=False)
+    """With ``lease``: weights of queues, 1 to 1,000; 1 for others. A queue of weight 3 is asked first three times of four
+    before one of weight 1."""
     lease: bool = False
     """Work on messages that a lease group hands out, one by one, to any number of workers. Nobody owns partitions then."""
     commit_seconds: float = 0.25
@@ -106,9 +114,15 @@ class WorkerOptions:
         for what, least in _LEAST.items():
             if (value := getattr(self, what)) < least:
                 raise ConfigurationError(f"{what} is {value}: expected {least} or more")
-        for field in fields(self) if self.lease else ():
-            if field.name in NOT_WITH_LEASE and getattr(self, field.name) != field.default:
-                raise ConfigurationError(f"{field.name} has no meaning with lease: {NOT_WITH_LEASE[field.name]}")
+        for one in fields(self) if self.lease else ():
+            if one.name in NOT_WITH_LEASE and getattr(self, one.name) != one.default:
+                raise ConfigurationError(f"{one.name} has no meaning with lease: {NOT_WITH_LEASE[one.name]}")
+        if (self.in_order or self.weights) and not self.lease:
+            raise ConfigurationError("in_order and weights are for queues that workers lease from: set lease")
+        if self.in_order and self.weights:
+            raise ConfigurationError("in_order leaves nothing to draw by weights: leave one of them out")
+        if wrong := [name for name, weight in self.weights.items() if not 1 <= weight <= MOST_WEIGHT]:
+            raise ConfigurationError(f"weight of queue {wrong[0]}: expected 1 to {MOST_WEIGHT}")
         if self.strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
         if self.at_most_once and self.by_key > 1:
@@ -128,7 +142,7 @@ class WorkerOptions:
 
         :raises ConfigurationError: there is no such option.
         """
-        known = [field.name for field in fields(cls)]
+        known = [one.name for one in fields(cls)]
         for name in given:
             if name not in known:
                 close = difflib.get_close_matches(name, known, 1)

@@ -18,7 +18,7 @@ from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.buffers import KeyQueue, PartitionBuffer
 from qdo.worker.dead_letters import write_letters
-from qdo.worker.job import FailedMessages, RejectMessage, RetryPolicy, StopWorker
+from qdo.worker.job import FailedMessages, RejectMessage, RetryLater, RetryPolicy, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.parts import WorkerParts
 from qdo.worker.work import Counts, JobCaller
@@ -141,7 +141,9 @@ class JobThreads:
         except RejectMessage as error:
             failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
             log.warning(
-                "message %s in %s is rejected: %s", messages[0].id.hex, key_queue.buffer.claim.partition, failed.reason
+                "message %s in %s is rejected after attempt %d: %s",
+                *(messages[0].id.hex, key_queue.buffer.claim.partition, failed.attempts, failed.reason),
+                exc_info=failed.shown,
             )
             return self._give_up(key_queue, failed, client)
         except Exception as error:
@@ -150,13 +152,13 @@ class JobThreads:
             log.warning(
                 "attempt %d at %s in %s failed: %s",
                 *(failed.attempts, messages[0].id.hex, key_queue.buffer.claim.partition, failed.reason),
-                exc_info=(type(error), error, failed.job_traceback),
+                exc_info=failed.shown,
             )
             pause = None if self._options.at_most_once else self._retry.pause(key_queue.attempt)
             if pause is None:
                 return self._give_up(key_queue, failed, client)
             key_queue.attempt += 1
-            return pause
+            return error.seconds if isinstance(error, RetryLater) else pause
         self.counts.done += len(messages)
         return None
 

@@ -5,16 +5,18 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from qdo import Client, Context, Message, RejectMessage, StopWorker, Worker
-from qdo.client import Delivery
+from qdo import Client, Context, Message, NewMessage, RejectMessage, RetryLater, StopWorker, Worker
+from qdo.client import Delivery, Reject, Settle
+from qdo.groups.local import LocalCoordinator
 from qdo.worker.dead_letters import letters
 from qdo.worker.leases.sending import LeaseSenders
-from queuey.errors import ConfigurationError, Forbidden
+from queuey.errors import ConfigurationError, Forbidden, InvalidParameter
 from tests.support.client import new_name
 from tests.support.servers import eventually
 
@@ -432,6 +434,66 @@ def test_options_without_meaning_are_refused(options: dict[str, Any], said: str)
         Worker(lambda message, context: None, ["q"], lease=True, **options)
 
 
-def test_a_coordinator_belongs_to_owned_partitions() -> None:
-    with pytest.raises(ConfigurationError, match="no coordinator"):
-        Worker(lambda message, context: None, ["q"])
+def test_members_on_leases_meet_nowhere(tmp_path: Path) -> None:
+    with (
+        closing(LocalCoordinator("g", tmp_path)) as coordinator,
+        pytest.raises(ConfigurationError, match="workers on leases meet nowhere: no coordinator"),
+    ):
+        Worker(lambda message, context: None, ["q"], coordinator, lease=True)
+
+
+def test_in_order_and_weights_belong_to_leases() -> None:
+    with pytest.raises(ConfigurationError, match="for queues that workers lease from: set lease"):
+        Worker(lambda message, context: None, ["q"], in_order=True)
+
+
+def test_a_job_may_say_when_it_is_tried_again(make: Make, client: Client) -> None:
+    queue = filled(client, "it", backoff={"first": 3600})
+    attempts: list[int] = []
+
+    def job(message: Delivery, context: Context) -> None:
+        attempts.append(context.attempt)
+        if context.attempt < 3:
+            raise RetryLater(0)
+
+    worker = make(job, queue, exit_at_end=True)
+    worker.run()
+
+    assert (attempts, worker.all_done) == ([1, 2, 3], True)
+
+
+def test_a_rejected_message_has_the_traceback_of_what_it_was_rejected_for(make: Make, client: Client) -> None:
+    queue = filled(client, "with", "without")
+
+    def job(message: Delivery, context: Context) -> None:
+        try:
+            raise ValueError("the cause")
+        except ValueError as error:
+            raise RejectMessage("not JSON") from (error if message.text == "with" else None)
+
+    make(job, queue, exit_at_end=True).run()
+
+    found = {letter.body: letter.story for letter in (one for _, one in letters(client, f"{queue}-dead"))}
+    assert {story.reason for story in found.values()} == {"not JSON"}
+    assert "ValueError: the cause" in found[b"with"].traceback
+    assert found[b"without"].traceback == ""
+
+
+def test_a_traceback_without_room_is_left_out(client: Client) -> None:
+    """The headers of the message and the story share 64 KiB."""
+    queue = filled(client)
+    client.append(queue, NewMessage("it", headers={"large": "x" * 62_000}))
+    (message,) = client.receive(queue, GROUP)
+
+    client.settle(queue, GROUP, Settle(reject=[Reject(message, "no", "line\n" * 800)]))
+
+    ((_, letter),) = letters(client, f"{queue}-dead")
+    assert (letter.story.reason, letter.story.traceback, letter.body) == ("no", "", b"it")
+
+
+def test_a_traceback_that_is_too_long_is_refused(client: Client) -> None:
+    queue = filled(client, "it")
+    (message,) = client.receive(queue, GROUP)
+
+    with pytest.raises(InvalidParameter, match=r"reject.0.traceback: must be a text of at most 4096 characters"):
+        client.settle(queue, GROUP, Settle(reject=[Reject(message, "no", "x" * 4097)]))

@@ -36,7 +36,7 @@ class LeaseBuffer:
     def follow(self, names: Collection[str]) -> None:
         """Receive from these queues, and from no others any more."""
         with self._lock:
-            self.holdings.queues.follow(names, self._elapsed())
+            self.holdings.queues.follow(names, self._elapsed(), at_once=self.holdings.turns_of_queues.is_given)
             self._request_is_due.notify_all()
 
     # Jobs

@@ -28,6 +28,8 @@ class LeaseContext(Context):
 
     __slots__ = ("_held", "_until", "results")
 
+    can_append = True
+
     def __init__(self, options: WorkerOptions, member: str, clock: Clock) -> None:
         super().__init__(_NONE, member=member, group=options.group, clock=clock, value=options.context_value)
         self._held: Sequence[HeldMessage] = ()

@@ -88,6 +88,7 @@ def _new_receive(holdings: Holdings, asked: QueueSet, most: int, now: float) -> 
         most,
         visibility=asked.visibility,
         wait=WAIT_SECONDS if waits else 0.0,
+        turns=holdings.turns_of_queues,
         is_ahead=is_ahead,
     )
 

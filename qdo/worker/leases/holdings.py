@@ -13,6 +13,7 @@ from itertools import chain, groupby
 
 from qdo.client.lease_values import Delivery
 from qdo.worker.leases.queue_sets import QueueSets
+from qdo.worker.leases.turns import QueueTurns
 from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, LeaseQueue, LeaseRequest, Turn
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
@@ -34,6 +35,7 @@ class Holdings:
 
     def __init__(self, options: WorkerOptions, counts: Counts) -> None:
         self.options = options
+        self.turns_of_queues = QueueTurns(weights=options.weights)
         self.counts = counts
         self.queues = QueueSets()
         self.held = 0
@@ -88,7 +90,7 @@ class Holdings:
         """Calls to make one after the other, each with messages of one queue."""
         calls: list[Sequence[HeldMessage]] = []
         while self.turns and not calls:
-            queue, keys = self.turns.popleft(), set[str]()
+            queue, keys = self.turns_of_queues.take_next(self.turns), set[str]()
             for _ in range(self._calls_of_a_turn(queue)):
                 some = [one for _ in range(self.options.batch) if (one := queue.next_ready(keys)) is not None]
                 if not some:

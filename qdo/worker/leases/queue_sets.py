@@ -27,11 +27,16 @@ class QueueSets:
         """Sets of queues that are not on trial."""
         return sum(not one.is_on_trial for one in self.sets)
 
-    def follow(self, names: Collection[str], now: float) -> None:
-        """Receive from these queues, and from no others any more."""
+    def follow(self, names: Collection[str], now: float, *, at_once: bool = False) -> None:
+        """Receive from these queues, and from no others any more.
+
+        :param at_once: ask new ones together with others from the beginning, since their order counts.
+        """
         for name in names:
             if name not in self.by_name:
-                self.by_name[name] = LeaseQueue(name, self._new_set(now, is_on_trial=True), now)
+                queue = self.by_name[name] = LeaseQueue(name, self._new_set(now, is_on_trial=True), now)
+                if at_once:
+                    self.has_passed(queue, now)
         for name, queue in [*self.by_name.items()]:
             queue.is_open = name in names
             if not queue.is_open:

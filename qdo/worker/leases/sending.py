@@ -6,6 +6,7 @@ import logging
 import random
 import threading
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from time import time
 
 from qdo.client import Client
@@ -129,7 +130,7 @@ class LeaseSenders:
                 outcomes.divided(request)
         elif isinstance(error, InvalidReceipt | StaleReceipt):
             if len(first.messages) > 1 and not first.results:
-                request.ended = [Ended([one], first.how, first.reason) for one in first.messages]
+                request.ended = [replace(first, messages=[one]) for one in first.messages]
                 with self._buffer.outcomes() as outcomes:
                     outcomes.divided(request)
                 return

@@ -6,20 +6,22 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from qdo.worker.job import FailedMessages, RejectMessage, StopWorker
+from qdo.client.values import NewMessage
+from qdo.worker.job import FailedMessages, RejectMessage, RetryLater, StopWorker
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.context import LeaseContext
 from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn, lease_until
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import JobCaller
 from queuey.clock import Clock
+from queuey.tracebacks import bounded
 
 __all__ = ["LeaseThreads"]
 
 log = logging.getLogger(__name__)
 
-MOST_REASON = 1000
-"""Characters of a reason that go with a dead letter."""
+MOST_REASON, MOST_TRACEBACK = 1000, 4000
+"""Characters of a reason and of a traceback that go with a dead letter."""
 
 
 class LeaseThreads:
@@ -92,16 +94,24 @@ class LeaseThreads:
             raise
         except RejectMessage as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
-            log.warning("message %s in %s is rejected: %s", messages[0].id.hex, context.queue, failed.reason)
-            return Ended(held, JobOutcome.REJECTED, _printable(failed.reason))
+            log.warning(
+                "message %s in %s is rejected after attempt %d: %s",
+                *(messages[0].id.hex, context.queue, context.attempt, failed.reason),
+                exc_info=failed.shown,
+            )
+            results: dict[str, list[NewMessage]] = {}
+            for queue, message in error.results:
+                results.setdefault(queue, []).append(message)
+            traceback = bounded(failed.traceback, MOST_TRACEBACK) if failed.has_traceback else ""
+            return Ended(held, JobOutcome.REJECTED, _printable(failed.reason), traceback, results=results)
         except Exception as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
             log.warning(
                 "attempt %d at %s in %s failed: %s",
                 *(context.attempt, messages[0].id.hex, context.queue, failed.reason),
-                exc_info=(type(error), error, failed.job_traceback),
+                exc_info=failed.shown,
             )
-            return Ended(held, JobOutcome.FAILED)
+            return Ended(held, JobOutcome.FAILED, delay=error.seconds if isinstance(error, RetryLater) else None)
         if context.is_lost:
             log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
         return Ended(held, JobOutcome.DONE, results=context.results) if context.results else None

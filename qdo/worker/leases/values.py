@@ -17,7 +17,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 from math import inf
-from typing import Literal
 
 from qdo.client.lease_values import (
     Delivery,
@@ -31,8 +30,18 @@ from qdo.client.lease_values import (
     receipt_of,
 )
 from qdo.client.values import NewMessage
+from qdo.worker.leases.turns import QueueTurns
 
-__all__ = ["Ended", "HeldMessage", "JobOutcome", "LeaseQueue", "LeaseRequest", "QueueSet", "Turn", "lease_until"]
+__all__ = [
+    "Ended",
+    "HeldMessage",
+    "JobOutcome",
+    "LeaseQueue",
+    "LeaseRequest",
+    "QueueSet",
+    "Turn",
+    "lease_until",
+]
 
 MOST_RECEIPTS = 1000
 """That one request settles. So does the server bound it."""
@@ -121,6 +130,10 @@ class Ended:
     messages: Sequence[HeldMessage]
     how: JobOutcome
     reason: str = ""
+    traceback: str = ""
+    """Of the error that it was rejected for."""
+    delay: float | None = None
+    """Seconds until a message that failed comes again, if the job said so."""
     results: Mapping[str, Sequence[NewMessage]] = field(default_factory=dict)
     """Messages to append with the acknowledgement, by queue."""
 
@@ -160,6 +173,7 @@ class LeaseRequest:
     visibility: float | None = None
     """Of the leases; None for that of each group."""
     wait: float = 0.0
+    turns: QueueTurns = field(default_factory=QueueTurns)
     is_ahead: bool = False
     """Another one that receives was under way when it was sent."""
     extends: float | None = None
@@ -190,8 +204,7 @@ class LeaseRequest:
     @property
     def where(self) -> Queues:
         """As the client takes the queues."""
-        names = [queue.name for queue in self.queues]
-        return names[0] if len(names) == 1 else names
+        return self.turns.where([queue.name for queue in self.queues])
 
     @property
     def names(self) -> str:
@@ -211,9 +224,10 @@ class LeaseRequest:
             if one.how is JobOutcome.DONE:
                 acknowledge += receipts
             elif one.how is JobOutcome.REJECTED:
-                reject += [Reject(receipt, one.reason) for receipt in receipts]
+                reject += [Reject(receipt, one.reason, one.traceback) for receipt in receipts]
             else:
-                release += [Release(receipt, count=one.how is JobOutcome.FAILED) for receipt in receipts]
+                count = one.how is JobOutcome.FAILED
+                release += [Release(receipt, one.delay, count=count) for receipt in receipts]
             for name, some in one.results.items():
                 append.setdefault(name, []).extend(some)
         return Settle(
@@ -228,9 +242,7 @@ class LeaseRequest:
         )
 
     def _receive(self) -> Receive:
-        order: Literal["weighted"] | None = (
-            "weighted" if len(self.queues) > 1 else None
-        )  # so no queue waits behind another
+        order = self.turns.order if len(self.queues) > 1 else None
         return Receive(self.most, self.visibility, wait=self.wait, order=order)
 
 

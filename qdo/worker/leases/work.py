@@ -17,6 +17,7 @@ from qdo.worker.job import Job
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.sending import LeaseSenders
 from qdo.worker.leases.threads import LeaseThreads
+from qdo.worker.leases.turns import QueueTurns
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import AnyWork, Counts, JobCaller, WorkerFigures
 from queuey.clock import SystemClock
@@ -46,6 +47,8 @@ class LeaseWork(AnyWork):
         self._make_client = make_client
         self._clock = options.clock or SystemClock()
         self._buffer = LeaseBuffer(options, self._clock.elapsed, Counts())
+        if options.in_order:
+            self._buffer.holdings.turns_of_queues = QueueTurns(in_order=tuple(queues))
         self._senders = LeaseSenders(
             make_client, self._buffer, self._clock, options.group, exit_at_end=options.exit_at_end
         )
