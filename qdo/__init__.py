@@ -36,8 +36,9 @@ from qdo.client import (
 )
 
 if typing.TYPE_CHECKING:
+    from qdo.tasks import DeclaredTask, TaskFailed, TaskResult, TaskTimeout, current_context, task
     from qdo.worker import Worker
-    from qdo.worker.job import Context, RejectMessage, RetryPolicy, StopWorker
+    from qdo.worker.job import Context, RejectMessage, RetryLater, RetryPolicy, StopWorker
 
 __all__ = [
     "Appended",
@@ -45,6 +46,7 @@ __all__ = [
     "ChangedQueues",
     "Client",
     "Context",
+    "DeclaredTask",
     "Delivery",
     "Extend",
     "ExtendAll",
@@ -64,22 +66,35 @@ __all__ = [
     "Reject",
     "RejectMessage",
     "Release",
+    "RetryLater",
     "RetryPolicy",
     "Settle",
     "Settled",
     "StopWorker",
     "StreamEnd",
+    "TaskFailed",
+    "TaskResult",
+    "TaskTimeout",
     "Worker",
+    "current_context",
+    "task",
 ]
+
+_OF_WORKERS = ("Context", "RejectMessage", "RetryLater", "RetryPolicy", "StopWorker", "Worker")
+_OF_TASKS = ("DeclaredTask", "TaskFailed", "TaskResult", "TaskTimeout", "current_context", "task")
 
 
 def __getattr__(name: str) -> object:
-    """Import the worker when it is asked for.
+    """Import workers and tasks when they are asked for.
 
-    A program that only talks to a server starts without it.
+    A program that only talks to a server starts without them.
     """
-    if name in ("Context", "RejectMessage", "RetryPolicy", "StopWorker", "Worker"):
+    if name in _OF_WORKERS:
         from qdo import worker
 
         return getattr(worker, name)
+    if name in _OF_TASKS:
+        from qdo import tasks
+
+        return getattr(tasks, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -127,6 +127,7 @@ LAYERS = {
             "queuey.storage.",
             "queuey.server.",
             "qdo.client",
+            "qdo.tasks.schedules",
         ),
         others=("apsw", "click"),
     ),
@@ -142,13 +143,14 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
-    # The client side: client < groups < worker < compat, pipeline < cli.
-    "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.")),
+    # The client side: client < groups < worker < compat, tasks, pipeline < cli.
+    "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.", "qdo.tasks")),
     "qdo.measure": Layer(),
     "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3"), not_standard=("asyncio",)),
     "qdo.aio": Layer(ours=(*LEAVES, "qdo.client."), others=("aiohttp", "requests", "yarl")),
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
     "qdo.worker": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor."), others=("prometheus_client",)),
+    "qdo.tasks": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "qdo.worker."), others=("cronsim", "msgspec")),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,
@@ -177,6 +179,7 @@ LAYERS = {
             "qdo.worker.",
             "qdo.compat.",
             "qdo.pipeline.",
+            "qdo.tasks.",
             "queuey.monitor.logs",
             "queuey.terminal.",
         ),
@@ -252,6 +255,7 @@ def test_every_module_stands_in_a_layer() -> None:
         ("qdo/client/__init__.py", "import queuey.service", "qdo.client imports queuey.service"),
         ("qdo/client/__init__.py", "import pyramid", "qdo.client imports pyramid"),
         ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
+        ("qdo/worker/work.py", "import qdo.tasks.wire", "qdo.worker.work imports qdo.tasks.wire"),
         ("qdo/client/wire.py", "import qdo.groups.assign", "qdo.client.wire imports qdo.groups.assign"),
         ("qdo/groups/view.py", "from qdo.worker import job", "qdo.groups.view imports qdo.worker"),
         ("qdo/worker/slots.py", "def f():\n    import qdo.compat.cli", "qdo.worker.slots imports qdo.compat.cli"),

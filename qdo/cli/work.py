@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
 from functools import partial
@@ -10,9 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from qdo.cli.options import SESSION_SECONDS, Workplace, dead_letters_option, refuse_without_meaning, with_workplace
+from qdo.cli.options import (
+    Workplace,
+    dead_letters_option,
+    refuse_given,
+    refuse_without_meaning,
+    with_workplace,
+)
 from qdo.groups.assign import STRATEGIES
 from qdo.groups.dead_letter_names import DeadLetterNames
+from qdo.groups.meeting import SESSION_SECONDS
 from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
 from queuey.terminal.output import progress, say
@@ -20,11 +29,12 @@ from queuey.terminal.output import progress, say
 if TYPE_CHECKING:
     from qdo.client import Client
     from qdo.worker import Worker
+    from queuey.terminal.options import Server
 
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
-_OF_COMMAND = ("session_seconds", "metrics")
+_OF_COMMAND = ("session_seconds", "metrics", "modules", "owned")
 """Options that a worker does not take."""
 _VISIBILITY = "the group's visibility says how long a silent worker keeps its messages"
 CLIENT_RETRIES = 5
@@ -32,16 +42,30 @@ CLIENT_RETRIES = 5
 
 
 @click.command("work")
-@click.argument("job", metavar="MODULE:FUNCTION")
+@click.argument("job", metavar="MODULE:FUNCTION", required=False)
 @with_workplace
+@click.option(
+    "--tasks",
+    "modules",
+    multiple=True,
+    metavar="MODULE",
+    help="Run the tasks that MODULE declares with @qdo.task, in place of one function; may be repeated.",
+)
 @click.option(
     "-q",
     "--queue",
-    "queues",
+    "named",
     multiple=True,
-    required=True,
-    metavar="NAME",
-    help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found.",
+    metavar="NAME[=WEIGHT]",
+    help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found. With --tasks: "
+    "some of their queues, in place of all. With leases, a weight of 1 to 1000 says how often a queue comes first.",
+)
+@click.option(
+    "--in-order", is_flag=True, help="With leases: the queue named first gives what it has, then the next one."
+)
+@click.option("--owned", is_flag=True, help="With --tasks: on owned partitions, in place of leases.")
+@click.option(
+    "--reload", is_flag=True, help="Start again when a Python file below this folder changes. For development."
 )
 @click.option(
     "--threads", type=click.IntRange(1), default=4, show_default=True, help="Jobs at once, one in each partition."
@@ -120,8 +144,16 @@ CLIENT_RETRIES = 5
     help="Take messages one by one from a lease group, with any number of workers, in place of owned partitions.",
 )
 @click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
-def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_json: bool, **given: Any) -> None:
-    """Run FUNCTION of MODULE for each message of the queues.
+def work_command(
+    workplace: Workplace,
+    job: str | None,
+    modules: tuple[str, ...],
+    named: tuple[str, ...],
+    log_json: bool,
+    reload: bool,
+    **given: Any,
+) -> None:
+    """Run FUNCTION of MODULE for each message of the queues, or the tasks of modules.
 
     The function gets a message and its context: 'def process(message, context): ...'. It may be 'async'. The current
     folder is searched for its module, too. The message is done when the function returns. If the function raises, it is
@@ -133,6 +165,10 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
     dies. The settings of the group say when a job that raised is tried again: 'queuey lease set QUEUE GROUP'. Example:
     qdo work jobs:process --lease --queue mail
 
+    With --tasks the functions are those that a module declares with @qdo.task, and each task says in which queue its messages
+    are, how often it is tried again and when it is sent by itself. They are leased, or with --owned in owned partitions.
+    Example: qdo work --tasks myapp.jobs
+
     SIGTERM or Ctrl-C ends in order, with exit code 0: jobs under way are finished and recorded, and partitions are given
     back. A second signal ends at once, with exit code 143 or 130: what is not recorded will be done again. With
     --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
@@ -140,25 +176,67 @@ def work_command(workplace: Workplace, job: str, queues: tuple[str, ...], log_js
     """
     from queuey.monitor.logs import set_up
 
+    _check_what(job, modules, named, given)
+    if reload:
+        from qdo.cli.reloading import run_again_and_again
+
+        click.get_current_context().exit(run_again_and_again())
     set_up("info", "json" if log_json else "text")
     logging.getLogger("kazoo").setLevel(logging.WARNING)
-    _work(workplace, job, queues, given)
+    queues, given["weights"] = weighted(named)
+    _work(workplace, job or ", ".join(modules), queues, {**given, "modules": modules})
+
+
+def _check_what(job: str | None, modules: Sequence[str], named: Sequence[str], given: Mapping[str, Any]) -> None:
+    """:raises UsageError: it is not said what to run, or for which queues, or options exclude each other."""
+    if bool(job) == bool(modules):
+        raise click.UsageError("say what to run: MODULE:FUNCTION, or --tasks MODULE.")
+    if job and not named:
+        raise click.UsageError("Missing option '-q' / '--queue'.")
+    if given["owned"] and not modules:
+        raise click.UsageError("--owned is for --tasks: without it, partitions are owned anyway.")
+    if modules and given["lease"]:
+        raise click.UsageError("--lease: tasks are leased anyway, leave it out.")
+
+
+def weighted(named: Sequence[str]) -> tuple[list[str], dict[str, int]]:
+    """Names of queues, and the weights of those that have one.
+
+    >>> weighted(["mail=3", "reports"])
+    (['mail', 'reports'], {'mail': 3})
+
+    :raises UsageError: a weight is no number.
+    """
+    queues: list[str] = []
+    weights: dict[str, int] = {}
+    for text in named:
+        name, equals, weight = text.partition("=")
+        if equals and not re.fullmatch("[0-9]{1,4}", weight):
+            raise click.UsageError(f"--queue {text}: expected NAME=WEIGHT, such as mail=3.")
+        queues.append(name)
+        if equals:
+            weights[name] = int(weight)
+    return queues, weights
 
 
 def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any]) -> None:
     """:param given: options of the command by their names."""
     from qdo.worker.running import run_until_told
 
+    is_leased = given["lease"] or (given["modules"] and not given["owned"])
     with ExitStack() as stack:
-        worker = _made(workplace, job, queues, given, stack)
+        if given["modules"]:
+            worker, queues = _made_of_tasks(workplace, queues, given, stack)
+        else:
+            worker = _made(workplace, job, queues, given, stack)
         if given["metrics"] is not None:
             from qdo.worker.metrics import WorkerMetrics, serve_metrics
 
             told = WorkerMetrics(worker.figures)
             worker.on_call(told.took)
             say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
-        say(first_words(workplace, job, queues, lease=given["lease"]))
-        if given["exit_at_end"] and not (given["slots"] or given["lease"]):
+        say(first_words(workplace, job, queues, lease=is_leased))
+        if given["exit_at_end"] and not (given["slots"] or is_leased):
             total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         run_until_told(worker, say)
@@ -202,6 +280,49 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
     stack.callback(coordinator.close)
     return Worker(function, queues, coordinator, client, options)
+
+
+def _made_of_tasks(
+    workplace: Workplace, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack
+) -> tuple[Worker, Sequence[str]]:
+    """The worker on tasks, and its queues. ``stack`` closes its coordinator."""
+    from qdo.tasks.worker import TaskWorker
+    from qdo.worker.options import NOT_WITH_LEASE
+
+    refuse_given({"retries": "each task has its own", "batch": "a task is called for one message"}, "--tasks")
+    shared = {
+        name: given[name] for name in ("threads", "processes", "exit_at_end", "drain_seconds", "weights", "in_order")
+    }
+    if given["owned"]:
+        if given["in_order"] or given["weights"]:
+            raise click.UsageError("--in-order and weights of queues have no meaning with --owned.")
+        shared |= {name: given[name] for name in ("at_most_once", "from_end", "strategy", "slots", "by_key")}
+        shared["dead_letters"] = None if given["dead_letters"] == "none" else given["dead_letters"]
+    else:
+        refuse_without_meaning({"session_seconds": _VISIBILITY, **NOT_WITH_LEASE})
+    _be_environment(workplace.server)
+    client = partial(workplace.server.client, retries=CLIENT_RETRIES)
+    coordinator = None
+    if given["owned"]:
+        coordinator = workplace.coordinator(given["session_seconds"], slots=given["slots"])
+        stack.callback(coordinator.close)
+    worker = TaskWorker(
+        given["modules"], queues, coordinator, client, owned=given["owned"], group=workplace.group, **shared
+    )
+    _look_first(workplace, ())
+    say(f"qdo: {len(worker.tasks)} tasks: {', '.join(worker.tasks)}")
+    return worker, worker.queues
+
+
+def _be_environment(server: Server) -> None:
+    """Let tasks that send tasks do so at the server of their worker, in processes for jobs as well."""
+    named = {
+        "QUEUEY_URL": server.url,
+        "QUEUEY_APPLICATION": server.application,
+        "QUEUEY_KEY": server.key,
+        "QUEUEY_TOKEN": server.token,
+    }
+    os.environ.update({name: value or "" for name, value in named.items()})
 
 
 def first_words(workplace: Workplace, job: str, queues: Sequence[str], *, lease: bool = False) -> str:

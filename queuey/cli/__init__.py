@@ -29,6 +29,7 @@ _COMMANDS = {
     "lease": "leases",
     "redrive": "tasks",
     "purge": "tasks",
+    "schedule": "schedules",
     "queue": "queues",
     "key": "keys",
     "application": "keys",

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.loaded import Program
 from tests.support.servers import FIRST_KEY, RunningServer
 
 ROOT = Path(__file__).parent.parent.parent
@@ -95,3 +96,26 @@ def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
     assert sorted(map(int, done)) == sorted([*range(1, 301)] * 2)
     assert "default of demo: 3 workers, 6 partitions; lag 0 messages" in said
     assert python(ROOT / "docs/workers.md", tmp_path, environment).endswith("300 done\n")
+
+
+def test_the_tasks_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    environment = {**surroundings, "PYTHONUNBUFFERED": "1"}
+    page = ROOT / "docs/tasks.md"
+
+    said = shell(page, tmp_path, environment)
+    assert "mail to ann@example.org: hello" in said
+    command = [sys.executable, "-m", "qdo.cli", "work", "--tasks", "shop"]
+    with Program(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as worker:
+        try:
+            told = python(page, tmp_path, environment)
+        finally:
+            worker.terminate()
+            done, _ = worker.communicate(timeout=60)
+
+    assert "mail to gina@example.org: hello" in told
+    assert "task shop.send_mail: Expected `str`, got `int` - at `$.to`" in told
+    assert told.endswith("order 7 leaves on 2026-11-26\n106\n")
+    for name in ("ann", "bob", "cleo", "hans"):
+        assert f"mail to {name}@example.org" in done.decode()
+    for name in ("dora", "emil", "fred"):
+        assert name not in done.decode()

@@ -102,7 +102,7 @@ def test_principals_come_as_text_or_as_a_list(wire: Any, names: tuple[str, ...])
 def test_what_the_package_offers_is_what_it_says() -> None:
     offered = {name for name in vars(qdo) if not name.startswith("_") and name[0].isupper()}
 
-    late = {found.__name__ for found in (qdo.Context, qdo.RejectMessage, qdo.RetryPolicy, qdo.StopWorker, qdo.Worker)}
+    late = {getattr(qdo, name).__name__ for name in (*qdo._OF_WORKERS, *qdo._OF_TASKS)}
 
     assert offered | late == set(qdo.__all__)
 

@@ -1,0 +1,56 @@
+"""What a worker does when a schedule comes due."""
+
+from __future__ import annotations
+
+import logging
+
+import msgspec
+
+from qdo.client.values import Message
+from qdo.tasks.schedules import ALARMS, Alarm, Schedule, ScheduleBook
+from qdo.tasks.sending import default_client, make_queue
+from qdo.worker.job import Context
+
+__all__ = ["LATE_SECONDS", "send_occurrence"]
+
+log = logging.getLogger(__name__)
+
+LATE_SECONDS = 60.0
+"""An occurrence that comes later was missed."""
+
+
+def send_occurrence(message: Message, context: Context) -> None:
+    """The job of alarms: store the occurrence and the next alarm, in the step that acknowledges this one.
+
+    An alarm has one moment, and what follows is computed from that moment. So no clock decides which occurrences there are, and
+    a worker that dies leaves an alarm that another worker gets.
+    """
+    try:
+        alarm = Alarm.of(message)
+    except msgspec.MsgspecError:
+        log.exception("message %s of %s is no alarm, and is passed over", message.id.hex, ALARMS)
+        return
+    client = default_client()
+    book = ScheduleBook(client)
+    kept = book.get(alarm.schedule.name)
+    last = None if kept is None else kept.last_of(alarm.schedule.revision)
+    if kept is None or last is None or alarm.moment > last:
+        return  # it was removed, or changed before this moment
+    now = max(book.now(), float(message.timestamp))
+    if alarm.moment > now:  # longer ahead than a message can be scheduled
+        context.append(ALARMS, alarm.to_message(now))
+        return
+    schedule = alarm.schedule
+    if not kept.paused and (schedule.missed != "none" or now - alarm.moment <= LATE_SECONDS):
+        make_queue(client, schedule.queue)
+        context.append(schedule.queue, schedule.occurrence(alarm.moment))
+    following = _next(schedule, alarm.moment, now)
+    if following <= last:
+        context.append(ALARMS, Alarm.at(following, schedule).to_message(now))
+    book.renew(kept, now)
+
+
+def _next(schedule: Schedule, moment: int, now: float) -> int:
+    """The moment of the next alarm. Unless all are sent, those that were missed are passed over."""
+    following = schedule.line.after(moment)
+    return following if schedule.missed == "all" or following > now else schedule.line.after(now)

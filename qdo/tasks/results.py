@@ -1,0 +1,154 @@
+"""Results of tasks: messages in a queue for results, which whoever waits reads."""
+
+from __future__ import annotations
+
+import threading
+import time
+from math import ceil
+from typing import Any
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from qdo.client import Client
+from qdo.client.values import Message
+from qdo.tasks.arguments import ReturnValue
+from qdo.tasks.sending import default_client
+from qdo.tasks.wire import RESULT_OF, STATUS, header
+from queuey.errors import ConfigurationError, InvalidParameter, QueueNotFound
+from queuey.ids import MessageId
+
+__all__ = ["RESULT_SECONDS", "TaskFailed", "TaskResult", "watch"]
+
+RESULT_SECONDS = 86_400
+"""How long a result is kept."""
+WAIT_SECONDS = 20
+"""For which the server may hold back an answer without results."""
+MOST_A_READ = 100
+"""Results of one partition. The server takes no more for an answer that waits."""
+LOOK_SECONDS = 0.2
+"""Between two looks for a queue that does not exist yet."""
+
+
+class TaskFailed(Exception):
+    """A task was given up. The text is the reason; the dead letter has the traceback."""
+
+
+class TaskResult:
+    """A task that was sent, and what becomes of it."""
+
+    def __init__(self, task_id: str, results_queue: str | None, returns: ReturnValue) -> None:
+        """:param results_queue: where the result will be; None if the task stores none.
+        :raises InvalidParameter: ``task_id`` is no id of a task.
+        """
+        _, _, message_id = task_id.rpartition(":")
+        try:
+            self.since = MessageId.parse(message_id)
+        except ValueError as error:
+            raise InvalidParameter(problems={"id": f"{task_id!r} is no id of a task"}) from error
+        self.id = task_id
+        """``<queue>/<partition>:<message id>``."""
+        self.results_queue = results_queue
+        self._returns = returns
+        self.found: Message | None = None
+        """The result as it is stored, once it was read."""
+
+    def __repr__(self) -> str:
+        return f"<task {self.id}>"
+
+    def get(self, timeout: float | None = None) -> Any:
+        """What the task returned, or the last step of its chain. Waits for it.
+
+        :param timeout: seconds, rounded up to whole ones; None waits as long as it takes, 0 looks once.
+        :raises TaskFailed: the task was given up.
+        :raises TimeoutError: there is no result yet.
+        :raises ConfigurationError: the task stores no results.
+        """
+        if self.results_queue is None:
+            raise ConfigurationError(f"task {self.id} stores no result: declare it with @task(results=True)")
+        until = None if timeout is None else time.monotonic() + timeout
+        reader = _readers.reader(default_client(), self)
+        while (found := self.found) is None:
+            left = WAIT_SECONDS if until is None else until - time.monotonic()
+            reader.read(min(ceil(max(left, 0)), WAIT_SECONDS))
+            if not self.is_ready and until is not None and time.monotonic() >= until:
+                raise TimeoutError(f"no result of task {self.id} after {timeout:g} s")
+        return self._value(found)
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the result was read already; a ``get`` does not wait then."""
+        return self.found is not None
+
+    def _value(self, found: Message) -> Any:
+        if header(found, STATUS) == "done":
+            return self._returns.decode(found.body)
+        try:
+            reason = msgspec.json.decode(found.body)["reason"]
+        except (msgspec.MsgspecError, KeyError, TypeError):
+            reason = found.body.decode("utf-8", "replace")
+        raise TaskFailed(str(reason))
+
+
+class _Reader:
+    """Reads a queue for results from a moment on, for all results that this thread waits for."""
+
+    def __init__(self, client: Client, queue: str, since: MessageId) -> None:
+        self.client, self.queue, self.since = client, queue, since
+        self.waiting: WeakValueDictionary[str, TaskResult] = WeakValueDictionary()
+        """By id. A result that nobody has any more is not waited for."""
+        self._cursor: str | None = None
+
+    def read(self, seconds: int) -> None:
+        """Read what is there, or wait for some."""
+        since = self.since if self._cursor is None else None
+        try:
+            page = self.client.read(
+                self.queue, since=since, cursor=self._cursor, limit=MOST_A_READ, wait_seconds=seconds
+            )
+        except QueueNotFound:
+            time.sleep(min(seconds, LOOK_SECONDS))
+            return
+        for message in page.messages:
+            result = self.waiting.get(header(message, RESULT_OF) or "")
+            if result is not None and result.found is None:
+                result.found = message
+        self._cursor = page.cursor
+
+
+class _Readers(threading.local):
+    """The readers of this thread, by queue."""
+
+    def __init__(self) -> None:
+        self.by_queue: dict[str, _Reader] = {}
+
+    def reader(self, client: Client, result: TaskResult) -> _Reader:
+        """The reader that finds a result: one that has not passed it yet."""
+        queue = result.results_queue or ""
+        found = self.by_queue.get(queue)
+        if found is not None and found.client is client and found.waiting.get(result.id) is result:
+            return found
+        made = _Reader(client, queue, result.since)
+        made.waiting[result.id] = result
+        return made
+
+    def watch(self, client: Client, result: TaskResult) -> None:
+        """Find this result while others of its queue are read."""
+        queue = result.results_queue
+        if queue is None:
+            return
+        found = self.by_queue.get(queue)
+        if found is None or found.client is not client or result.since < found.since or not found.waiting:
+            before = found.waiting if found is not None and found.client is client else {}
+            found = self.by_queue[queue] = _Reader(client, queue, result.since)
+            found.waiting.update(before)
+        found.waiting[result.id] = result
+
+
+_readers = _Readers()
+
+
+def watch(result: TaskResult) -> TaskResult:
+    """Remember a result that this thread has sent the task for, until nobody has it any more."""
+    _readers.watch(default_client(), result)
+    return result

@@ -1,0 +1,217 @@
+"""The job of a worker on tasks: it finds the task of a message, and calls it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextvars import ContextVar
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+import msgspec
+
+from qdo.client.values import Message, NewMessage
+from qdo.client.wire import once_of
+from qdo.tasks.declaring import DeclaredTask
+from qdo.tasks.loading import load_tasks
+from qdo.tasks.results import RESULT_SECONDS
+from qdo.tasks.sending import default_client, make_queue
+from qdo.tasks.timing import TaskTimeout, time_limit
+from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
+from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of
+from queuey.errors import ConfigurationError, InvalidParameter
+
+__all__ = ["AsyncTaskJob", "TaskJob", "current_context"]
+
+UNKNOWN_ATTEMPTS = 10
+"""Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
+_current: ContextVar[Context] = ContextVar("current_context")
+
+Parcels = list[tuple[str, NewMessage]]
+"""Messages to store with the end of a task, each with its queue."""
+
+
+def current_context() -> Context:
+    """Where the task that calls this runs: its ``message``, ``attempt``, ``queue``, ``member`` and ``is_lost``.
+
+    :raises ConfigurationError: no worker runs a task here.
+    """
+    try:
+        return _current.get()
+    except LookupError:
+        raise ConfigurationError("no worker runs a task here: the function was called in place") from None
+
+
+class TaskJob:
+    """Calls the task of a message in this thread, or in a process for jobs."""
+
+    def __init__(self, modules: Sequence[str]) -> None:
+        """:raises ConfigurationError: as :func:`~qdo.tasks.loading.load_tasks`."""
+        self._modules = tuple(modules)
+        self.tasks = load_tasks(modules)
+        self._known_queues: set[str] = set()
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return type(self), (self._modules,)
+
+    def __call__(self, message: Message, context: Context) -> None:
+        """:raises Exception: whatever the task raises, as what is to become of its message."""
+        call = self._call_of(message, context)
+        token = _current.set(context)
+        try:
+            with time_limit(call.task.options.timeout):
+                value = call.task.function(**call.arguments)
+            parcels = call.done(value)
+        except Exception as error:  # noqa: BLE001 - a user's
+            _raise(self._failed(call, error), error)
+        finally:
+            _current.reset(token)
+        self._store(call, parcels)
+
+    def _call_of(self, message: Message, context: Context) -> TaskCall:
+        """:raises RejectMessage: the message is no task, or its arguments are not the task's.
+        :raises RetryLater: no task has this name yet.
+        """
+        name = header(message, NAME)
+        if name is None:
+            raise RejectMessage(f"not a task: it has no header {NAME}")
+        task = self.tasks.get(name)
+        if task is None:
+            reason = f"no task is named {name[:200]} in {', '.join(self._modules)}"
+            if context.attempt >= UNKNOWN_ATTEMPTS:
+                raise RejectMessage(reason)
+            raise RetryLater(2.0 ** (context.attempt - 1), reason)
+        if context.attempt > task.options.retries + 1:
+            raise RejectMessage(f"attempt {context.attempt - 1} did not end: its worker died, or lost its lease")
+        try:
+            return TaskCall(task, task.arguments.decode(message.body), message, context)
+        except InvalidParameter as error:
+            raise RejectMessage(str(error)) from None
+
+    def _failed(self, call: TaskCall, error: Exception) -> Exception:
+        """What becomes of a message whose task raised this."""
+        if isinstance(error, StopWorker):
+            return error
+        options, attempt = call.task.options, call.context.attempt
+        if isinstance(error, RejectMessage) or attempt > options.retries:
+            reason = reason_of(error)
+            rejected = error if isinstance(error, RejectMessage) else RejectMessage(reason)
+            parcels = call.given_up(reason)
+            if call.context.can_append:
+                self._make_queues(parcels)
+                rejected.results = parcels
+            else:
+                self._store(call, parcels)
+            return rejected
+        return error if isinstance(error, RetryLater) else RetryLater(options.pause(attempt))
+
+    def _store(self, call: TaskCall, parcels: Parcels) -> None:
+        """Store messages with the acknowledgement; or, where offsets are recorded apart, once before it."""
+        self._make_queues(parcels)
+        for queue, message in parcels:
+            if call.context.can_append:
+                call.context.append(queue, message)
+            else:
+                default_client().append(queue, message)
+
+    def _make_queues(self, parcels: Parcels) -> None:
+        for queue, _ in parcels:
+            if queue not in self._known_queues:
+                make_queue(default_client(), queue)
+                self._known_queues.add(queue)
+
+
+class AsyncTaskJob(TaskJob):
+    """Calls tasks on an event loop, and those that are no coroutines in threads."""
+
+    async def __call__(self, message: Message, context: Context) -> None:  # type: ignore[override]
+        """As :meth:`TaskJob.__call__`."""
+        call = self._call_of(message, context)
+        token = _current.set(context)
+        try:
+            parcels = call.done(await self._value(call))
+        except Exception as error:  # noqa: BLE001 - a user's
+            _raise(await asyncio.to_thread(self._failed, call, error), error)
+        finally:
+            _current.reset(token)
+        if parcels:
+            await asyncio.to_thread(self._store, call, parcels)
+
+    async def _value(self, call: TaskCall) -> Any:
+        seconds = call.task.options.timeout
+        if not call.task.is_async:
+            return await asyncio.to_thread(_limited, call, seconds)
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await call.task.function(**call.arguments)
+        except TimeoutError:
+            if limit.expired() and seconds is not None:
+                raise TaskTimeout(seconds) from None
+            raise
+
+
+def _raise(outcome: Exception, error: Exception) -> NoReturn:
+    """Raise what becomes of a message, because of what its task raised."""
+    if outcome is error:
+        raise error
+    raise outcome from error
+
+
+def _limited(call: TaskCall, seconds: float | None) -> Any:
+    with time_limit(seconds):
+        return call.task.function(**call.arguments)
+
+
+@dataclass(frozen=True)
+class TaskCall:
+    """One attempt at a task."""
+
+    task: DeclaredTask[Any, Any]
+    arguments: Mapping[str, Any]
+    message: Message
+    context: Context
+
+    def done(self, value: Any) -> Parcels:
+        """The next step of the chain, or the result; nothing if none is asked for.
+
+        :raises InvalidParameter: JSON has no form for the value.
+        """
+        steps = next_steps(self.message)
+        results = header(self.message, RESULTS)
+        if not steps and results is None:
+            return []
+        body = self.task.returns.encode(value)
+        if not steps:
+            return self._result("done", body)
+        step, *rest = steps
+        arguments = dict(step.arguments)
+        if step.into is not None:
+            arguments[step.into] = msgspec.Raw(body)
+        headers = {RESULTS: results, ROOT: self._root, THEN: msgspec.json.encode(rest) if rest else None}
+        following = new_task(
+            step.task, msgspec.json.encode(arguments), headers, key=self.message.key, idempotency_key=self._once("then")
+        )
+        return [(step.queue, following)]
+
+    def given_up(self, reason: str) -> Parcels:
+        """The result of a task that is given up."""
+        return self._result("failed", msgspec.json.encode({"reason": reason}))
+
+    def _result(self, status: str, body: bytes) -> Parcels:
+        queue = header(self.message, RESULTS)
+        if queue is None:
+            return []
+        headers = {RESULT_OF: self._root, STATUS: status}
+        once = self._once("result")
+        return [(queue, NewMessage(body, RESULT_SECONDS, content_type=JSON, idempotency_key=once, headers=headers))]
+
+    @property
+    def _root(self) -> str:
+        return root_of(self.context.queue, self.message)
+
+    def _once(self, purpose: str) -> str | None:
+        """Where the message and what it leads to are not stored in one step, an idempotency key keeps them one."""
+        if self.context.can_append:
+            return None
+        return once_of(purpose, self.context.queue, self.message.partition, self.message.id.hex)

@@ -1,0 +1,84 @@
+"""The time limit of one attempt."""
+
+from __future__ import annotations
+
+import ctypes
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+__all__ = ["TaskTimeout", "time_limit"]
+
+
+class TaskTimeout(Exception):
+    """An attempt took longer than the task's timeout."""
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(f"it took longer than {seconds:g} s")
+
+
+class _TimedOut(BaseException):
+    """Ends what runs. It is no Exception, so that ``except Exception`` in a task does not catch it."""
+
+
+@contextmanager
+def time_limit(seconds: float | None) -> Iterator[None]:
+    """Raise TaskTimeout in the block if it takes longer.
+
+    In the main thread, as in a process for jobs, a signal interrupts the block anywhere. In another thread the block is
+    interrupted before its next Python instruction: a call that waits in C, such as ``time.sleep``, returns first.
+
+    :param seconds: None for no limit.
+    """
+    if seconds is None:
+        yield
+        return
+    limit = _by_signal if threading.current_thread() is threading.main_thread() else _by_thread
+    try:
+        with limit(seconds):
+            yield
+    except _TimedOut:
+        raise TaskTimeout(seconds) from None
+
+
+@contextmanager
+def _by_signal(seconds: float) -> Iterator[None]:
+    def interrupt(*_: Any) -> None:
+        raise _TimedOut
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@contextmanager
+def _by_thread(seconds: float) -> Iterator[None]:
+    target, lock, is_over = threading.get_ident(), threading.Lock(), False
+
+    def interrupt() -> None:
+        with lock:
+            if not is_over:
+                _raise_in(target, _TimedOut)
+
+    timer = threading.Timer(seconds, interrupt)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        with lock:
+            is_over = True
+            _raise_in(target, None)  # what was to be raised and is not yet
+
+
+def _raise_in(thread: int, error: type[BaseException] | None) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(
+        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
+    )

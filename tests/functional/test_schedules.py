@@ -1,0 +1,259 @@
+"""Schedules on a real server: each occurrence once, changes, pauses, missed ones, and the command line."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from qdo import Client, Worker
+from qdo.tasks.alarms import send_occurrence
+from qdo.tasks.schedules import ALARMS, ALARMS_GROUP, Alarm, Schedule, ScheduleBook, ScheduleNotFound
+from queuey.errors import ConfigurationError, LeaseGroupNotFound
+from tests.support.client import Server
+from tests.support.commands import Ended, run_in
+from tests.support.servers import RunningServer, eventually
+
+MINUTE = 60
+EVERY_MINUTE = Schedule(name="report", cron="* * * * *", queue="reports", body="go")
+
+
+@pytest.fixture
+def server(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
+    with Server(shipped_server, next_fresh()) as found:
+        yield found
+
+
+@pytest.fixture
+def environment(server: Server) -> dict[str, str]:
+    return {"QUEUEY_URL": server.url, "QUEUEY_APPLICATION": server.application, "QUEUEY_KEY": server.key or ""}
+
+
+@pytest.fixture
+def client(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr("qdo.worker.leases.due.WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("qdo.worker.leases.due.POLL_SECONDS", 0.1)
+    with Client() as found:
+        yield found
+
+
+@pytest.fixture
+def book(client: Client) -> ScheduleBook:
+    return ScheduleBook(client)
+
+
+@contextmanager
+def at_work(count: int = 1) -> Iterator[None]:
+    """Workers on alarms."""
+    workers = [Worker(send_occurrence, [ALARMS], lease=True, group=ALARMS_GROUP, threads=1) for _ in range(count)]
+    threads = [threading.Thread(target=worker.run) for worker in workers]
+    for thread in threads:
+        thread.start()
+    try:
+        yield
+    finally:
+        for worker in workers:
+            worker.stop()
+        for thread in threads:
+            thread.join()
+
+
+def overdue(client: Client, book: ScheduleBook, wanted: Schedule, minutes: int) -> int:
+    """Set a schedule as if no worker had run for some minutes: the moment of its first occurrence."""
+    book._make_queues()
+    since = int(book.now()) // MINUTE * MINUTE - minutes * MINUTE
+    was = replace(wanted, revision="first", since=since, started=True)
+    book._put(was)
+    first = wanted.line.after(since)
+    client.append_batch(ALARMS, [Alarm.at(first, was).to_message(book.now())])
+    return first
+
+
+def held(client: Client) -> int:
+    """Alarms that a worker has, or still has to get; 1 as long as none has looked."""
+    try:
+        group = client.lease_group(ALARMS, ALARMS_GROUP)
+    except LeaseGroupNotFound:
+        return 1
+    return sum(part.held + (part.done_up_to is None) for part in group.partitions)
+
+
+def occurrences(client: Client, queue: str = "reports") -> list[int]:
+    if client.find_queue(queue) is None:
+        return []
+    return [int(message.headers["queuey-occurrence"]) for message in client.iterate(queue)]
+
+
+def test_all_that_were_missed_are_sent_once_in_their_order(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 30)
+
+    with at_work(3):
+        eventually(lambda: len(occurrences(client)) >= 30)
+
+    found = occurrences(client)
+    assert found == [first + number * MINUTE for number in range(len(found))]
+    assert len(found) in (30, 31), "the minute may have ended meanwhile"
+
+
+def test_one_that_was_missed_is_sent_and_then_those_to_come(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, book, EVERY_MINUTE, 30)
+
+    with at_work(2):
+        eventually(lambda: occurrences(client))
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+
+    assert occurrences(client)[0] == first
+    assert len(occurrences(client)) <= 2
+
+
+def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> None:
+    overdue(client, book, replace(EVERY_MINUTE, missed="none"), 30)
+
+    with at_work():
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+
+    assert all(moment > book.now() - 2 * MINUTE for moment in occurrences(client))
+
+
+def test_a_message_has_what_the_schedule_says(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, book, replace(EVERY_MINUTE, task="jobs.report", body='{"kind":"long"}'), 2)
+
+    with at_work():
+        eventually(lambda: occurrences(client))
+
+    message = next(iter(client.iterate("reports")))
+    assert (message.text, message.content_type) == ('{"kind":"long"}', "application/json")
+    assert {name: value.decode() for name, value in message.headers.items()} == {
+        "queuey-task": "jobs.report",
+        "queuey-schedule": "report",
+        "queuey-occurrence": str(first),
+    }
+
+
+def test_two_alarms_of_one_moment_are_one_occurrence_and_one_chain(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 5)
+    found = book.get("report")
+    assert found is not None
+    again = Alarm.at(first, found).to_message(book.now())
+    client.append(ALARMS, replace(again, idempotency_key="another"))
+
+    with at_work(2):
+        eventually(lambda: len(occurrences(client)) >= 5)
+
+    assert sorted({*occurrences(client)}) == occurrences(client)
+
+
+def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(client: Client, book: ScheduleBook) -> None:
+    wanted = replace(EVERY_MINUTE, missed="all")
+    first = overdue(client, book, wanted, 10)
+    assert not book.set(wanted)
+
+    assert book.set(replace(wanted, body="changed"))
+    changed = book.get("report")
+    assert changed is not None
+    # The alarms of what it was are its own up to the change, and no others.
+    with at_work(2):
+        eventually(lambda: len(occurrences(client)) >= (changed.since - first) // MINUTE + 1)
+
+    before = [one for one in client.iterate("reports") if one.text == "go"]
+    assert [int(one.headers["queuey-occurrence"]) for one in before] == [*range(first, changed.since + 1, MINUTE)]
+
+
+def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 5)
+    book.pause("report", paused=True)
+
+    with at_work():
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+    assert occurrences(client) == []
+
+    book.set(replace(EVERY_MINUTE, missed="all", body="other"))
+    found = book.get("report")
+    assert (found is not None and found.paused, first > 0) == (True, True)
+    assert not book.pause("report", paused=False).paused
+
+
+def test_a_schedule_that_was_removed_sends_nothing(client: Client, book: ScheduleBook) -> None:
+    overdue(client, book, EVERY_MINUTE, 5)
+    book.remove("report")
+
+    with at_work():
+        eventually(lambda: not held(client))
+
+    assert (occurrences(client), list(book.all())) == ([], [])
+    with pytest.raises(ScheduleNotFound, match="no schedule is named report"):
+        book.remove("report")
+
+
+def test_a_schedule_whose_first_alarm_was_never_stored_gets_it(
+    client: Client, book: ScheduleBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program that sets it dies in between."""
+    with monkeypatch.context() as dying:
+        dying.setattr(ScheduleBook, "_start", lambda *_: None)
+        book.set(EVERY_MINUTE)
+    assert client.queue_info(ALARMS).depth == 0
+
+    assert not book.set(EVERY_MINUTE)
+    assert client.queue_info(ALARMS).scheduled == 1
+
+
+def test_an_occurrence_that_is_far_ahead_has_an_alarm_on_the_way(client: Client, book: ScheduleBook) -> None:
+    """A leap day may be four years ahead, and a delivery time at most 366 days."""
+    book.set(replace(EVERY_MINUTE, cron="0 0 29 2 *"))
+
+    assert client.queue_info(ALARMS).scheduled == 1
+
+
+def test_a_schedule_that_is_wrong_is_refused_before_anything_is_stored(client: Client, book: ScheduleBook) -> None:
+    with pytest.raises(ConfigurationError, match="expected a time zone"):
+        book.set(replace(EVERY_MINUTE, tz="Berlin"))
+
+    assert list(client.queues()) == []
+
+
+def test_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
+    def run(*arguments: str) -> Ended:
+        return run_in(environment, tmp_path, "schedule", *arguments)
+
+    added = run("add", "ping", "hello", "--cron", "0 6 * * *", "--tz", "Europe/Berlin", "--queue", "pings")
+    task = run(
+        "add", "rep", "{}", "--cron", "*/5 * * * *", "--queue", "reports", "--task", "jobs.report", "--missed", "all"
+    )
+    paused = run("pause", "ping")
+
+    assert (added.code, task.code, paused.code) == (0, 0, 0)
+    rows = run("ls").rows
+    assert [(row["name"], row["task"], row["missed"], row["paused"]) for row in rows] == [
+        ("ping", None, "one", True),
+        ("rep", "jobs.report", "all", False),
+    ]
+    assert (rows[0]["next"], str(rows[1]["next"]).endswith("0Z")) == (None, True)
+    again = run("add", "ping", "hello", "--cron", "0 6 * * *", "--tz", "Europe/Berlin", "--queue", "pings")
+    assert again.err == "ping was like this already\n"
+    assert run("resume", "ping").rows[0]["paused"] is False
+    assert run("rm", "ping", "--yes").code == 0
+    assert (run("rm", "ping", "--yes").code, run("pause", "ping").code) == (3, 3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("x", "--cron", "* * * * *", "--queue", "q"), "Missing argument 'BODY'"),
+        (("x", "no", "--cron", "* * * * *", "--queue", "q", "--task", "t"), "it is no JSON"),
+        (("x", "[1]", "--cron", "* * * * *", "--queue", "q", "--task", "t"), "a JSON object of arguments"),
+        (("x", "hello", "--cron", "61 * * * *", "--queue", "q"), "cron is '61 * * * *'"),
+    ],
+)
+def test_what_is_wrong_on_the_line_is_refused(
+    environment: dict[str, str], tmp_path: Path, arguments: tuple[str, ...], said: str
+) -> None:
+    ended = run_in(environment, tmp_path, "schedule", "add", *arguments)
+
+    assert (ended.code, said in ended.err) == (2, True), ended.err

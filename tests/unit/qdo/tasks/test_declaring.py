@@ -1,0 +1,124 @@
+"""What may be declared as a task, and what a message of one says."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from qdo import task
+from qdo.tasks import DeclaredTask, TaskOptions
+from queuey.errors import ConfigurationError, InvalidParameter
+
+
+@task(queue="mail", unique=True)
+def greet(to: str, words: str = "hello") -> str:
+    return f"{words} {to}"
+
+
+@task(results=True)
+def shout(text: str, mark: str = "!") -> str:
+    return text.upper() + mark
+
+
+@task
+def plain(number: int) -> int:
+    return number + 1
+
+
+def test_a_call_runs_the_function_in_place() -> None:
+    assert (greet("ann"), plain(1), repr(plain)) == ("hello ann", 2, f"<task {plain.name} of queue tasks>")
+
+
+def test_a_message_says_what_to_call() -> None:
+    message = greet.message("ann", words="good morning")
+
+    assert json.loads(message.body) == {"to": "ann", "words": "good morning"}
+    assert message.content_type == "application/json"
+    assert message.headers == {"queuey-task": b"tests.unit.qdo.tasks.test_declaring.greet"}
+    assert (plain.name, plain.queue) == ("tests.unit.qdo.tasks.test_declaring.plain", "tasks")
+
+
+def test_a_unique_task_has_the_same_idempotency_key_for_the_same_arguments() -> None:
+    keys = [one.idempotency_key for one in (greet.message("ann"), greet.message(to="ann"), greet.message("bob"))]
+
+    assert keys[0] == keys[1] != keys[2]
+    assert plain.message(1).idempotency_key is None
+    assert greet.schedule(unique="mine").message("ann").idempotency_key == "mine"
+
+
+def test_a_message_has_the_time_and_the_key_it_is_given() -> None:
+    at = datetime(2026, 11, 26, tzinfo=UTC)
+
+    assert plain.schedule(in_=timedelta(minutes=1), key="k").message(1).delay_seconds == 60
+    assert plain.schedule(in_=60, key="k").message(1).key == "k"
+    assert plain.schedule(at=at).message(1).deliver_at == at
+    with pytest.raises(InvalidParameter, match="give in_ or at"):
+        plain.schedule(in_=1, at=at)
+    with pytest.raises(InvalidParameter, match="has no time zone"):
+        plain.schedule(at=at.replace(tzinfo=None))
+
+
+def test_a_chain_says_what_follows_and_where_the_value_goes() -> None:
+    message = greet.then(shout, mark="?").then(plain).message("ann")
+
+    assert json.loads(message.headers["queuey-task-then"]) == [
+        {"task": shout.name, "queue": "tasks", "arguments": {"mark": "?"}, "into": "text"},
+        {"task": plain.name, "queue": "tasks", "arguments": {}, "into": "number"},
+    ]
+    assert "queuey-task-results" not in message.headers
+    assert greet.then(shout).message("ann").headers["queuey-task-results"] == b"tasks-results"
+
+
+def test_a_chain_that_cannot_be_called_is_refused() -> None:
+    @task
+    def needs_two(first: int, second: int) -> None: ...
+
+    with pytest.raises(InvalidParameter, match="second: give each parameter but the first"):
+        greet.then(needs_two)
+    with pytest.raises(InvalidParameter, match="unexpected keyword argument 'marks'"):
+        greet.then(shout, marks="?")
+    with pytest.raises(InvalidParameter, match="mark: Expected `str`"):
+        greet.then(shout, mark=3)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"retry": 3}, "a task has no option 'retry': is it retries"),
+        ({"retries": -1}, "retries is -1: expected 0 or more"),
+        ({"timeout": 0}, "timeout is 0"),
+        ({"backoff": -1}, "backoff is -1"),
+        ({"missed": "some"}, "missed is 'some': expected one of one, all, none"),
+        ({"cron": "* *"}, "cron is '"),
+        ({"cron": "0 6 * * *"}, "has a cron line: number needs a default"),
+    ],
+)
+def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        task(**options)(lambda number: None)
+
+
+def test_what_cannot_be_a_task_is_refused() -> None:
+    def lazy(number: int) -> Any:
+        yield number
+
+    with pytest.raises(ConfigurationError, match="is a generator"):
+        task(lazy)
+    with pytest.raises(ConfigurationError, match=r"such as @task\(queue='mail'\)"):
+        task("mail")  # type: ignore[call-overload]
+
+
+def test_pauses_double_up_to_an_hour_or_are_what_a_function_says() -> None:
+    doubling, own = TaskOptions(backoff=10), TaskOptions(backoff=lambda attempt: attempt * 7)
+
+    assert [doubling.pause(attempt) for attempt in (1, 2, 3, 100)] == [10, 20, 40, 3600]
+    assert [own.pause(attempt) for attempt in (1, 2)] == [7, 14]
+
+
+def test_an_id_of_another_queue_is_no_task_to_cancel() -> None:
+    with pytest.raises(InvalidParameter, match="is no id of a task of queue mail"):
+        greet.cancel("tasks/1:" + "0" * 32)
+    assert isinstance(greet, DeclaredTask)

@@ -1,0 +1,59 @@
+"""Moments of cron lines, over changes of the clocks."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from zoneinfo import ZoneInfo
+
+import pytest
+
+from qdo.tasks.occurrences import Cron
+from queuey.errors import ConfigurationError
+
+BERLIN = ZoneInfo("Europe/Berlin")
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def moments(line: str, after: str, count: int) -> list[str]:
+    cron, moment, found = Cron(line, "Europe/Berlin"), seconds(after), []
+    for _ in range(count):
+        moment = cron.after(moment)
+        found.append(datetime.fromtimestamp(moment, BERLIN).isoformat()[5:16])
+    return found
+
+
+def test_days_are_those_of_the_time_zone() -> None:
+    assert moments("0 6 * * *", "2026-11-26T05:59:59+01:00", 2) == ["11-26T06:00", "11-27T06:00"]
+    assert moments("0 6 * * *", "2026-11-26T06:00:00+01:00", 1) == ["11-27T06:00"]
+
+
+def test_an_hour_that_is_left_out_loses_nothing_and_one_that_comes_twice_doubles_nothing() -> None:
+    assert moments("30 2 * * *", "2026-03-28T12:00:00+01:00", 2) == ["03-29T03:00", "03-30T02:30"]
+    assert moments("30 2 * * *", "2026-10-24T12:00:00+02:00", 2) == ["10-25T02:30", "10-26T02:30"]
+
+
+def test_moments_only_rise() -> None:
+    cron, moment = Cron("*/20 * * * *", "Europe/Berlin"), seconds("2026-10-25T00:00:00+02:00")
+    for _ in range(20):
+        following = cron.after(moment)
+        assert moment < following <= moment + 1200
+        moment = following
+
+
+@pytest.mark.parametrize(
+    ("line", "tz", "said"),
+    [
+        ("0 25 * * *", "UTC", "cron is '0 25"),
+        ("every day", "UTC", "expected minute, hour, day, month and weekday"),
+        ("", "UTC", "cron is ''"),
+        ("0 6 * * *", "Berlin", "expected a time zone such as Europe/Berlin"),
+        ("0 6 * * *", "../etc/passwd", "expected a time zone"),
+        ("0 6 * * *", "", "expected a time zone"),
+    ],
+)
+def test_what_is_none_is_refused(line: str, tz: str, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Cron(line, tz)
