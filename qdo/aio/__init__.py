@@ -17,7 +17,7 @@ from qdo.aio.background import Background
 from qdo.aio.extending import AsyncExtender
 from qdo.aio.streams import AsyncArrowStream, AsyncMessageStream
 from qdo.client.appending import AppendCalls
-from qdo.client.endpoint import Endpoint, Named
+from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls
@@ -77,6 +77,7 @@ class AsyncClient(
     OffsetCalls,
     LeaseCalls[AsyncDelivery],
     TaskCalls,
+    Addressed,
     Awaits,
 ):
     """The queues of one application on one server, for the tasks of one event loop.
@@ -106,11 +107,6 @@ class AsyncClient(
         self._background = Background()
         self._popped = Popped[AsyncDelivery]()
         self._extender = AsyncExtender(lambda leases: self._do(self._extended(leases)))
-
-    @property
-    def url(self) -> str:
-        """Of the server, without a slash at its end."""
-        return self._endpoint.root
 
     async def __aenter__(self) -> Self:
         return self

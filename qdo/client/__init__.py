@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from typing import Self, TypeVar, Unpack
 
 from qdo.client.appending import AppendCalls
-from qdo.client.endpoint import Endpoint, Named
+from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.extending import Extender
 from qdo.client.lease_values import (
     Delivery,
@@ -101,6 +101,7 @@ class Client(
     OffsetCalls,
     LeaseCalls[Delivery],
     TaskCalls,
+    Addressed,
     Blocks,
 ):
     """The queues of one application on one server.
@@ -136,11 +137,6 @@ class Client(
         self._transport = Transport(sleep)
         self._extender = self._new_extender()
         self._popped = Popped[Delivery]()
-
-    @property
-    def url(self) -> str:
-        """Of the server, without a slash at its end."""
-        return self._endpoint.root
 
     def __enter__(self) -> Self:
         return self

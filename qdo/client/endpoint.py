@@ -21,7 +21,7 @@ from qdo.client.refusals import failure_of, last_word
 from qdo.client.steps import Items, Listing, Pause, Reply, Request, Steps
 from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
 
-__all__ = ["DEFAULT_APPLICATION", "DEFAULT_URL", "MAX_PAUSE_SECONDS", "Endpoint", "Named"]
+__all__ = ["DEFAULT_APPLICATION", "DEFAULT_URL", "MAX_PAUSE_SECONDS", "Addressed", "Endpoint", "Named"]
 
 T = TypeVar("T")
 
@@ -157,6 +157,17 @@ class Endpoint:
             answer = yield from self.ask("GET", *path, params=asked)
             yield Items(read(answer.json()))
             asked = _next_params(answer)
+
+
+class Addressed:
+    """What a client says of its server: part of each client."""
+
+    _endpoint: Endpoint
+
+    @property
+    def url(self) -> str:
+        """Of the server, without a slash at its end."""
+        return self._endpoint.root
 
 
 def _next_params(answer: Reply) -> dict[str, str] | None:

@@ -59,7 +59,7 @@ def test_what_differs_is_written_twice_and_nothing_else() -> None:
     own = {name for name in vars(AsyncClient) if not name.startswith("_")}
 
     assert own == {"aclose", "receive_one"}
-    assert all(isinstance(getattr(AsyncClient, name), call | listing) for name in public(AsyncClient) - own)
+    assert all(isinstance(getattr(AsyncClient, name), call | listing | property) for name in public(AsyncClient) - own)
 
 
 def test_a_method_tells_what_it_does() -> None:
