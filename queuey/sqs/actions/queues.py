@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,9 @@ from typing import Any
 from queuey.errors import QueueExists, QueueNotFound, TaskRunning
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
 from queuey.model import Queue, Retention, Span
+from queuey.model.holes import LEASED, Hole
 from queuey.model.lease_groups import GroupSettings
+from queuey.model.lease_steps import LeaseCounts
 from queuey.security.permissions import Permission, permits
 from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
@@ -223,11 +225,23 @@ async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
         if number in counts and counts[number].holes:
             held = counts[number].holes
             now, holes = await leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
-            hidden = round(held * sum([hole.visible_at > now for hole in holes]) / max(len(holes), 1))
+            hidden = _hidden(counts[number], holes, now)
         out += hidden
         visible += max(depths[number] - held, 0) if found.more else found.messages
         visible += held - hidden
     return visible, delayed, out
+
+
+def _hidden(counts: LeaseCounts, holes: Sequence[Hole], now: int) -> int:
+    """About how many messages of a partition nobody may receive now, by the first of those that its group holds.
+
+    Messages that wait behind others in a fair queue were never handed out, and are mostly not among the first.
+    """
+    found = 0
+    for number, is_leased in ((counts.leased, True), (counts.holes - counts.leased, False)):
+        some = [hole.visible_at > now for hole in holes if bool(hole.flags & LEASED) is is_leased]
+        found += round(number * sum(some) / max(len(some), 1))
+    return found
 
 
 async def set_queue_attributes(asked: SqsRequest) -> Result:

@@ -73,6 +73,20 @@ def test_nothing_is_lost_behind_a_noisy_group(timed: TimedSqs, timed_make: Make)
     assert len(received(client, url, 130)) == 130
 
 
+def test_what_waits_behind_others_may_be_received(timed: TimedSqs, timed_make: Make) -> None:
+    """However much is out before it."""
+    client, url = timed.client, timed_make(VisibilityTimeout="600")
+    send(client, url, "noisy", 1_150)
+    out = [client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"] for _ in range(105)]
+    send(client, url, "quiet", 1)
+    last = received(client, url, 1)
+
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
+
+    assert (sum(map(len, out)), groups(last)) == (1_050, ["quiet"])
+    assert (found["ApproximateNumberOfMessages"], found["ApproximateNumberOfMessagesNotVisible"]) == ("100", "1051")
+
+
 def test_a_queue_is_fair_once_a_message_names_a_group(client: Any, make: Make, v1: Server) -> None:
     """Others do without the work that it takes. No attribute of the queue shows it."""
     url = make()
