@@ -116,7 +116,7 @@ async def of_server(service: Service, call: Call, target: Target) -> Answer:
     content = {
         "status": "ok",
         **_figures(service),
-        "server": _server(service),
+        "server": {**_server(service), "disk_free_bytes": _disk_free(service)},
         "history": {"fields": FIELDS, "samples": service.history.last(seconds)},
         "applications": [_figures(service, name) for name in page],
     }
@@ -141,6 +141,7 @@ def _figures(service: Service, application: str = "") -> dict[str, Any]:
 
 
 def _server(service: Service) -> dict[str, Any]:
+    """What the event loop may look at: no file system is asked, which may be slow."""
     monitor, messages = service.monitor, service.stores.messages
     try:
         behind = max(service.clock.now_ticks() - messages.watermark(Consistency.STRONG), 0) / TICKS_PER_SECOND
@@ -157,7 +158,6 @@ def _server(service: Service) -> dict[str, Any]:
         "watermark_age_seconds": behind,
         "clock_error_seconds": messages.clock_error_seconds(),
         "memory_bytes": _memory_bytes(),
-        "disk_free_bytes": _disk_free(service),
         "processor_seconds": sum(resource.getrusage(resource.RUSAGE_SELF)[:2]),
     }
 

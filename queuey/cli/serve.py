@@ -52,21 +52,20 @@ def announce(started: Started) -> None:
     }[started.backend]
     click.echo(f"Queuey listens on {started.url}, {where}")
     if started.application is not None and started.key is not None:
-        say(
-            first_words(
-                started.url, started.application, started.key, chosen=started.key == os.environ.get("QUEUEY_KEY")
-            )
-        )
+        chosen = started.key == os.environ.get("QUEUEY_KEY")
+        has_console = started.has_console
+        say(first_words(started.url, started.application, started.key, chosen=chosen, has_console=has_console))
 
 
-def first_words(url: str, application: str, key: str, *, chosen: bool) -> str:
-    """The key, if it was made now, and the next three commands.
+def first_words(url: str, application: str, key: str, *, chosen: bool, has_console: bool = True) -> str:
+    """The key, if it was made now, the next three commands, and the console if there is one.
 
     A key that somebody chose is known and not shown.
     """
     variables = {"QUEUEY_URL": url, "QUEUEY_KEY": "..." if chosen else key}
     if application != DEFAULT_APPLICATION:
         variables["QUEUEY_APPLICATION"] = application
+    console = f"\nOr open {url}/console in a browser, and sign in with the key.\n" if has_console else ""
     export = " ".join(f"{name}={value if value == '...' else shlex.quote(value)}" for name, value in variables.items())
     shown = f", with the key:\n\n    {key}\n\nIt is not shown again; 'queuey key new' makes more."
     return (
@@ -75,4 +74,5 @@ def first_words(url: str, application: str, key: str, *, chosen: bool) -> str:
         f"    export {export}\n"
         f"    queuey put {application} hello\n"
         f"    queuey get {application} --follow\n"
+        f"{console}"
     )

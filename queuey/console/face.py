@@ -19,6 +19,7 @@ from queuey.errors import Forbidden, MethodNotAllowed, NotFound, QueueyError, Un
 from queuey.http.exchange import EVENTS, JSON, RETRY_AFTER_SECONDS, Answer, Call, Headers, Target
 from queuey.http.face import Body, Face, Operation, Runs
 from queuey.http.inside import Inside
+from queuey.http.routing import check_path
 from queuey.security.permissions import ANONYMOUS, Grant, Identity, Permission
 from queuey.service import Service
 
@@ -61,6 +62,7 @@ class Console:
     def resolve(self, call: Call) -> Operation:
         """A static file, a reading call of v1, or a page."""
         path = call.path
+        check_path(path)
         reads = call.method in ("GET", "HEAD")
         if path == "/":
             return _WELCOME

@@ -13,7 +13,7 @@ import orjson
 
 from queuey.console.sessions import Session, Sessions
 from queuey.console.shown import moment_of
-from queuey.errors import InvalidParameter, NotFound, QueueyError
+from queuey.errors import Forbidden, InvalidParameter, NotFound, QueueyError, TaskNotFound
 from queuey.future import run
 from queuey.http.exchange import JSON, Call, joined
 from queuey.http.inside import Inside
@@ -133,12 +133,10 @@ class Visit:
         return self._send("GET", address, b"", {})
 
     def may(self, *names: str, **query: object) -> V1Answer | None:
-        """As :meth:`ask`, or None if it is refused: then the page leaves that part out."""
+        """As :meth:`ask`; None if it is not for the visitor, or there was no such task: the page leaves it out."""
         try:
             return self.ask(*names, **query)
-        except QueueyError as error:
-            if error.status not in (403, 404):
-                raise
+        except (Forbidden, TaskNotFound):
             self.asked.pop()
             return None
 
@@ -169,7 +167,7 @@ class Visit:
         elif form is not None:
             body, media_type = urlencode(form).encode(), FORM
         given = {"content-type": media_type, "content-length": str(len(body))} if body else {}
-        outcome = "failed"
+        path, outcome = "/".join(["/v1", *map(quote, names)]), "failed"
         try:
             answer = self._send(method, _address(names, {}), body, given | dict(headers or {}))
             outcome = "done"
@@ -178,13 +176,13 @@ class Visit:
             raise
         finally:
             log.info(
-                "audit: %s /v1/%s: %s",
+                "audit: %s %s: %s",
                 method,
-                "/".join(names),
+                path,
                 outcome,
                 extra={
                     "audit": method,
-                    "path": f"/v1/{'/'.join(names)}",
+                    "path": path,
                     "outcome": outcome,
                     "principals": self.principals,
                     "peer": self.call.peer,

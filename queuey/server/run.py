@@ -47,6 +47,7 @@ class Started:
     data: str
     backend: str
     notices: tuple[str, ...]
+    has_console: bool
     application: str | None = None
     key: str | None = field(default=None, repr=False)
     """A key that was just made, to be shown once."""
@@ -71,6 +72,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
                 str(Path(settings.server.data).resolve()),
                 settings.storage.backend,
                 settings.notices,
+                settings.console.enabled,
                 *(made or ()),
             )
             for notice in (*settings.notices, *without_tls(settings.server.host), *service.warnings()):

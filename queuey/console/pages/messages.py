@@ -23,6 +23,8 @@ _PLACES = "partition,message_id,timestamp"
 """Pages are put together without bodies: those of 50 messages are read, and no others."""
 ROWS = 50
 """Messages on a page."""
+MOST_PLACES = 1_000
+"""Ids that a page is chosen from, of all partitions together."""
 LEAST_ROWS = 5
 """Messages of each partition that a page reads, however many partitions there are."""
 LINE_CHARACTERS = 4_000
@@ -68,7 +70,7 @@ def read_page(
     """
     survey = None if partition else visit.may(application, queue, survey="true", partitions="1")
     partitions = 1 if survey is None else int(survey.content["partitions"])
-    each = max(ROWS // partitions, LEAST_ROWS) + 1
+    each = max(min(ROWS, MOST_PLACES // partitions), LEAST_ROWS) + 1
     answer = visit.ask(
         application,
         queue,

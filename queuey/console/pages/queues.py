@@ -17,17 +17,25 @@ QUEUE_FIELDS = ("partitions", "type", "consistency", "retention", "principles")
 
 
 def show(visit: Visit, application: str) -> PageAnswer:
-    """A page of queues with their numbers; of a visitor that is only named by queues, the names alone."""
+    """A page of queues with their numbers.
+
+    Of a visitor that queues name, these queues; of one that may list nothing, a form for a queue's name.
+    """
     prefix, start = visit.query.get("prefix", "").strip(), visit.query.get("offset")
+    named = visit.query.get("queue", "").strip()
+    if named:
+        return goes_to("a", application, named)
     found = visit.may(application, stats="true", prefix=prefix or None, offset=start, limit=ROWS)
     owns = found is not None
     if found is None:
-        found = visit.ask(application, mine="true", details="true", offset=start or prefix or None, limit=ROWS)
-    queues = [entry for entry in found.content["queues"] if entry["queue_name"].startswith(prefix)]
+        found = visit.may(application, mine="true", details="true", offset=start or prefix or None, limit=ROWS)
+    listed = [] if found is None else found.content["queues"]
+    queues = [entry for entry in listed if entry["queue_name"].startswith(prefix)]
     visit.in_shell("queuey", "queue", "ls", prefix)
     values: dict[str, Any] = {"application": application, "prefix": prefix, "start": start, "owns": owns}
     values["queues"] = queues
-    values |= {"stats": found.content, "following": found.following, "told": told(visit)}
+    values |= {"lists": found is not None, "complete": not owns or found is None or found.content["complete"]}
+    values |= {"following": None if found is None else found.following, "told": told(visit)}
     return PageAnswer("queues.html", values)
 
 

@@ -81,9 +81,9 @@ def test_messages_are_sent_and_read_from_any_place_without_being_taken(owner: Vi
 
 def test_every_message_is_on_one_of_the_pages_in_order(owner: Visitor, v1: Server) -> None:
     """Partitions are merged, and one that has more than a page reads of it hides no other's messages."""
-    queue = v1.queue(partitions="20")
+    queue = v1.queue(partitions="60")
     for number in range(90):
-        v1.post(queue, f"m-{number:03d}", **{"X-Partition": str(1 if number % 3 else number % 20 + 1)})
+        v1.post(queue, f"m-{number:03d}", **{"X-Partition": str(1 if number % 3 else number % 60 + 1)})
 
     seen: list[str] = []
     path: str | None = f"/console/a/queuey/{queue}/messages?from=oldest"

@@ -94,6 +94,8 @@ def test_a_token_opens_what_it_may_and_no_more(open_console: OpenConsole, v1: Se
 
     with signed_in(open_console.url, minted.json()["token"]) as visitor:
         assert "two chairs" in visitor.get(f"/console/a/queuey/{first}/messages")
+        assert "You may not list the queues" in visitor.get("/console/a/queuey")
+        assert visitor.request("GET", f"/console/a/queuey?queue={first}").headers["location"].endswith(first)
         visitor.get(f"/console/a/queuey/{second}/messages", status=403)
         visitor.get(f"/console/a/queuey/{first}/edit", status=403)
         visitor.send(f"/console/a/queuey/{first}/send", status=403, body="a table")

@@ -366,12 +366,14 @@ def test_the_first_words_show_the_key_once_and_what_to_type() -> None:
     # The address as well, though commands know it: what the documentation says for curl and Python needs it.
     assert f"export QUEUEY_URL=http://127.0.0.1:5000 QUEUEY_KEY={KEY}\n" in words
     assert "queuey put demo hello\n" in words
+    assert "http://127.0.0.1:5000/console" in words
 
 
 def test_a_key_that_was_chosen_is_not_shown() -> None:
-    words = first_words("http://127.0.0.1:81", "demo", KEY, chosen=True)
+    words = first_words("http://127.0.0.1:81", "demo", KEY, chosen=True, has_console=False)
 
     assert KEY not in words
+    assert "/console" not in words
     assert "export QUEUEY_URL=http://127.0.0.1:81 QUEUEY_KEY=...\n" in words
 
 
