@@ -15,7 +15,7 @@ BREAKS_NODES = "tests/faults/on_cassandra/"
 ISSUERS = tuple(f"tests/functional/test_{what}.py" for what in ("client", "identity", "isolation", "openapi", "tokens"))
 READ_DELAY = (
     "tests/functional/slots/",
-    *(f"tests/functional/test_cassandra_{what}.py" for what in ("commands", "delay", "leases", "servers")),
+    *(f"tests/functional/test_cassandra_{what}.py" for what in ("commands", "delay", "leases", "servers", "sqs")),
     *(f"tests/functional/test_leases{what}.py" for what in ("", "_of_several")),
     *(f"tests/functional/test_live_{what}.py" for what in ("cassandra", "streams")),
     "tests/functional/test_key_removal.py",
@@ -24,9 +24,11 @@ EVERYWHERE = tuple(
     f"tests/functional/{what}.py" for what in ("test_alike", "test_alike_leases", "test_wsgi", "v1/test_delivery")
 )
 PARSES_SOURCE = ("tests/test_house.py", "tests/test_layers.py")
-TOGETHER = ((BREAKS_NODES,), ("tests/pipeline/",), ISSUERS, READ_DELAY, EVERYWHERE, PARSES_SOURCE)
-"""Groups of folders and files whose tests share what is costly: three nodes, a Spark, servers that trust issuers, two servers
-over one keyspace with the read delay, the WSGI application beside the others, the syntax trees of all modules.
+FOLDERS = tuple((f"tests/{folder}/",) for folder in ("pipeline", "functional/sqs", "functional/console"))
+TOGETHER = ((BREAKS_NODES,), *FOLDERS, ISSUERS, READ_DELAY, EVERYWHERE, PARSES_SOURCE)
+"""Groups of folders and files whose tests share what is costly: three nodes, a Spark, servers of their own, those that trust
+issuers, two servers over one keyspace with the read delay, the WSGI application beside the others, the syntax trees of all
+modules.
 """
 LEAST = 2
 """A process begins a test when it knows the next one, or that there is none."""
