@@ -179,7 +179,7 @@ class _Settles:
 
     def __init__(self, queues: Sequence[Queue], problems: Problems) -> None:
         self._queues, self._problems = queues, problems
-        self._places = {queue.uuid: at for at, queue in enumerate(queues)}
+        self._places = {queue.uuid.int: at for at, queue in enumerate(queues)}
         self.by_partition: list[dict[int, Sequence[Settle]]] = [{} for _ in queues]
         """Of each queue."""
         self.tokens: list[int | None] = [None] * len(queues)
@@ -200,7 +200,7 @@ class _Settles:
     def _acknowledge(self, texts: Sequence[Any]) -> bool:
         """Add receipts of one group together; False if they are none."""
         found = parse_receipts(texts)
-        place = None if found is None else self._places.get(found.queue)
+        place = None if found is None else self._places.get(found.queue.int)
         if found is None or place is None or max(found.partitions) > self._queues[place].partitions:
             return False
         self.tokens[place] = found.token
@@ -254,7 +254,7 @@ class _Settles:
         except InvalidReceipt as error:
             self._refused = self._refused or str(error)
             return
-        place = self._places.get(receipt.queue)
+        place = self._places.get(receipt.queue.int)
         if place is None or receipt.partition > self._queues[place].partitions:
             self._refused = self._refused or f"{field}: the receipt is of another queue"
             return

@@ -6,7 +6,8 @@ Labels are bounded: applications, routes, methods, codes. Never a queue, a user 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from queuey._version import __version__
 from queuey.monitor.declared import Counter, Declarations, Labels, MetricSet
@@ -118,6 +119,19 @@ BUILD_INFO = SERVER_METRICS.gauge("queuey_build_info", "The version that runs", 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
+class LeasesCounted(NamedTuple):
+    """What one step of lease groups did."""
+
+    received: int
+    expired: int
+    """Of the received messages, those whose lease had run out."""
+    dwell_seconds: float | None
+    work_seconds: float | None
+    stale: int
+    settled: Mapping[str, int]
+    """By action."""
+
+
 class Monitor(MetricSet):
     """What one server counts. Thread-safe.
 
@@ -202,6 +216,23 @@ class Monitor(MetricSet):
     def picked_among(self, k: int) -> None:
         """K of a receive of a weak group."""
         self.observe(LEASE_K, k)
+
+    def stepped(self, application: str, counted: LeasesCounted) -> None:
+        """A step of lease groups was done."""
+        labels = (application,)
+        with self._lock:  # once for all of them
+            if counted.received:
+                self._figures(MESSAGES_RECEIVED, labels)[0] += counted.received
+            if counted.expired:
+                self._figures(LEASES_EXPIRED, labels)[0] += counted.expired
+            if counted.dwell_seconds is not None:
+                LEASE_DWELL.add(self._figures(LEASE_DWELL, labels), counted.dwell_seconds)
+            if counted.work_seconds is not None:
+                LEASE_WORK.add(self._figures(LEASE_WORK, labels), counted.work_seconds)
+            if counted.stale:
+                self._figures(LEASES_STALE, labels)[0] += counted.stale
+            for action, number in counted.settled.items():
+                self._figures(LEASES_SETTLED, (application, action))[0] += number
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""

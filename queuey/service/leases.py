@@ -17,15 +17,7 @@ from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, Action
 from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
-from queuey.monitor.metrics import (
-    LEASE_DWELL,
-    LEASE_WORK,
-    LEASES_EXPIRED,
-    LEASES_SETTLED,
-    LEASES_STALE,
-    MESSAGES_RECEIVED,
-    Monitor,
-)
+from queuey.monitor.metrics import LeasesCounted, Monitor
 from queuey.service.dead_letters import DeadLetters
 from queuey.service.log import Log
 from queuey.service.queues import Queues
@@ -111,7 +103,9 @@ class Leases:
             return await self._step(step)
         first = _within(step, room)
         if waiting is None:
-            outcome = await self._look_on(step, await self._step(first), room)
+            outcome = await self._step(first)
+            if outcome.more:
+                outcome = await self._look_on(step, outcome, room)
             if not outcome.larger:
                 return outcome
             found = await self._larger(_only_receive(step), outcome, outcome, room)
@@ -219,21 +213,17 @@ class Leases:
                 self._rooms.ring(one.queue.uuid, one.name)
 
     def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
-        application = step.groups[0].queue.application
-        if outcome.handed:
-            self._monitor.count(MESSAGES_RECEIVED, len(outcome.handed), application)
-            if outcome.expired:
-                self._monitor.count(LEASES_EXPIRED, outcome.expired, application)
-            due = _first_due(outcome)
-            if due is not None:
-                dwell = (self._clock.now_ticks() - due) / TICKS_PER_SECOND
-                self._monitor.observe(LEASE_DWELL, max(dwell, 0.0), application)
-        if outcome.worked:
-            self._monitor.observe(LEASE_WORK, outcome.worked / TICKS_PER_SECOND, application)
-        if outcome.stale:
-            self._monitor.count(LEASES_STALE, len(outcome.stale), application)
-        for word, number in settled_of(step, outcome).items():
-            self._monitor.count(LEASES_SETTLED, number, application, word)
+        due = _first_due(outcome) if outcome.handed else None
+        dwell = None if due is None else max((self._clock.now_ticks() - due) / TICKS_PER_SECOND, 0.0)
+        counted = LeasesCounted(
+            len(outcome.handed),
+            outcome.expired,
+            dwell,
+            outcome.worked / TICKS_PER_SECOND if outcome.worked else None,
+            len(outcome.stale),
+            settled_of(step, outcome),
+        )
+        self._monitor.stepped(step.groups[0].queue.application, counted)
 
     async def settled_by_all(self, queue: Queue) -> Mapping[int, MessageId]:
         """By partition, an id up to which each lease group of a queue has settled all messages; empty without a group."""

@@ -317,7 +317,8 @@ def begun(group: LeaseGroup) -> LeaseState:
     return LeaseState(group.start, counts_keys=group.settings.fair)
 
 
-GroupName = tuple[UUID, str]
+GroupName = tuple[int, str]
+"""A queue's incarnation as a number, which is found faster than the UUID, and the name of the group."""
 
 
 class LeaseBook:
@@ -353,7 +354,7 @@ class LeaseBook:
 
     def group(self, access: LeaseAccess, queue: UUID, name: str, new: LeaseGroup | None) -> GroupBook | None:
         """A group, which is made if there is none; None if none is to be made."""
-        key = (queue, name)
+        key = (queue.int, name)
         self._touched.add(key)
         known = self._groups.get(key)
         if known is not None:
@@ -392,7 +393,7 @@ class LeaseBook:
 
     def known(self, queue: UUID, name: str) -> GroupBook | None:
         """A group if it is in memory."""
-        return self._groups.get((queue, name))
+        return self._groups.get((queue.int, name))
 
     def groups(self) -> Sequence[GroupBook]:
         """The groups in memory."""
@@ -455,23 +456,24 @@ class LeaseBook:
 
         If its fairness changes, its states are read again.
         """
-        known = self._groups.get((queue, name))
+        key = (queue.int, name)
+        known = self._groups.get(key)
         if known is not None and known.group.token != group.token:
-            self._forget((queue, name))
+            self._forget(key)
         elif known is not None and known.group.settings.fair != group.settings.fair:
-            self._forget((queue, name))  # a state that counts keys is read as such: it may be large
-            self._touched.add((queue, name))
+            self._forget(key)  # a state that counts keys is read as such: it may be large
+            self._touched.add(key)
         elif known is not None:
             known.take(group)
-            self._touched.add((queue, name))
+            self._touched.add(key)
 
     def forget_group(self, queue: UUID, name: str) -> None:
         """A group is no more, or will be no more with the transaction."""
-        self._forget((queue, name))
+        self._forget((queue.int, name))
 
     def forget_queue(self, queue: UUID) -> None:
         """A queue's incarnation was dropped."""
-        for key in [key for key in self._groups if key[0] == queue]:
+        for key in [key for key in self._groups if key[0] == queue.int]:
             self._forget(key)
 
     def forget_partition(self, group: GroupBook, number: int) -> None:

@@ -52,7 +52,7 @@ def plain_step(step: LeaseStep) -> PlainStep | None:
         if type(some) is not Acknowledged or not some.ids or partition not in (0, number):
             return None
         acknowledged, partition = some, number
-    if not partition or (receive is not None) != bool(receive_from):
+    if not partition or (receive is not None) != bool(receive_from) or (receive is not None and receive.others):
         return None
     return PlainStep(step, partition, acknowledged, receive)
 
@@ -64,7 +64,7 @@ def carry_out_together(
 
     :param now: gives rising moments on the clock of leases.
     """
-    joined = _joined(steps, access, book, now) if len(steps) > 1 else []
+    joined = _joined(steps, access, book, now)
     return joined + [_alone(one.step, access, book, now) for one in steps[len(joined) :]]
 
 

@@ -112,7 +112,8 @@ class SqliteLeases(LeaseStore):
         return self._file.committer.submit(job, grows=False)
 
     def _refuse_dropped(self, queue: UUID) -> None:
-        if queue.bytes in self._file.dropped:
+        dropped = self._file.dropped
+        if dropped and queue.bytes in dropped:
             raise QueueNotFound
 
     def _access(self, transaction: Transaction, *, is_plain: bool = False) -> _Access:
@@ -148,7 +149,7 @@ class SqliteLeases(LeaseStore):
                 steps[0][0].step.groups[0].queue.uuid
             )  # another job of the transaction may have dropped it
             found = carry_out_together([step for step, _ in steps], access, self._book, self._clock.now)
-        except QueueNotFound as refused:
+        except QueueyError as refused:  # nothing is done
             found = [refused] * len(steps)
         for outcome, (_, later) in zip(found, steps, strict=True):
             if isinstance(outcome, QueueyError):
