@@ -206,6 +206,14 @@ def test_make_targets_that_pages_name_exist() -> None:
     assert {"serve", "test"} <= named <= targets
 
 
+def test_no_page_installs_the_first_queuey() -> None:
+    """By name the public index gives releases of 2012."""
+    by_name = re.compile(r"pip install (?:-\S+ )*'?(?:queuey|qdo)\b")
+    texts = [README, *PAGES, *(ROOT / "etc").glob("*.service")]
+    assert {path.name: found for path in texts if (found := by_name.findall(path.read_text()))} == {}
+    assert by_name.search("pip install --upgrade queuey")
+
+
 def test_the_two_commands_of_the_readme_come_first() -> None:
     first = _FENCE.search(README.read_text())
 
