@@ -235,3 +235,5 @@ class LeaseCounts(NamedTuple):
     """Keys of which messages were passed over."""
     k: int = 1
     """A receive at this server picks among this number of messages."""
+    passed: int = 0
+    """Messages of closed keys that were passed over, as far as this server has looked at them since it began."""

@@ -89,6 +89,8 @@ class QueueAttributes:
     """Seconds since 1970 of the last purge."""
     is_fair: bool = False
     """Of a standard queue: a message with a message group was sent to it, and since then receives are fair between groups."""
+    waits_until: int = 0
+    """Ticks. Messages of a FIFO queue are due no earlier: before its delay changed, some were sent that are due then."""
     moves: Sequence[Mapping[str, Any]] = ()
     """Of a dead-letter queue: its last move tasks, see :mod:`queuey.sqs.actions.move_tasks`."""
 
@@ -116,6 +118,14 @@ class QueueAttributes:
         if name in _OF_FIFO and not self.is_fifo:
             return None
         return _WORDS[name][1] if name in _WORDS else _FLAGS.get(name)
+
+    def has(self, name: str, text: str) -> bool:
+        """Whether an attribute has this value. Policies are compared by what they say, not by how it is written."""
+        own = self.value(name)
+        if own is None or own == text:
+            return own == text
+        read = _POLICIES.get(name)
+        return read is not None and read(own) == read(text)
 
     def reported(self) -> dict[str, str]:
         """All that ``All`` reports of them."""
@@ -317,6 +327,14 @@ def redrive_allow_policy(text: str) -> tuple[str, frozenset[str]]:
     if sources and (not isinstance(sources, list) or len(sources) > _MOST_SOURCES or not all(map(_is_arn, sources))):
         raise wrong(f"sourceQueueArns must be a list of at most {_MOST_SOURCES} ARNs of queues.")
     return word, frozenset(sources or ())
+
+
+_POLICIES: Mapping[str, Callable[[str], Any]] = {
+    "Policy": orjson.loads,
+    "RedriveAllowPolicy": redrive_allow_policy,
+    "RedrivePolicy": redrive_policy,
+}
+"""What each attribute that is a policy says."""
 
 
 def _is_arn(text: Any) -> bool:

@@ -8,7 +8,9 @@ from typing import Any, NamedTuple
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.exchange import Call
+from queuey.ids import ZERO_ID
 from queuey.model import Queue
+from queuey.model.lease_groups import LeaseGroup
 from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission, permits
 from queuey.service import Service
@@ -105,6 +107,11 @@ class SqsRequest(NamedTuple):
         host = self.service.settings.sqs.host or self.call.headers.get("host", "localhost")
         base = host if "://" in host else f"{self.call.headers.get('x-forwarded-proto', 'http')}://{host}"
         return f"{base.rstrip('/')}/{account_of(queue.application)}/{queue.name}"
+
+    def new_group(self, queue: Queue) -> LeaseGroup:
+        """The lease group of SQS clients in a queue, as it begins."""
+        leases = self.service.leases
+        return leases.new_group(queue.leases.settings(leases.default_settings), ZERO_ID)
 
     def arn_of(self, queue: Queue) -> str:
         return f"arn:aws:sqs:{self.region}:{account_of(queue.application)}:{queue.name}"

@@ -6,6 +6,7 @@ import copy
 import runpy
 from collections.abc import Mapping
 from typing import Any
+from urllib.parse import urlencode
 
 from botocore.loaders import Loader
 from botocore.model import OperationModel, ServiceModel
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from queuey.sqs.shapes import ACTIONS, Field, Structure
 from tests.support.source import ROOT
+from tests.support.sqs_clients import FORM, JSON
 
 SCRIPT = runpy.run_path(str(ROOT / "scripts" / "sqs_actions.py"))
 _SHIPPED = Loader().load_service_model("sqs", "service-2")
@@ -50,6 +52,14 @@ def serialized(protocol: str, action: str, values: Mapping[str, Any]) -> Any:
     """The body of a request as the SDK makes it: bytes of JSON, or parameters of Query by name."""
     serializer = create_serializer(protocol, include_validation=False)
     return serializer.serialize_to_request(values, operation(protocol, action))["body"]
+
+
+def request(protocol: str, action: str, values: Mapping[str, Any]) -> tuple[dict[str, str], bytes]:
+    """The headers and the body of a request as the SDK makes it."""
+    made = serialized(protocol, action, values)
+    if protocol == "json":
+        return {"Content-Type": JSON, "X-Amz-Target": f"AmazonSQS.{action}"}, made
+    return {"Content-Type": FORM}, urlencode(made).encode()
 
 
 def parsed(

@@ -90,16 +90,24 @@ async def create_queue(asked: SqsRequest) -> Result:
         )
         with suppress(QueueExists):
             made = await asked.service.queues.create(asked.application, name, settings, only_new=True)
+            await _make_group(asked, made)
             return {"QueueUrl": asked.url_of(made)}
         found = await asked.service.queues.look_anew(asked.application, name)
         if found is None:
             raise no_such_queue()
     known = attributes_of(found)
     for each, value in attributes.given.items():
-        if known.value(each) != value:
+        if not known.has(each, value):
             text = f"A queue already exists with the same name and a different value for attribute {each}"
             raise SqsError("QueueNameExists", text)
+    if found.attributes and await asked.service.leases.find(found, GROUP) is None:
+        await _make_group(asked, found)  # whoever made the queue did not come so far
     return {"QueueUrl": asked.url_of(found)}
+
+
+async def _make_group(asked: SqsRequest, queue: Queue) -> None:
+    """From now on no message goes before SQS clients have deleted it, even if other groups have settled all there are."""
+    await asked.service.leases.keep(queue, GROUP, asked.new_group(queue), None)
 
 
 async def delete_queue(asked: SqsRequest) -> Result:
@@ -207,7 +215,7 @@ _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "Redri
 async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
     """Messages that may be received, that are delayed, and that are out.
 
-    What was settled and is not removed yet does not count. Of what a group holds in a partition, the first
+    What was settled and is not removed yet does not count; what waits in a closed message group does. Of what a group holds in a partition, the first
     :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken to be as these are. New messages are counted one
     by one, up to :data:`_MOST_COUNTED`; beyond that the depth of the partition says how many there are.
     """
@@ -221,13 +229,14 @@ async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
     _, new = await asked.service.log.count_spans(queue, spans, limit=_MOST_COUNTED, step=0)
     visible = out = 0
     for number, found in new:
-        held = hidden = 0
-        if number in counts and counts[number].holes:
-            held = counts[number].holes
+        held = hidden = passed = 0
+        if number in counts:
+            held, passed = counts[number].holes, counts[number].passed
+        if held:
             now, holes = await leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
             hidden = _hidden(counts[number], holes, now)
         out += hidden
-        visible += max(depths[number] - held, 0) if found.more else found.messages
+        visible += max(depths[number] - held, 0) if found.more else found.messages + passed
         visible += held - hidden
     return visible, delayed, out
 
@@ -252,8 +261,11 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         if name in given:
             raise invalid_attribute_name(name)
 
+    last_due = await _last_due(asked, queue) if "DelaySeconds" in given else 0
+
     def change(before: QueueAttributes) -> QueueAttributes:
-        return before.changed(given)
+        after = before.changed(given)
+        return replace(after, waits_until=max(before.waits_until, last_due)) if after.is_fifo else after
 
     attributes = change(attributes_of(queue))
     await _check_dead_letters(asked, queue.name, attributes)
@@ -266,6 +278,12 @@ async def make_fair(asked: SqsRequest, queue: Queue) -> None:
     """Let receives from a standard queue be fair between message groups from now on."""
     changed = await change_attributes(asked, queue, lambda before: replace(before, is_fair=True))
     await _change_group(asked, changed)
+
+
+async def _last_due(asked: SqsRequest, queue: Queue) -> int:
+    """The ticks at which the last message that is delayed now is due; 0 if none is."""
+    states = await asked.service.queues.inspect(queue)
+    return max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
 
 
 async def change_attributes(

@@ -11,7 +11,7 @@ from uuid import UUID
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
-from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import IdempotencyKey, Message, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
@@ -88,7 +88,7 @@ async def receive_message(asked: SqsRequest) -> Result:
     group = GroupStep(
         queue,
         GROUP,
-        asked.service.leases.new_group(queue.leases.settings(asked.service.leases.default_settings), ZERO_ID),
+        asked.new_group(queue),
         receive_from=range(1, queue.partitions + 1),
     )
     attempt = _attempt(asked, is_fifo=attributes.is_fifo)

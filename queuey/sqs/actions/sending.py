@@ -145,12 +145,16 @@ class _Sending:
             delay = values.get("DelaySeconds", self._delay)
             if "MessageDeduplicationId" in values:
                 raise not_for_this_type("MessageDeduplicationId", values["MessageDeduplicationId"])
-        if delay:
+        ttl = self._ttl_seconds
+        if delay or self.attributes.waits_until:
             now = self._asked.now_ticks
-            own["sent"], due = unix_ms(now), now + delay * TICKS_PER_SECOND
+            later = max(now + delay * TICKS_PER_SECOND, self.attributes.waits_until)
+            if later > now:
+                own["sent"], due = unix_ms(now), later
+                ttl = max(ttl - (later - now) // TICKS_PER_SECOND, 1)  # its age counts from the send
         headers = stored_headers(given, own) if given or own else None
         partition = partition_for(self._queue, group)
-        draft = Draft(partition, body, self._ttl_seconds, None, group, due, idempotency, headers)
+        draft = Draft(partition, body, ttl, None, group, due, idempotency, headers)
         return _Ready(draft, size, given, system)
 
     async def send(self, ready: Sequence[_Ready]) -> list[dict[str, Any]]:

@@ -35,6 +35,7 @@ def counted(
             state.dead,
             len(state.skipped),
             access.picking.k(number) if is_auto else rules.k,
+            state.passed.size,
         )
     return found
 

@@ -183,6 +183,29 @@ def test_messages_are_counted_by_what_can_be_done_with_them(client: Any, make: C
     assert [found[name] for name in READ_ONLY[:3]] == ["2", "1", "1"]
 
 
+def test_a_queue_that_is_made_again_may_write_its_policies_otherwise(
+    sqs: SqsServer, client: Any, make: Callable[..., str]
+) -> None:
+    dead = attributes(client, make(), "QueueArn")["QueueArn"]
+    principal = {"AWS": [sqs.accounts["other"]]}
+    statement = {"Sid": "s", "Effect": "Allow", "Principal": principal, "Action": ["SQS:SendMessage"], "Resource": "*"}
+    policies: dict[str, dict[str, Any]] = {
+        "Policy": {"Version": "2012-10-17", "Statement": [statement]},
+        "RedrivePolicy": {"deadLetterTargetArn": dead, "maxReceiveCount": 3},
+        "RedriveAllowPolicy": {"redrivePermission": "byQueue", "sourceQueueArns": [dead]},
+    }
+
+    def made(indent: int | None, **changed: Any) -> str:
+        given = {name: dict(reversed((policy | changed.get(name, {})).items())) for name, policy in policies.items()}
+        texts = {name: json.dumps(policy, indent=indent) for name, policy in given.items()}
+        return str(client.create_queue(QueueName=name, Attributes=texts)["QueueUrl"])
+
+    name = new_name()
+    assert made(None) == made(2) == made(None, RedrivePolicy={"maxReceiveCount": "3"})
+    assert code_of(made, indent=None, RedrivePolicy={"maxReceiveCount": 4}) == "QueueAlreadyExists"
+    assert code_of(made, indent=None, Policy={"Version": "2008-10-17"}) == "QueueAlreadyExists"
+
+
 def test_an_empty_policy_is_none(client: Any, make: Callable[..., str]) -> None:
     dead = attributes(client, make(), "QueueArn")["QueueArn"]
     url = make(RedrivePolicy=json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 3}))

@@ -322,6 +322,34 @@ def test_a_receive_that_waited_is_sent_again(client: Any, make: Make) -> None:
     assert first["ReceiptHandle"] == again["ReceiptHandle"]
 
 
+def test_a_shorter_delay_lets_no_message_overtake(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="10")
+    send(client, url, "g", "a")
+    timed.clock.advance(1)
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    send(client, url, "g", "b")
+    early = received(client, url)
+    timed.clock.advance(9.1)
+    send(client, url, "g", "c")
+
+    assert (early, names(received(client, url))) == ([], ["a", "b", "c"])
+
+
+def test_what_waits_in_a_closed_group_counts_as_visible(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True)
+    for group, body in (("g", "1"), ("g", "2"), ("h", "3"), ("g", "4")):
+        send(client, url, group, body)
+    received(client, url, 1)
+    received(client, url)  # passes over what is of the closed group
+    timed.clock.advance(1)
+
+    counts = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=counts)["Attributes"]
+
+    assert found == dict(zip(counts, ["2", "2"], strict=True))
+
+
 @pytest.mark.parametrize("id_", ["a b", "a" * 129, ""])
 def test_attempts_that_may_not_be(timed: TimedSqs, timed_make: Make, id_: str) -> None:
     call = timed.client.receive_message

@@ -312,3 +312,13 @@ def test_retention_counts_from_the_send_and_ends_leases_too(timed: TimedSqs, tim
     client.delete_message(QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
     found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["All"])["Attributes"]
     assert [value for name, value in found.items() if name.startswith("ApproximateNumber")] == ["0", "0", "0"]
+
+
+def test_retention_of_a_delayed_message_counts_from_the_send_too(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(MessageRetentionPeriod="60")
+    client.send_message(QueueUrl=url, MessageBody="m", DelaySeconds=40)
+    timed.clock.advance(59)
+    found = bodies(client.receive_message(QueueUrl=url, VisibilityTimeout=0))
+    timed.clock.advance(1.1)
+
+    assert (found, bodies(client.receive_message(QueueUrl=url))) == (["m"], [])

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from typing import Any
-from urllib.parse import urlencode
 
 import pytest
 from botocore.model import ServiceModel
@@ -17,8 +16,8 @@ from hypothesis import strategies as st
 
 from queuey.sqs.errors import CODES
 from queuey.sqs.shapes import ACTIONS
-from tests.support.sqs_clients import FORM, JSON, TimedSqs
-from tests.support.sqs_model import MODELS, operation, parsed, requests, serialized
+from tests.support.sqs_clients import TimedSqs
+from tests.support.sqs_model import MODELS, operation, parsed, request, requests
 
 Values = dict[str, Any]
 _PYTHON_TYPES: Mapping[str, Any] = {
@@ -103,7 +102,7 @@ def test_each_action_is_carried_out(timed: TimedSqs, timed_make: Callable[..., s
     for action, values in good.items():
         if action == "CancelMessageMoveTask":
             values["TaskHandle"] = handle
-        status, headers, body = timed.send(*_request(protocol, action, values))
+        status, headers, body = timed.send(*request(protocol, action, values))
         assert status == 200 or (action == "CancelMessageMoveTask" and b"Task does not exist" in body), (action, body)
         _check(protocol, action, status, headers, body)
         if action == "StartMessageMoveTask":
@@ -121,17 +120,10 @@ def test_what_the_model_allows_is_answered_as_the_model_says(
         for name in sorted(values.keys() & likely.keys()):
             if name == "WaitTimeSeconds" or (action != "DeleteQueue" and data.draw(st.booleans())):
                 values[name] = data.draw(st.sampled_from(likely[name]))
-        status, headers, body = timed.send(*_request(protocol, action, values))
+        status, headers, body = timed.send(*request(protocol, action, values))
         _check(protocol, action, status, headers, body)
 
     ask()
-
-
-def _request(protocol: str, action: str, values: Values) -> tuple[dict[str, str], bytes]:
-    made = serialized(protocol, action, values)
-    if protocol == "json":
-        return {"Content-Type": JSON, "X-Amz-Target": f"AmazonSQS.{action}"}, made
-    return {"Content-Type": FORM}, urlencode(made).encode()
 
 
 def _check(protocol: str, action: str, status: int, headers: Mapping[str, str], body: bytes) -> None:

@@ -8,8 +8,12 @@ from collections.abc import Callable
 from typing import Any
 
 from qdo import Client, NewMessage
+from qdo.client import Settle
+from queuey.future import run
+from queuey.ids import ZERO_ID, MessageId
+from queuey.model.lease_steps import GroupStep, LeaseStep
 from tests.support.client import Server, new_name
-from tests.support.sqs_clients import bodies
+from tests.support.sqs_clients import TimedSqs, bodies
 
 Make = Callable[..., str]
 
@@ -88,6 +92,36 @@ def test_sqs_clients_are_the_lease_group_sqs(client: Any, make: Make, v1: Server
     assert bodies(client.receive_message(QueueUrl=url)) == []
 
 
+def test_a_lease_of_v1_has_the_attributes_as_headers_and_settles_for_sqs(client: Any, make: Make, v1: Server) -> None:
+    url = make()
+    client.send_message(
+        QueueUrl=url, MessageBody="m", MessageAttributes={"a": {"DataType": "String", "StringValue": "é"}}
+    )
+
+    with Client(v1.url, v1.application, v1.key) as receiver:
+        (taken,) = receiver.receive(name_of(url), "sqs")
+        receiver.settle(name_of(url), "sqs", Settle(acknowledge=[taken]))
+
+    assert (taken.text, taken.headers) == ("m", {"a": "é".encode()})
+    names = ["ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible"]
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=names)["Attributes"]
+    assert found == dict.fromkeys(names, "0")
+
+
+def test_a_fifo_queue_takes_messages_of_v1_by_their_keys(client: Any, make: Make, v1: Server) -> None:
+    url = make(fifo=True)
+    client.send_message(QueueUrl=url, MessageBody="1", MessageGroupId="g", MessageDeduplicationId="d")
+    with Client(v1.url, v1.application, v1.key) as sender:
+        for body, key in (("2", "g"), ("3", "h"), ("4", None)):
+            sender.append(name_of(url), NewMessage(body, key=key))
+
+    (first,) = client.receive_message(QueueUrl=url, AttributeNames=["All"])["Messages"]
+    others = client.receive_message(QueueUrl=url, AttributeNames=["All"], MaxNumberOfMessages=10)["Messages"]
+
+    assert first["Body"] == "1"
+    assert [(one["Body"], one["Attributes"].get("MessageGroupId")) for one in others] == [("3", "h"), ("4", None)]
+
+
 def test_queues_of_v1_are_listed_and_have_attributes(client: Any, v1: Server) -> None:
     name = new_name()
     v1.create(name, partitions=3)
@@ -113,3 +147,22 @@ def test_another_application_sees_nothing_of_it(other_client: Any, make: Make) -
     name = name_of(make())
 
     assert "QueueUrls" not in other_client.list_queues(QueueNamePrefix=name)
+
+
+def test_what_another_group_has_settled_stays_for_sqs_clients_that_have_not_come_yet(
+    timed: TimedSqs, timed_make: Make
+) -> None:
+    client, url = timed.client, timed_make()
+    client.send_message(QueueUrl=url, MessageBody="m")
+    service = timed.service
+    queue = run(service.queues.find("queuey", name_of(url)))
+    assert queue is not None
+    theirs = service.leases.new_group(service.leases.default_settings, ZERO_ID)
+    all_of_it = {1: MessageId.last_of(service.clock.now_ticks())}
+    timed.clock.advance(1)
+
+    service.stores.leases.step(LeaseStep([GroupStep(queue, "theirs", theirs, passes=all_of_it)])).result()
+    service.retained.note(queue)
+    run(service.retained.turn())
+
+    assert bodies(client.receive_message(QueueUrl=url)) == ["m"]
