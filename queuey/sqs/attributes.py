@@ -16,7 +16,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import Queue
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
 from queuey.sqs.errors import SqsError, invalid_attribute_name, invalid_attribute_value, invalid_parameter
-from queuey.sqs.policies import Policy, policy_of
+from queuey.sqs.policies import MAX_TEXT, Policy, policy_of
 
 __all__ = [
     "GROUP",
@@ -275,12 +275,13 @@ _CHECKS: Mapping[str, Callable[[str, str], str]] = {
 def _object(name: str, text: str) -> dict[str, Any]:
     """:raises SqsError: the text of a policy is no JSON object."""
     try:
-        found = orjson.loads(text)
+        found = orjson.loads(text) if len(text) <= MAX_TEXT else None
     except orjson.JSONDecodeError:
         found = None
     if not isinstance(found, dict):
         raise invalid_parameter(
-            f"Value {text[:200]} for parameter {name} is invalid. Reason: Redrive policy is not a valid JSON map."
+            f"Value {text[:200]} for parameter {name} is invalid. Reason: Redrive policy is not a valid JSON map of at most "
+            f"{MAX_TEXT} characters."
         )
     return found
 

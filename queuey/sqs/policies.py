@@ -16,7 +16,7 @@ import orjson
 from queuey.sqs.errors import SqsError, invalid_parameter, shown
 from queuey.sqs.shapes import ACTIONS
 
-__all__ = ["MAX_ACTIONS", "MAX_STATEMENTS", "OWNERS_ACTIONS", "Policy", "Statement", "policy_of"]
+__all__ = ["MAX_ACTIONS", "MAX_STATEMENTS", "MAX_TEXT", "OWNERS_ACTIONS", "Policy", "Statement", "policy_of"]
 
 MAX_STATEMENTS = 20
 MAX_ACTIONS = 7
@@ -38,7 +38,8 @@ OWNERS_ACTIONS = frozenset(
     ]
 )
 """Actions that no policy opens to another account, neither by name nor by ``*``."""
-_MAX_TEXT = 8192
+MAX_TEXT = 8192
+"""Characters of a policy of any kind."""
 _ANY = "*"
 _VERSIONS = ("2008-10-17", "2012-10-17")
 _PARTS = frozenset(["Sid", "Effect", "Principal", "Action", "Resource"])
@@ -80,13 +81,19 @@ class Policy(NamedTuple):
         return action not in OWNERS_ACTIONS and any(one.allows(action, account) for one in self.statements)
 
     def document(self, arn: str) -> str:
-        """The policy as JSON, in one spelling for equal policies."""
+        """The policy as JSON, in one spelling for equal policies.
+
+        :raises SqsError: it is longer than a queue keeps.
+        """
         content = {
             "Version": "2012-10-17",
             "Id": f"{arn}/SQSDefaultPolicy",
             "Statement": [one.shown(arn) for one in self.statements],
         }
-        return orjson.dumps(content).decode()
+        text = orjson.dumps(content).decode()
+        if len(text) > MAX_TEXT:
+            raise SqsError("OverLimit", f"The policy has {len(text)} characters, the maximum allowed is {MAX_TEXT}.")
+        return text
 
     def with_statement(self, added: Statement) -> Policy:
         """:raises SqsError: there is one with this label, or there are too many."""
@@ -118,8 +125,8 @@ def policy_of(text: str) -> Policy:
         document = orjson.loads(text)
     except orjson.JSONDecodeError:
         raise _wrong("it is not JSON") from None
-    if not isinstance(document, dict) or len(text) > _MAX_TEXT:
-        raise _wrong(f"it must be a JSON object of at most {_MAX_TEXT} characters")
+    if not isinstance(document, dict) or len(text) > MAX_TEXT:
+        raise _wrong(f"it must be a JSON object of at most {MAX_TEXT} characters")
     if unknown := [*document.keys() - {"Version", "Id", "Statement"}]:
         raise _wrong(f"this server does not know {shown(unknown[0])}")
     if document.get("Version", _VERSIONS[0]) not in _VERSIONS:

@@ -60,9 +60,12 @@ def parameters(form: bytes | str) -> list[tuple[str, str]]:
         raise _malformed("The parameters are not UTF-8.") from error
 
 
-@lru_cache(64)
+@lru_cache(8)
 def of_link(query_string: str) -> Sequence[tuple[str, str]]:
-    """The parameters of a query string. Those of the last few are kept, since each is asked for several times."""
+    """The parameters of a query string. Those of the last few are kept, since each is asked for several times.
+
+    They are few, since their callers are not known yet: eight take some 3 MB at most.
+    """
     return tuple(parameters(query_string))
 
 

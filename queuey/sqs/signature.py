@@ -267,7 +267,7 @@ def _canonical_requests(signature: Presented, call: Call) -> Iterator[str]:
             yield f"{call.method}\n{path}\n{query}\n{end}"
 
 
-@lru_cache(256)
+@lru_cache(64)
 def _paths(path: str) -> tuple[str, ...]:
     """A decoded path without ``.``, ``..`` and empty parts, escaped twice; and once, for a client that sent it plain.
 

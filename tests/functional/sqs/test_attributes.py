@@ -231,6 +231,7 @@ def test_an_empty_policy_is_none(client: Any, make: Callable[..., str]) -> None:
         '{"deadLetterTargetArn": "SELF", "maxReceiveCount": 3}',
         '{"deadLetterTargetArn": "FIFO", "maxReceiveCount": 3}',
         '{"deadLetterTargetArn": "DEADx", "maxReceiveCount": 3}',
+        '{"deadLetterTargetArn": "DEAD", "maxReceiveCount": 3' + " " * 8192 + "}",
     ],
 )
 def test_redrive_policies_that_may_not_be(timed: TimedSqs, timed_make: Callable[..., str], policy: str) -> None:

@@ -211,8 +211,13 @@ def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) ->
         reason = "Only the queue owner is allowed to invoke this action."
         text = f"Value SQS:{action} for parameter ActionName is invalid. Reason: {reason}"
         assert add("two", "SendMessage", action) == ("ClientError", text)
+    many = [f"{at:012}" for at in range(300)]
+    given = {"QueueUrl": url, "Label": "many", "AWSAccountIds": many, "Actions": ["SendMessage"]}
+    assert refused(client.add_permission, **given)[0] == "OverLimit"
     text = "Value none for parameter Label is invalid. Reason: can't find label."
     assert refused(client.remove_permission, QueueUrl=url, Label="none") == ("ClientError", text)
+    client.remove_permission(QueueUrl=url, Label="one")
+    assert "Attributes" not in client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])
 
 
 @pytest.mark.parametrize(
