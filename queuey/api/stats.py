@@ -20,15 +20,9 @@ from queuey.http.access import allowed
 from queuey.http.exchange import EVENTS, Answer, Call, Headers, Target, json_answer
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, PartitionState, Queue
-from queuey.monitor.history import FIELDS, KEPT_SECONDS
+from queuey.monitor.history import FIELDS, KEPT_SECONDS, counted
 from queuey.monitor.metrics import (
     BYTES_IN_FLIGHT,
-    DEAD_LETTERS,
-    LEASES_SETTLED,
-    MESSAGE_BYTES,
-    MESSAGES_APPENDED,
-    MESSAGES_DELIVERED,
-    MESSAGES_RECEIVED,
     REQUESTS_IN_PROGRESS,
     WAITERS,
 )
@@ -125,18 +119,8 @@ async def of_server(service: Service, call: Call, target: Target) -> Answer:
 
 def _figures(service: Service, application: str = "") -> dict[str, Any]:
     """What was counted since the server began: of one application, or of all together."""
-    total = service.monitor.total
     named = {"application": application} if application else {}
-    of = {"app": application} if application else {}
-    counters = {
-        "appended": int(total(MESSAGES_APPENDED, **of)),
-        "read": int(total(MESSAGES_DELIVERED, **of)),
-        "received": int(total(MESSAGES_RECEIVED, **of)),
-        "settled": int(total(LEASES_SETTLED, **of)),
-        "dead_letters": int(total(DEAD_LETTERS, **of)),
-        "bytes_in": int(total(MESSAGE_BYTES, **of, direction="in")),
-        "bytes_out": int(total(MESSAGE_BYTES, **of, direction="out")),
-    }
+    counters = counted(service.monitor, application)
     return {**named, "time": round(unix_now(service.clock), 3), "counters": counters}
 
 
@@ -229,7 +213,8 @@ class _FigureStream:
         newest = next(iter(service.history.last(1)), None)
         server = {name: value for name, value in _server(service).items() if name not in ("version", "storage")}
         sample = None if newest is None else dict(zip(FIELDS, newest, strict=True))
-        return {**_figures(service), "server": server, "sample": sample}
+        now = {"time": round(unix_now(service.clock), 3), "counters": service.history.counters}
+        return {**now, "server": server, "sample": sample}
 
     async def _may_go_on(self) -> bool:
         permission = Permission.LIST if self._application else Permission.APPLICATIONS

@@ -1,7 +1,7 @@
 """Pages of other origins in a browser: which may call, and what they may see.
 
 Off unless ``[server] cors_origins`` names origins. Credentials travel in headers that a page's own script sets.
-There are no cookies, so cookies are not allowed.
+Cookies, which only the console has, are not allowed.
 """
 
 from __future__ import annotations

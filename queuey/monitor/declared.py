@@ -111,6 +111,10 @@ class MetricSet:
     def __init__(self, declared: Declarations) -> None:
         self._lock = new_lock()
         self._series: dict[Metric, dict[Labels, list[float]]] = {metric: {} for metric in declared.metrics}
+        self._by_first: dict[Metric, dict[str, list[tuple[Labels, list[float]]]]] = {
+            metric: {} for metric in declared.metrics
+        }
+        """The series of each metric, by the value of its first label."""
         self._asked: dict[Gauge, Callable[[], float]] = {}
 
     def count(self, counter: Counter, amount: int, *labels: str) -> None:
@@ -148,15 +152,16 @@ class MetricSet:
         with self._lock:
             return self._series[metric].get(labels, [0.0])[0]
 
-    def total(self, counter: Counter, **labels: str) -> float:
-        """The sum of all series of a counter that have these labels.
+    def total(self, counter: Counter, first: str = "", second: str = "") -> float:
+        """The sum of all series of a counter.
 
-        :raises ValueError: the counter has no such label.
+        :param first: only those with this value of the first label; they are found without looking at the others.
+        :param second: only those with this value of the second label.
         """
-        wanted = [(counter.labels.index(name), value) for name, value in labels.items()]
         with self._lock:
-            series = self._series[counter].items()
-            return sum([figures[0] for found, figures in series if all(found[at] == value for at, value in wanted)])
+            found = self._by_first[counter].get(first, ()) if first else self._series[counter].items()
+            series = list(found)  # the sum is made without the lock: an append must not wait for it
+        return sum([figures[0] for labels, figures in series if not second or labels[1] == second])
 
     def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
         """A copy of all that was counted, by metric and labels."""
@@ -174,4 +179,6 @@ class MetricSet:
         figures = series.get(labels)
         if figures is None:
             figures = series[labels] = metric.zero()
+            if labels:
+                self._by_first[metric].setdefault(labels[0], []).append((labels, figures))
         return figures

@@ -16,7 +16,9 @@ from typing import NamedTuple
 from queuey.locks import new_lock
 from queuey.monitor.declared import Counter
 from queuey.monitor.metrics import (
+    DEAD_LETTERS,
     LEASES_SETTLED,
+    MESSAGE_BYTES,
     MESSAGES_APPENDED,
     MESSAGES_DELIVERED,
     MESSAGES_RECEIVED,
@@ -26,20 +28,33 @@ from queuey.monitor.metrics import (
     Monitor,
 )
 
-__all__ = ["FIELDS", "KEPT_SECONDS", "History"]
+__all__ = ["FIELDS", "KEPT_SECONDS", "History", "counted"]
 
 KEPT_SECONDS = 3600
 SAMPLE_SECONDS = 1.0
-_RATES: Mapping[str, Counter] = {
-    "appended": MESSAGES_APPENDED,
-    "read": MESSAGES_DELIVERED,
-    "received": MESSAGES_RECEIVED,
-    "settled": LEASES_SETTLED,
+_COUNTERS: Mapping[str, tuple[Counter, str]] = {
+    "appended": (MESSAGES_APPENDED, ""),
+    "read": (MESSAGES_DELIVERED, ""),
+    "received": (MESSAGES_RECEIVED, ""),
+    "settled": (LEASES_SETTLED, ""),
+    "dead_letters": (DEAD_LETTERS, ""),
+    "bytes_in": (MESSAGE_BYTES, "in"),
+    "bytes_out": (MESSAGE_BYTES, "out"),
 }
+"""What people are shown of an application or a server, by name: a counter, and the value of its second label."""
+_RATES = ("appended", "read", "received", "settled")
 FIELDS = ("time", *_RATES, "requests", "errors", "p50", "p99", "waiters", "in_progress")
 """What a sample has: its time in seconds since 1970; messages, requests and errors (5xx) a second; half and 99 percent
 of the requests took at most ``p50`` and ``p99`` seconds, 0 without any; readers and requests at that moment."""
 _WIDTH = len(FIELDS)
+
+
+def counted(monitor: Monitor, application: str = "") -> dict[str, int]:
+    """What was counted since the start.
+
+    :param application: of this one alone, without looking at the others.
+    """
+    return {name: int(monitor.total(counter, application, second)) for name, (counter, second) in _COUNTERS.items()}
 
 
 class History:
@@ -88,6 +103,11 @@ class History:
             self._ring[start : start + _WIDTH] = array("d", sample)  # behind the end: it grows
             self._taken += 1
 
+    @property
+    def counters(self) -> Mapping[str, int]:
+        """What the server had counted at the last sample, or now if no samples are taken."""
+        return counted(self._monitor) if self._thread is None else self._before.counters
+
     def last(self, most: int) -> list[list[float]]:
         """The newest samples, oldest of them first, each as :data:`FIELDS`.
 
@@ -101,19 +121,26 @@ class History:
     def _looked(self) -> _Looked:
         monitor = self._monitor
         requests, errors, buckets = monitor.answered()
-        totals = [*(monitor.total(counter) for counter in _RATES.values()), requests, errors]
+        counters = counted(monitor)
         at, waiters, in_progress = self._elapsed(), monitor.value(WAITERS), monitor.value(REQUESTS_IN_PROGRESS)
-        return _Looked(at, totals, buckets, waiters, in_progress)
+        return _Looked(at, counters, requests, errors, buckets, waiters, in_progress)
 
 
 class _Looked(NamedTuple):
     """What the monitor had at one moment."""
 
     at: float
-    totals: Sequence[float]
+    counters: Mapping[str, int]
+    requests: float
+    errors: float
     buckets: Sequence[float]
     waiters: float
     in_progress: float
+
+    @property
+    def totals(self) -> Sequence[float]:
+        """What becomes rates."""
+        return [*(self.counters[name] for name in _RATES), self.requests, self.errors]
 
 
 def quantile(buckets: Sequence[float], share: float) -> float:

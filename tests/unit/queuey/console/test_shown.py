@@ -10,7 +10,7 @@ from queuey.console.shown import MAX_TREE_NODES, Node, absolute, body_of, image_
 
 
 def test_json_is_a_tree_that_keeps_names_and_kinds() -> None:
-    shown = body_of({"body": '{"a": [1, "x", null], "b": {}}'}, 100)
+    shown = body_of({"body": '{"a": [1, "x", null], "b": {}}'}, 4000)
 
     assert shown.kind == "json"
     assert shown.tree == Node(
@@ -35,7 +35,7 @@ def test_what_is_no_json_or_too_much_of_it_is_text(text: str) -> None:
 
 
 def test_deep_json_ends_in_one_line() -> None:
-    node = body_of({"body": "[" * 100 + "]" * 100}, 1000).tree
+    node = body_of({"body": "[" * 100 + "]" * 100}, 4000).tree
     depth = 0
     while node is not None and node.inside:
         node, depth = node.inside[0], depth + 1

@@ -12,6 +12,7 @@ from queuey.monitor.declared import Counter, Declarations, MetricSet
 from queuey.monitor.exposition import registry_of, text_of
 from queuey.monitor.metrics import (
     MESSAGES_APPENDED,
+    MESSAGES_DELIVERED,
     REQUESTS_IN_PROGRESS,
     SERVER_METRICS,
     STORAGE_DURATION,
@@ -77,3 +78,13 @@ def test_a_histogram_counts_at_each_bound_what_is_not_above_it(seconds: list[flo
         assert (found or 0) == sum(value <= bound for value in seconds)
     assert (sample("queuey_storage_duration_seconds_count") or 0) == len(seconds)
     assert (sample("queuey_storage_duration_seconds_sum") or 0) == pytest.approx(sum(seconds))
+
+
+def test_a_total_is_of_all_series_or_of_those_that_begin_with_a_label() -> None:
+    monitor = Monitor("memory")
+    for app, way, messages in (("demo", "json", 1), ("demo", "raw", 2), ("other", "raw", 4)):
+        monitor.delivered(app, way, messages, 8)
+
+    given = [("", ""), ("demo", ""), ("demo", "raw"), ("", "raw"), ("nobody", "")]
+
+    assert [monitor.total(MESSAGES_DELIVERED, *one) for one in given] == [7, 3, 2, 6, 0]
