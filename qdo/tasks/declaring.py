@@ -71,7 +71,8 @@ class TaskOptions:
     results: bool | str = False
     """Store what the function returns: True in the queue ``<queue>-results``, a text in the queue of that name."""
     cron: str | None = None
-    """When a worker sends the task by itself, such as ``0 6 * * *``. All its parameters need defaults then."""
+    """When a worker sends the task by itself, such as ``0 6 * * *``; with six fields the first is seconds. All parameters of
+    the task need defaults then."""
     tz: str = "UTC"
     """The time zone of ``cron``, such as ``Europe/Berlin``."""
     missed: Literal["one", "all", "none"] = "one"

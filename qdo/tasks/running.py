@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -16,12 +15,12 @@ from qdo.tasks.declaring import DeclaredTask
 from qdo.tasks.loading import load_tasks
 from qdo.tasks.results import RESULT_SECONDS
 from qdo.tasks.sending import default_client, make_queue
-from qdo.tasks.timing import TaskTimeout, time_limit
+from qdo.tasks.timing import awaited, time_limit
 from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of
 from queuey.errors import ConfigurationError, InvalidParameter
 
-__all__ = ["AsyncTaskJob", "TaskJob", "current_context"]
+__all__ = ["TaskJob", "current_context"]
 
 UNKNOWN_ATTEMPTS = 10
 """Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
@@ -59,9 +58,7 @@ class TaskJob:
         call = self._call_of(message, context)
         token = _current.set(context)
         try:
-            with time_limit(call.task.options.timeout):
-                value = call.task.function(**call.arguments)
-            parcels = call.done(value)
+            parcels = call.done(call.value())
         except Exception as error:  # noqa: BLE001 - a user's
             _raise(self._failed(call, error), error)
         finally:
@@ -121,46 +118,11 @@ class TaskJob:
                 self._known_queues.add(queue)
 
 
-class AsyncTaskJob(TaskJob):
-    """Calls tasks on an event loop, and those that are no coroutines in threads."""
-
-    async def __call__(self, message: Message, context: Context) -> None:  # type: ignore[override]
-        """As :meth:`TaskJob.__call__`."""
-        call = self._call_of(message, context)
-        token = _current.set(context)
-        try:
-            parcels = call.done(await self._value(call))
-        except Exception as error:  # noqa: BLE001 - a user's
-            _raise(await asyncio.to_thread(self._failed, call, error), error)
-        finally:
-            _current.reset(token)
-        if parcels:
-            await asyncio.to_thread(self._store, call, parcels)
-
-    async def _value(self, call: TaskCall) -> Any:
-        seconds = call.task.options.timeout
-        if not call.task.is_async:
-            return await asyncio.to_thread(_limited, call, seconds)
-        limit = asyncio.timeout(seconds)
-        try:
-            async with limit:
-                return await call.task.function(**call.arguments)
-        except TimeoutError:
-            if limit.expired() and seconds is not None:
-                raise TaskTimeout(seconds) from None
-            raise
-
-
 def _raise(outcome: Exception, error: Exception) -> NoReturn:
     """Raise what becomes of a message, because of what its task raised."""
     if outcome is error:
         raise error
     raise outcome from error
-
-
-def _limited(call: TaskCall, seconds: float | None) -> Any:
-    with time_limit(seconds):
-        return call.task.function(**call.arguments)
 
 
 @dataclass(frozen=True)
@@ -171,6 +133,17 @@ class TaskCall:
     arguments: Mapping[str, Any]
     message: Message
     context: Context
+
+    def value(self) -> Any:
+        """What the function returns. A coroutine runs on the event loop of all tasks, and this thread waits.
+
+        :raises TaskTimeout: it takes longer than it may.
+        """
+        seconds = self.task.options.timeout
+        if self.task.is_async:
+            return awaited(lambda: self.task.function(**self.arguments), seconds)
+        with time_limit(seconds):
+            return self.task.function(**self.arguments)
 
     def done(self, value: Any) -> Parcels:
         """The next step of the chain, or the result; nothing if none is asked for.

@@ -1,15 +1,17 @@
-"""The time limit of one attempt."""
+"""The time limit of one attempt, and the event loop of coroutines."""
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
-__all__ = ["TaskTimeout", "time_limit"]
+__all__ = ["TaskTimeout", "awaited", "time_limit"]
 
 
 class TaskTimeout(Exception):
@@ -41,6 +43,40 @@ def time_limit(seconds: float | None) -> Iterator[None]:
             yield
     except _TimedOut:
         raise TaskTimeout(seconds) from None
+
+
+def awaited(made: Callable[[], Awaitable[Any]], seconds: float | None) -> Any:
+    """The result of a coroutine on an event loop that all tasks of this process share. The calling thread waits.
+
+    :raises TaskTimeout: it takes longer than ``seconds``; it is cancelled where it waits.
+    """
+
+    async def limited() -> Any:
+        limit = asyncio.timeout(seconds)
+        try:
+            async with limit:
+                return await made()
+        except TimeoutError:
+            if limit.expired() and seconds is not None:
+                raise TaskTimeout(seconds) from None
+            raise
+
+    return asyncio.run_coroutine_threadsafe(limited(), _loop()).result()
+
+
+_loop_lock = threading.Lock()
+
+
+def _loop() -> asyncio.AbstractEventLoop:
+    with _loop_lock:
+        return _new_loop()
+
+
+@cache
+def _new_loop() -> asyncio.AbstractEventLoop:
+    loop = asyncio.new_event_loop()
+    threading.Thread(target=loop.run_forever, name="async-tasks", daemon=True).start()
+    return loop
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from qdo.client.refusals import may_pass
 from qdo.groups.coordination import Coordinator
 from qdo.groups.waking import Waker
 from qdo.tasks.alarms import send_occurrence
-from qdo.tasks.running import AsyncTaskJob, TaskJob
+from qdo.tasks.running import TaskJob
 from qdo.tasks.schedules import ALARMS, ALARMS_GROUP, Schedule, ScheduleBook
 from qdo.tasks.sending import make_queue
 from qdo.worker import Worker
@@ -57,8 +57,6 @@ class TaskWorker(Worker):
             if name in given:
                 raise ConfigurationError(f"{name} is no option of a worker on tasks")
         job = TaskJob(modules)
-        if any(task.is_async for task in job.tasks.values()):
-            job = AsyncTaskJob(modules)
         self.tasks = job.tasks
         named = dict.fromkeys(task.queue for task in self.tasks.values())
         if strange := [queue for queue in queues if queue not in named]:

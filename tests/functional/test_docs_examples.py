@@ -96,6 +96,8 @@ def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
     assert sorted(map(int, done)) == sorted([*range(1, 301)] * 2)
     assert "default of demo: 3 workers, 6 partitions; lag 0 messages" in said
     assert python(ROOT / "docs/workers.md", tmp_path, environment).endswith("300 done\n")
+    told = run(["qdo", "status", "--group", "reports"], "", tmp_path, environment)
+    assert "reports of demo: 0 workers, 6 partitions, 6 without an owner; lag 0 messages" in told
 
 
 def test_the_tasks_page(tmp_path: Path, surroundings: dict[str, str]) -> None:

@@ -263,6 +263,16 @@ def test_coroutines_run_at_once_and_functions_beside_them(client: Client) -> Non
             slow.get(WAIT)
 
 
+def test_coroutines_run_in_processes_too(client: Client) -> None:
+    slow = async_task_jobs.sleep.send()
+
+    with (
+        at_work("tests.support.async_task_jobs", processes=1, threads=1),
+        pytest.raises(TaskFailed, match=r"it took longer than 0\.05 s"),
+    ):
+        slow.get(WAIT)
+
+
 def test_tasks_run_in_processes(client: Client) -> None:
     good, bad = add.then(double).send(1, 2), refuse.send("this")
 
