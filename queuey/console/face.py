@@ -34,8 +34,6 @@ _V1 = f"{ROOT}/v1"
 _OPEN = (f"{ROOT}/sign-in", f"{ROOT}/sign-out")
 """Paths that need no session."""
 HTML = "text/html; charset=utf-8"
-_READ_HEADERS = ("if-none-match", "last-event-id")
-"""Headers of a reading call that v1 gets."""
 _SHOWN_TYPES = (JSON, EVENTS)
 
 
@@ -135,9 +133,9 @@ class Console:
 
     def _opened(self, call: Call) -> tuple[Call, Operation]:
         path = call.path.removeprefix(ROOT)
-        headers = {name: call.headers[name] for name in _READ_HEADERS if name in call.headers}
-        if call.accepts(EVENTS):
-            headers["accept"] = EVENTS
+        headers = {"accept": EVENTS} if call.accepts(EVENTS) else {}
+        if "last-event-id" in call.headers:
+            headers["last-event-id"] = call.headers["last-event-id"]
         return self._inside.open(call, "GET", f"{path}?{call.query_string}", headers)
 
     async def _read(self, service: Service, call: Call, target: Target) -> Answer:

@@ -12,9 +12,11 @@ import orjson
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
 from queuey.console.pages.told import told
+from queuey.console.pages.whereabouts import whereabouts
 from queuey.console.shown import body_of, image_type, visibly
 from queuey.console.visits import Visit
 from queuey.errors import MessageNotFound, NotFound
+from queuey.ids import MessageId
 from queuey.model.dead_letters import STORY_HEADER
 
 __all__ = ["PAGES", "read_page", "rows_of", "story_in"]
@@ -80,7 +82,7 @@ def read_page(
         partitions=partition or "all",
         columns=_PLACES,
     )
-    found = sorted(answer.content["messages"], key=lambda entry: (entry["timestamp"], entry["message_id"]))
+    found = sorted(answer.content["messages"], key=lambda entry: MessageId.parse(entry["message_id"]))
     if newest_first:
         found.reverse()
     shown = found[: _complete(found, each)]
@@ -126,7 +128,7 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     (row,) = rows_of([entry], WHOLE_CHARACTERS)
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
-    values["story"] = story_in(entry)
+    values |= {"story": story_in(entry), "groups": whereabouts(visit, application, queue, entry)}
     return PageAnswer("message.html", {**values, **_copies(visit, application, queue, place), "told": told(visit)})
 
 

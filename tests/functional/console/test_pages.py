@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.client import Server, new_name
@@ -159,6 +161,30 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
     eventually(lambda: len(v1.call("GET", f"{queue}-dead").json()["messages"]) == 1)
     moved = [one["body"] for one in v1.call("GET", queue).json()["messages"]]
     assert sorted(moved) == ["job 0", "job 0", "job 1", "job 1", "job 2"]
+
+
+def test_a_message_s_page_says_how_far_each_group_is_with_it(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    first, second = [v1.post(queue).json()["messages"][0]["key"] for _ in range(2)]
+
+    def states(message_id: str) -> dict[str, str]:
+        table = (
+            owner.get(f"/console/a/queuey/{queue}/m/1:{message_id}").partition("<h2>Groups")[2].partition("</table>")[0]
+        )
+        return dict(re.findall(r">(\w+)</a></th><td>([^<]*)</td>", table))
+
+    assert states(first) == {}
+    offset = {"partition": 1, "message_id": first}
+    v1.call("PUT", queue, "offsets", "mail", json={"offsets": [offset], "generation": 1})
+    held = v1.call("POST", queue, "leases", "workers", json={"receiver": "worker-7", "receive": {}}).json()["messages"][
+        0
+    ]
+    assert states(first) == {"mail": "finished", "workers": "leased"}
+    assert "worker-7" in owner.get(f"/console/a/queuey/{queue}/m/1:{first}")
+    assert states(second) == {"mail": "not finished yet", "workers": "settled, or not handed out yet"}
+    v1.call("POST", queue, "leases", "workers", json={"acknowledge": [held["receipt"]]})
+    assert states(first)["workers"] == "settled"
+    assert states(second)["workers"] == "not handed out yet"
 
 
 def test_a_lease_group_is_paused_resumed_reset_and_forgotten(owner: Visitor, v1: Server) -> None:
