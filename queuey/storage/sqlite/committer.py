@@ -77,7 +77,7 @@ class Committer:
             future.set_error(StorageUnavailable(self._why_closed))
         else:
             write = Write(job, grows, future, size)
-            if not (is_light and size < _LARGE and self.turns.takes(write)):
+            if not (is_light and self.turns.takes(write)):
                 self._waiting.put(write)
         return future
 

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 
 MOST_JOBS, MOST_BYTES = 128, 128 << 10
 """Jobs of one turn that the loop commits, and their bytes."""
+MOST_JOB_BYTES = 16 << 10
+"""Bytes of one of them. Batches share commits of the thread, which works on while the loop reads the next ones."""
 _ONE_IN = 100
 """Of this number of commits one may take longer than the limit."""
 _MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 8 * _ONE_IN
@@ -149,6 +151,8 @@ class TurnCommits:
 
     def takes(self, write: Write) -> bool:
         """Take a write for the end of this turn; False if the thread has to do it. Any thread may ask."""
+        if write.size > MOST_JOB_BYTES:
+            return False
         with self._lock:
             inbox = self._inbox
             if inbox is None or self._is_held_off or not self._times.is_quick:

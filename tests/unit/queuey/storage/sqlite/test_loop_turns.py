@@ -165,7 +165,13 @@ def test_what_came_in_one_turn_is_one_group() -> None:
     assert loop.to_thread == []
 
 
-@pytest.mark.parametrize("group", [[write()] * (loop_turns.MOST_JOBS + 1), [write(loop_turns.MOST_BYTES // 2 + 1)] * 2])
+def test_a_batch_is_left_to_the_thread() -> None:
+    loop = Turns()
+    assert loop.turns.takes(write(loop_turns.MOST_JOB_BYTES))
+    assert not loop.turns.takes(write(loop_turns.MOST_JOB_BYTES + 1))
+
+
+@pytest.mark.parametrize("group", [[write()] * (loop_turns.MOST_JOBS + 1), [write(loop_turns.MOST_JOB_BYTES)] * 9])
 def test_a_large_group_is_left_to_the_thread(group: Group) -> None:
     loop = Turns()
     assert all(map(loop.turns.takes, group))
