@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
@@ -313,29 +313,9 @@ def _handle(entry: Mapping[str, Any]) -> str:
 async def change_message_visibility(asked: SqsRequest) -> Result:
     """Let a lease run for some seconds from now. With 0 the message may be received at once."""
     queue = await asked.queue(Permission.RECEIVE)
-    await _change_visibility(asked, queue, asked.values["ReceiptHandle"], asked.values["VisibilityTimeout"])
+    change = await _change_of(asked, queue, asked.values["ReceiptHandle"], asked.values["VisibilityTimeout"])
+    await _change_all(asked, queue, [] if change is None else [change])
     return {}
-
-
-async def _change_visibility(asked: SqsRequest, queue: Queue, handle: str, seconds: int) -> None:
-    """A lease that ran out stays as it is: its message must not be hidden again."""
-    receipt = _receipt(queue, handle)
-    now, hole = await _held(asked, queue, receipt)
-    if hole is None:
-        raise invalid_parameter(
-            f"Value {shown(handle)} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not "
-            "available for visibility timeout change."
-        )
-    if hole.deliveries != receipt.delivery or hole.visible_at <= now:
-        return
-    if now + seconds * TICKS_PER_SECOND > hole.leased_at + _LONGEST_SECONDS * TICKS_PER_SECOND:
-        raise invalid_parameter(
-            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message "
-            f"is beyond the limit [{_LONGEST_SECONDS} seconds]."
-        )
-    action = Action.EXTEND if seconds else Action.RELEASE
-    settle = Settle(receipt.id, receipt.delivery, action, float(seconds))
-    await _settle(asked, queue, receipt.token, {receipt.partition: [settle]})
 
 
 async def change_message_visibility_batch(asked: SqsRequest) -> Result:
@@ -344,14 +324,62 @@ async def change_message_visibility_batch(asked: SqsRequest) -> Result:
     entries = asked.values["Entries"]
     check_entries(entries, "ChangeMessageVisibilityBatchRequestEntry")
     structure = ACTIONS["ChangeMessageVisibilityBatch"].members["Entries"].structure or NO_STRUCTURE
+    changes: list[_LeaseChange] = []
     done, failures = [], []
     for entry in entries:
         try:
             check_bounds(structure, entry)
             if "VisibilityTimeout" not in entry:
                 raise missing_parameter("VisibilityTimeout")
-            await _change_visibility(asked, queue, _handle(entry), entry["VisibilityTimeout"])
+            change = await _change_of(asked, queue, _handle(entry), entry["VisibilityTimeout"])
+            changes += [] if change is None else [change]
             done.append({"Id": entry["Id"]})
         except QueueyError as error:
             failures.append(failed(entry["Id"], error))
+    await _change_all(asked, queue, changes)
     return {"Successful": done, "Failed": failures}
+
+
+class _LeaseChange(NamedTuple):
+    """What becomes of a lease that is live."""
+
+    receipt: Receipt
+    settle: Settle
+
+
+async def _change_of(asked: SqsRequest, queue: Queue, handle: str, seconds: int) -> _LeaseChange | None:
+    """None for a lease that ran out: it stays as it is, since its message must not be hidden again.
+
+    :raises SqsError: it is no handle, or its message is deleted, or would be hidden for too long.
+    """
+    receipt = _receipt(queue, handle)
+    now, hole = await _held(asked, queue, receipt)
+    if hole is None:
+        raise invalid_parameter(
+            f"Value {shown(handle)} for parameter ReceiptHandle is invalid. Reason: Message does not exist or is not "
+            "available for visibility timeout change."
+        )
+    if hole.deliveries != receipt.delivery or hole.visible_at <= now:
+        return None
+    if now + seconds * TICKS_PER_SECOND > hole.leased_at + _LONGEST_SECONDS * TICKS_PER_SECOND:
+        raise invalid_parameter(
+            f"Value {seconds} for parameter VisibilityTimeout is invalid. Reason: Total VisibilityTimeout for the message "
+            f"is beyond the limit [{_LONGEST_SECONDS} seconds]."
+        )
+    action = Action.EXTEND if seconds else Action.RELEASE
+    return _LeaseChange(receipt, Settle(receipt.id, receipt.delivery, action, float(seconds)))
+
+
+async def _change_all(asked: SqsRequest, queue: Queue, changes: Sequence[_LeaseChange]) -> None:
+    """Change leases in one step; one that is named again is changed in another step behind it."""
+    while changes:
+        token, left = changes[0].receipt.token, list[_LeaseChange]()
+        settles: dict[int, dict[MessageId, Settle]] = {}
+        for one in changes:
+            known = settles.setdefault(one.receipt.partition, {})
+            if one.receipt.token != token or one.receipt.id in known:
+                left.append(one)
+            else:
+                known[one.receipt.id] = one.settle
+        await _settle(asked, queue, token, {number: [*some.values()] for number, some in settles.items() if some})
+        changes = left

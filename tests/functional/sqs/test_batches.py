@@ -166,3 +166,27 @@ def test_a_fifo_queue_refuses_the_whole_batch(timed: TimedSqs, timed_make: Make,
 
     assert said == ("ClientError", text)
     assert bodies(client.receive_message(QueueUrl=url)) == []
+
+
+def test_a_batch_changes_the_timeouts_of_many_messages(timed: TimedSqs, timed_make: Make) -> None:
+    """Of one that is named twice the last word counts."""
+    client, url = timed.client, timed_make(VisibilityTimeout="30")
+    for body in "abc":
+        client.send_message(QueueUrl=url, MessageBody=body)
+    found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    handles = {message["Body"]: message["ReceiptHandle"] for message in found}
+    asked = [("a", 100), ("b", 100), ("c", 100), ("b", 0)]
+    entries = [
+        {"Id": str(at), "ReceiptHandle": handles[body], "VisibilityTimeout": seconds}
+        for at, (body, seconds) in enumerate(asked)
+    ]
+
+    answer = client.change_message_visibility_batch(QueueUrl=url, Entries=entries)
+    at_once = bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10))
+    timed.clock.advance(99)
+    hidden = bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10))
+    timed.clock.advance(1.1)
+    later = bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10))
+
+    assert [one["Id"] for one in answer["Successful"]] == ["0", "1", "2", "3"]
+    assert (at_once, hidden, sorted(later)) == (["b"], ["b"], ["a", "c"])
