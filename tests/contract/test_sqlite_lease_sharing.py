@@ -113,4 +113,9 @@ def test_steps_that_share_a_commit_are_carried_out_one_after_the_other(
     carried_out = joining._carried_out
     monkeypatch.setattr(joining, "_carried_out", noted)
     drive_histories(lambda: Sharing(tmp_path / "queuey.db", ManualClock()), 12)
+    sure = Sharing(tmp_path / "sure.db", ManualClock())  # what twelve histories may have left out
+    sure.append(6)
+    sure.share([("nothing", 2), ("nothing", 2)])
+    sure.share([("next", 0), ("next", 1), ("nothing", 1)])
+    sure.teardown()
     assert max(together) > 1
