@@ -31,7 +31,7 @@ from queuey.storage.sqlite.connections import Connections
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.group_writer import CommittedMemory, GroupWriter
 from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
-from queuey.storage.sqlite.loop_turns import CommitTimes
+from queuey.storage.sqlite.loop_turns import CommitTimes, processor_waits
 from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite.moments import Moments
 from queuey.storage.sqlite.options import SqliteOptions
@@ -134,7 +134,8 @@ class File:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
         self.lease_book = LeaseBook(in_portions=True)
-        times = CommitTimes(options.loop_commit_ms / 1000, clock.elapsed, self.observer.commits_switched)
+        limit_seconds, switched = options.loop_commit_ms / 1000, self.observer.commits_switched
+        times = CommitTimes(limit_seconds, clock.elapsed, switched, processor_waits)
         memory = CommittedMemory(self.counters, self.lease_book)
         self.committer = Committer(GroupWriter(self.writer, ids, self.health, self.observer, memory, times))
         clocks = (clock, self.lease_clock)

@@ -11,12 +11,13 @@ import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from math import inf
+from pathlib import Path
 
 from queuey.future import Inbox
 from queuey.locks import new_lock
 from queuey.storage.sqlite.writes import Group, Write
 
-__all__ = ["CommitTimes", "TurnCommits"]
+__all__ = ["CommitTimes", "TurnCommits", "processor_waits"]
 
 log = logging.getLogger(__name__)
 
@@ -26,14 +27,26 @@ MOST_JOB_BYTES = 16 << 10
 """Bytes of one of them. Batches share commits of the thread, which works on while the loop reads the next ones."""
 _ONE_IN = 100
 """Of this number of commits one may take longer than the limit."""
-_MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 8 * _ONE_IN
-"""Ten slow commits in a row end the loop's commits, or two of the first ones."""
+_MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 5 * _ONE_IN
+"""Ten slow commits in a row end the loop's commits, or five of the first ones."""
 _FAR_TOO_LONG = 20
 """A commit that takes this many times the limit ends them at once: the next may take as long."""
 _FIRST_REST_SECONDS, _MOST_REST_SECONDS = 5.0, 300.0
 """How long the thread carries the commits before the loop tries again: each time twice as long."""
+_LOOK_EACH = 250
+"""Quick commits after which it looks how long the thread has waited for a processor, so that a slow one is excused by
+little else than its own wait."""
+_SCHEDULER = Path("/proc/thread-self/schedstat")
 _LONG_SECONDS = 60.0
 """After a time of quick commits as long as this, the first rest is short again."""
+
+
+def processor_waits() -> float:
+    """Seconds that the calling thread was ready to run and had no processor; 0 where the kernel does not say."""
+    try:
+        return int(_SCHEDULER.read_bytes().split()[1]) / 1e9
+    except (OSError, IndexError, ValueError):
+        return 0.0
 
 
 class CommitTimes:
@@ -43,12 +56,19 @@ class CommitTimes:
     """
 
     def __init__(
-        self, limit_seconds: float, elapsed: Callable[[], float], switched: Callable[[str], None] = lambda to: None
+        self,
+        limit_seconds: float,
+        elapsed: Callable[[], float],
+        switched: Callable[[str], None] = lambda to: None,
+        waited: Callable[[], float] = lambda: 0.0,
     ) -> None:
         """:param limit_seconds: 99 of 100 commits of the loop take no longer; 0 if it carries none.
         :param switched: hears of each change: ``loop`` or ``thread``.
+        :param waited: seconds that this thread has waited for a processor. They say nothing about the disk.
         """
-        self._limit, self._elapsed, self._switched = limit_seconds, elapsed, switched
+        self._limit, self._elapsed, self._switched, self._waited = limit_seconds, elapsed, switched, waited
+        self._waits, self._commits = 0.0, 0
+        """What ``waited`` said last, and the commits since."""
         self.is_quick = limit_seconds > 0
         """Whether the loop carries commits."""
         self._score = _FIRST_SCORE
@@ -64,12 +84,21 @@ class CommitTimes:
 
         :param whole: with all jobs of its group.
         """
+        self._commits += 1
+        if seconds > self._limit or self._commits >= _LOOK_EACH:
+            waited = self._waited_since()
+            seconds, whole = seconds - waited, whole - waited
         if seconds <= self._limit:
             self._score = max(self._score - 1, 0)
         else:
             self._score += _ONE_IN
         if self._score >= _MOST_SCORE or whole > _FAR_TOO_LONG * self._limit:
             self.leave(f"they take longer than {self._limit * 1000:g} ms")
+
+    def _waited_since(self) -> float:
+        """Seconds that this thread has waited for a processor since the last look."""
+        before, self._waits, self._commits = self._waits, self._waited(), 0
+        return self._waits - before
 
     def leave(self, why: str) -> None:
         """Leave commits to the thread for some time.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.future import Future
 from queuey.storage.sqlite import loop_turns
-from queuey.storage.sqlite.loop_turns import CommitTimes, TurnCommits
+from queuey.storage.sqlite.loop_turns import CommitTimes, TurnCommits, processor_waits
 from queuey.storage.sqlite.writes import Group, Write
 
 LIMIT = 0.001
@@ -51,7 +52,7 @@ def test_one_slow_commit_of_a_hundred_is_let_pass() -> None:
     assert found.switches == []
 
 
-@pytest.mark.parametrize(("quick", "slow"), [(0, 2), (99, 3), (1000, 10)])
+@pytest.mark.parametrize(("quick", "slow"), [(0, 5), (99, 6), (1000, 10)])
 def test_more_of_them_leave_commits_to_the_thread(quick: int, slow: int) -> None:
     found = Times()
     found.on_loop(QUICK, quick)
@@ -80,6 +81,28 @@ def test_jobs_that_take_far_too_long_are_enough() -> None:
     found = Times()
     found.times.on_loop(QUICK, FAR_TOO_LONG)
     assert found.switches == ["thread"]
+
+
+def test_a_wait_for_the_processor_is_not_the_disks() -> None:
+    """Where the machine is busy, commits take long on any thread."""
+    waits, switches = [0.0], list[str]()
+    times = CommitTimes(LIMIT, lambda: 0.0, switches.append, lambda: waits[0])
+    for _ in range(50):
+        waits[0] += FAR_TOO_LONG
+        times.on_loop(FAR_TOO_LONG + QUICK, FAR_TOO_LONG + QUICK)
+    for _ in range(1000):
+        waits[0] += FAR_TOO_LONG
+        times.on_loop(QUICK, QUICK)
+    assert switches == []
+    waits[0] += SLOW
+    times.on_loop(FAR_TOO_LONG, FAR_TOO_LONG)
+    assert switches == ["thread"], "the waits of quick commits excuse no slow one"
+
+
+def test_the_kernel_says_how_long_a_thread_has_waited_for_a_processor(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert 0 < processor_waits() < 3600
+    monkeypatch.setattr(loop_turns, "_SCHEDULER", Path("/proc/none"))
+    assert processor_waits() == 0
 
 
 def test_the_loop_tries_again_after_ever_longer_rests() -> None:
