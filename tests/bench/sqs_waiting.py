@@ -1,0 +1,185 @@
+"""Long polls of SQS clients, thousands of them, and how long a message takes to one of them.
+
+``python -m tests.bench.sqs_waiting PORT COUNT`` is such a crowd: it reads a line of JSON with the requests of each connection,
+waits, deletes what comes, waits again, and prints how long each message took, in milliseconds, once it has them all.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+
+import orjson
+import uvloop
+from botocore.credentials import Credentials
+
+from tests.bench.arrival import RATE, WAIT_SECONDS, Asking
+from tests.bench.measure import BenchFailed, until
+from tests.bench.plan import BODY_BYTES, Plan
+from tests.bench.servers import ROOT, Server, access_key, queuey
+from tests.bench.sqs import OPEN, make_queue, signed
+from tests.bench.table import Row, times
+
+POLLS = 5_000
+QUEUES = 100
+_CONNECT_AT_ONCE = 200
+_START_SECONDS = _PATIENCE_SECONDS = 60
+_LENGTH = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
+_WAITERS = re.compile(r"^queuey_waiters (\S+)$", re.MULTILINE)
+_END_OF_HEAD = b"\r\n\r\n"
+
+
+class _Poll(asyncio.Protocol):
+    """One connection: it waits for messages, deletes what has come, and waits again."""
+
+    def __init__(self, polls: list[str], delete: str, arrived: _Arrived) -> None:
+        """:param polls: the first and all later requests for messages.
+        :param delete: a request up to the length of its body, and that body with ``@`` for a receipt handle.
+        """
+        self._first, self._next = (one.encode() for one in polls)
+        self._head, _, self._body = delete.partition("\n\n")
+        self._arrived, self._got, self._handles = arrived, b"", list[str]()
+        self._transport: asyncio.Transport | None = None
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        self._transport = transport
+        transport.write(self._first)
+
+    def data_received(self, data: bytes) -> None:
+        self._got += data
+        head, found, rest = self._got.partition(_END_OF_HEAD)
+        length = _LENGTH.search(head + b"\r\n")
+        if not found or length is None or len(rest) < int(length[1]):
+            return
+        now = time.monotonic_ns()
+        self._got = b""
+        if not head.startswith(b"HTTP/1.1 200 "):
+            self._arrived.fail(f"{head!r} {rest!r}")
+            return
+        for message in orjson.loads(rest).get("Messages", ()):
+            self._arrived.note((now - int(message["Body"].split(" ")[0])) / 1e6)
+            self._handles.append(message["ReceiptHandle"])
+        if self._transport is not None:
+            self._transport.write(self._deletion() if self._handles else self._next)
+
+    def _deletion(self) -> bytes:
+        body = self._body.replace("@", self._handles.pop())
+        return f"{self._head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._arrived.fail("the server closed a connection")
+
+
+class _Arrived:
+    """How long messages took, until all have come."""
+
+    def __init__(self, count: int) -> None:
+        self._count, self._took = count, list[float]()
+        self.all: asyncio.Future[list[float]] = asyncio.get_running_loop().create_future()
+
+    def note(self, milliseconds: float) -> None:
+        self._took.append(milliseconds)
+        if len(self._took) == self._count:
+            self.all.set_result(self._took)
+
+    def fail(self, why: str) -> None:
+        if not self.all.done():
+            self.all.set_exception(BenchFailed(why))
+
+
+async def _crowd(port: int, count: int, asked: list[tuple[list[str], str]]) -> list[float]:
+    loop, arrived = asyncio.get_running_loop(), _Arrived(count)
+    for start in range(0, len(asked), _CONNECT_AT_ONCE):
+        some = asked[start : start + _CONNECT_AT_ONCE]
+        await asyncio.gather(
+            *(loop.create_connection(partial(_Poll, *one, arrived), "127.0.0.1", port) for one in some)
+        )
+    return await arrived.all
+
+
+def main(port: int, count: int) -> None:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    print(json.dumps(uvloop.run(_crowd(port, count, json.loads(sys.stdin.readline())))))
+
+
+def measure(plan: Plan) -> Iterator[Row]:
+    """200 sends a second, over a hundred queues with fifty long polls each."""
+    folder = plan.fresh("sqs-waiting")
+    key = Credentials(*access_key(folder))
+    with queuey(folder, OPEN) as server:
+        urls = [make_queue(server, key, f"q{turn}") for turn in range(QUEUES)]
+        count = round(RATE * plan.seconds * plan.rounds)
+        with _waiting(server, key, urls, count) as crowd:
+            _send(server, key, urls, count)
+            said, _ = crowd.communicate(timeout=_PATIENCE_SECONDS)
+        if crowd.returncode:
+            raise BenchFailed("the long polls did not last")
+        took = json.loads(said)
+    yield times(
+        f"SQS: send to a long poll, {RATE} sends/s, {POLLS:,} long polls of {QUEUES} queues wait",
+        took,
+        first="p99 <= 10 ms",
+        goal="p99 <= 5 ms",
+    )
+
+
+def _send(server: Server, key: Credentials, urls: list[str], count: int) -> None:
+    """Send at an even rate; each message says when it was sent, or was due if that was earlier."""
+    sent_at = "0" * 19
+    body = f"{sent_at} ".ljust(BODY_BYTES, "x")
+    texts = [signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": body}).split(sent_at) for url in urls]
+    asking, began, answered = Asking(_port(server)), time.monotonic_ns(), 0
+    for turn in range(count):
+        due = began + turn * 1_000_000_000 // RATE
+        time.sleep(max(due - time.monotonic_ns(), 0) / 1e9)
+        sent = time.monotonic_ns() if answered <= due else due
+        asking.ask(f"{sent:019}".join(texts[turn % len(texts)]))
+        answered = time.monotonic_ns()
+
+
+@contextmanager
+def _waiting(server: Server, key: Credentials, urls: list[str], count: int) -> Iterator[subprocess.Popen[str]]:
+    """The crowd, of which all wait. Their first long polls end in different seconds, and so do those that follow.
+
+    :param count: messages that will come.
+    """
+    asked = []
+    for turn in range(POLLS):
+        url = urls[turn % len(urls)]
+        first = {"QueueUrl": url, "WaitTimeSeconds": 1 + turn * WAIT_SECONDS // POLLS}
+        polls = [signed(key, "ReceiveMessage", one) for one in (first, {**first, "WaitTimeSeconds": WAIT_SECONDS})]
+        body = json.dumps({"QueueUrl": url, "ReceiptHandle": "@"})
+        asked.append((polls, f"{signed(key, 'DeleteMessage', {}).partition('Content-Length')[0]}\n\n{body}"))
+    command = [sys.executable, "-m", "tests.bench.sqs_waiting", str(_port(server)), str(count)]
+    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
+        try:
+            if process.stdin is None:
+                raise BenchFailed("the crowd has no standard input")
+            process.stdin.write(json.dumps(asked) + "\n")
+            process.stdin.flush()
+            until(lambda: _waiters(server) >= POLLS * 0.99, _START_SECONDS, f"{POLLS} long polls to wait")
+            yield process
+        finally:
+            process.kill()
+
+
+def _waiters(server: Server) -> float:
+    found = _WAITERS.search(server.ask("GET", "/metrics").text)
+    return 0.0 if found is None else float(found[1])
+
+
+def _port(server: Server) -> int:
+    return int(server.url.rpartition(":")[2])
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), int(sys.argv[2]))
