@@ -15,6 +15,8 @@ __all__ = ["LATE_SECONDS", "send_occurrence"]
 
 log = logging.getLogger(__name__)
 
+MOST_AT_ONCE = 10
+"""Occurrences that were missed, in one step. On Cassandra the next alarm is readable after the read delay only."""
 LATE_SECONDS = 60.0
 """An occurrence that comes later was missed."""
 
@@ -41,13 +43,26 @@ def send_occurrence(message: Message, context: Context) -> None:
         context.append(ALARMS, alarm.to_message(now))
         return
     schedule = alarm.schedule
+    moments = _moments(schedule, alarm.moment, min(now, last))
     if not kept.paused and (schedule.missed != "none" or now - alarm.moment <= LATE_SECONDS):
         make_queue(client, schedule.queue)
-        context.append(schedule.queue, schedule.occurrence(alarm.moment))
-    following = _next(schedule, alarm.moment, now)
+        for moment in moments:
+            context.append(schedule.queue, schedule.occurrence(moment))
+    following = _next(schedule, moments[-1], now)
     if following <= last:
         context.append(ALARMS, Alarm.at(following, schedule).to_message(now))
     book.renew(kept, now)
+
+
+def _moments(schedule: Schedule, first: int, last: float) -> list[int]:
+    """The occurrences of one alarm: its own, and if all are sent, some of those that were missed behind it."""
+    moments = [first]
+    while schedule.missed == "all" and len(moments) < MOST_AT_ONCE:
+        following = schedule.line.after(moments[-1])
+        if following > last:
+            break
+        moments.append(following)
+    return moments
 
 
 def _next(schedule: Schedule, moment: int, now: float) -> int:

@@ -115,13 +115,13 @@ def test_kills_and_steps_of_the_clock_double_and_lose_no_occurrence(
         workers_in(tmp_path, node.running.url) as workers,
     ):
         client.create_queue(QUEUE)
-        first = overdue(client, 150 * kills)
+        first = overdue(client, 1500 * kills)
         for _ in range(3):
             workers.start()
         for number in range(kills):
-            wait_for_more(lambda: len(occurrences(client)), chance.randint(20, 50), seconds=180)
+            wait_for_more(lambda: len(occurrences(client)), chance.randint(200, 500), seconds=180)
             workers.kill_one(chance)
-            wait_for_more(lambda: len(occurrences(client)), chance.randint(20, 50), seconds=180)
+            wait_for_more(lambda: len(occurrences(client)), chance.randint(200, 500), seconds=180)
             offset.step(3 * HOUR if number % 2 == 0 else -2 * HOUR)
             node.kill()
             node.start()
