@@ -30,9 +30,9 @@ MOSTLY_WAIT = (
 """Fit to run beside three nodes of Cassandra: they leave them the processors."""
 KILLS = tuple(f"{BREAKS_NODES}test_{what}.py" for what in ("kill", "leases", "once"))
 """Each run has one of these: kill -9 of servers over Cassandra, and of its nodes."""
-OVER_BOTH_STORES = "tests/functional/"
+OVER_BOTH_STORES = ("tests/functional/", "tests/pipeline/")
 EVERY = 3
-"""Of the functional tests that run over both stores a run with a share has each third one over Cassandra, others each time."""
+"""Of these tests, where they run over both stores, a run with a share has each third one over Cassandra, others each time."""
 EXAMPLES, EXAMPLES_OF_A_SHARE = 100, 50
 """Of hypothesis, where a test names no number."""
 SHORT = ("queuey/", "qdo/", "tests/unit/", "tests/contract/", "tests/coordination/", "tests/services/")

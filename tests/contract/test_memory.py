@@ -18,6 +18,8 @@ from queuey.storage.memory import MemoryMessages, MemoryStores
 
 
 class TestMemoryStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract, TaskStoreContract):
+    histories = 50
+
     @pytest.fixture
     def stores(self, clock: ManualClock, ids: IdGenerator) -> MemoryStores:
         return MemoryStores(clock, ids)

@@ -37,7 +37,7 @@ Reopen = Callable[[], SqliteStores]
 
 
 class TestSqliteStores(MessageStoreContract, MetadataStoreContract, LeaseStoreContract, TaskStoreContract):
-    histories = 50
+    histories = 30
 
     @pytest.fixture
     def stores(self, tmp_path: Path, clock: ManualClock, ids: IdGenerator) -> Iterator[SqliteStores]:

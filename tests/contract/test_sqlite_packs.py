@@ -59,7 +59,7 @@ def stores_of(kind: type[SqliteMessages], folder: Path, clock: ManualClock, ids:
 class TestPacks(MessageStoreContract):
     """All that is promised of messages, with hardly a message that was never in a pack."""
 
-    histories = 40
+    histories = 25
 
     @pytest.fixture
     def stores(
@@ -106,7 +106,7 @@ class _CachingMessages(_PackingMessages):
 class TestCachedRuns(MessageStoreContract):
     """All that is promised of messages, with most of them read from cached_runs wherever a page has room for one."""
 
-    histories = 30
+    histories = 20
 
     @pytest.fixture
     def stores(

@@ -27,7 +27,7 @@ from queuey.errors import SessionLost
 from tests.support.members import SESSION_SECONDS, parts, place
 
 HISTORIES = settings(
-    max_examples=40,
+    max_examples=25,
     stateful_step_count=40,
     deadline=None,
     database=None,
