@@ -1,6 +1,6 @@
 """The programs: Maven copies the jars that a pom names to a folder outside of git, once.
 
-pip does the same for programs in Python that cannot share the environment of the tests.
+pip does the same for programs in Python that cannot share the environment of the tests, and npm for those in JavaScript.
 """
 
 from __future__ import annotations
@@ -41,6 +41,14 @@ def environment(name: str) -> Path:
     return _fetched(RECIPES / name / "requirements.txt", "env", _install)
 
 
+def node_modules(name: str) -> Path:
+    """The folder of the JavaScript packages of a ``package.json``, as :func:`jars`.
+
+    :raises FetchFailed: with what npm said.
+    """
+    return _fetched(RECIPES / name / "package.json", "node", _install_modules) / "node_modules"
+
+
 def _fetched(recipe: Path, kind: str, fetch: Callable[[Path, Path], None]) -> Path:
     name = f"{kind}-{recipe.parent.name}"
     folder = HOME / f"{name}-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]}"
@@ -69,6 +77,15 @@ def _install(requirements: Path, folder: Path) -> None:
     _run(requirements, [sys.executable, "-m", "venv", "--without-pip", str(folder)])
     pip = [sys.executable, "-m", "pip", "--python", str(folder / "bin" / "python"), "install", "--quiet"]
     _run(requirements, [*pip, "--disable-pip-version-check", "--requirement", str(requirements)])
+
+
+def _install_modules(recipe: Path, folder: Path) -> None:
+    npm = shutil.which("npm")
+    if npm is None:
+        raise FetchFailed("npm is missing. On Debian: apt-get install nodejs npm")
+    folder.mkdir()
+    shutil.copy(recipe, folder)
+    _run(recipe, [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts"])
 
 
 def _run(recipe: Path, command: Sequence[str]) -> None:
