@@ -19,6 +19,7 @@ from tests.bench import (
     asyncio_clients,
     cached,
     console,
+    elasticmq,
     groups,
     identity,
     inside,
@@ -32,6 +33,8 @@ from tests.bench import (
     scrub,
     spark,
     sqs,
+    sqs_queues,
+    sqs_waiting,
     stored,
     traps,
     users,
@@ -74,6 +77,9 @@ TOPICS: Topics = {
     "leases": leases.measure,
     **lease_states.TOPICS,
     "sqs": sqs.measure,
+    "sqs-waiting": sqs_waiting.measure,
+    "sqs-queues": sqs_queues.measure,
+    "elasticmq": elasticmq.measure,
     "workers": workers.measure,
     "asyncio": asyncio_clients.measure,
     "groups": groups.measure,
@@ -132,7 +138,7 @@ _backend = click.option(
 @click.option(
     "--queues",
     type=click.IntRange(min=queues.LEAST),
-    help=f"Queues of the topics 'queues' and 'users'.  [default: {FULL['queues']}]",
+    help=f"Queues of the topics 'queues', 'users' and, up to 100,000, 'sqs-queues'.  [default: {FULL['queues']}]",
 )
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
 @click.option("--consumed", type=int, help=f"Messages of the topic 'deleted'.  [default: {FULL['consumed']}]")

@@ -22,7 +22,8 @@ from tests.bench.servers import APPLICATION, AUTHORIZATION, Server
 _HOURS = 36_000
 """For runs that end by themselves."""
 ENDED = "ENDED"
-_END = f'wrk.thread:stop(); io.write("\\n{ENDED}\\n"); io.stdout:flush()'
+END = f'wrk.thread:stop(); io.write("\\n{ENDED}\\n"); io.stdout:flush()'
+"""Lua: ends the run."""
 _DONE = """
 done = function(summary, latency)
   local e = summary.errors
@@ -120,7 +121,7 @@ local left, text = {count}, {_quoted(text)}
 request = function() return text end
 response = function()
   left = left - 1
-  if left == 0 then {_END} end
+  if left == 0 then {END} end
 end
 """
 
@@ -132,7 +133,7 @@ NUMBER = "0000000"
 def numbered(text: str, start: int, end: int | None = None) -> str:
     """A request that holds :data:`NUMBER`: with ``start`` and the numbers behind it, until ``end`` were sent."""
     pieces = ", ".join(map(_quoted, text.split(NUMBER)))
-    stop = "" if end is None else f"if n == {end} then {_END} end"
+    stop = "" if end is None else f"if n == {end} then {END} end"
     return f"""
 local n, pieces = {start}, {{ {pieces} }}
 request = function()

@@ -66,15 +66,15 @@ def _create_all(server: Server, plan: Plan) -> _Made:
     )
     server.settle()
     before = server.rss_mib()
-    early, middle, late = (drive(server, numbered(text, *part), CONNECTIONS) for part in _parts(plan.queues))
+    early, middle, late = (drive(server, numbered(text, *part), CONNECTIONS) for part in parts(plan.queues))
     server.settle()
     return _Made(early, middle, late, server.rss_mib() - before)
 
 
-def _parts(queues: int) -> list[tuple[int, int]]:
+def parts(queues: int) -> list[tuple[int, int]]:
     """The first and the last of each run's numbers, however few there are.
 
-    >>> _parts(1000), _parts(1_000_000)[1]
+    >>> parts(1000), parts(1_000_000)[1]
     ([(10, 100), (36, 900), (836, 1064)], (29936, 970000))
     """
     part = min(queues // 10, _PART)
