@@ -40,6 +40,9 @@ class VisibleTimes:
 
     def add_each(self, visible: array[int], ticks: array[int], tails: array[int]) -> None:
         """Enter holes with a time each, before anything was taken out."""
+        if visible and min(visible) >> _SLOT_BITS == max(visible) >> _SLOT_BITS:  # as those of one receive
+            self.add_all(visible[0], ticks, tails)
+            return
         for visible_at, tick, tail in zip(visible, ticks, tails, strict=True):
             slot = self._slot(visible_at >> _SLOT_BITS)
             slot.append(tick)

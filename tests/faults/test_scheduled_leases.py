@@ -64,11 +64,11 @@ def test_what_is_due_later_is_handed_out_then(
 ) -> None:
     """An outage lasts until all that was due before its end has been handed out, and its leases are over."""
     seen: dict[str, int] = {}
-    outages: list[tuple[int, int]] = []
     with Node(tmp_path) as node:
         node.client().create_queue(QUEUE, partitions=3)
         due = schedule(node, messages, seconds, chance)
         workers = [Worker(Receiver(node, f"w{number}"), seen) for number in range(4)]
+        outages = [(0, now_ticks())]  # nobody received anything so far
         with busy(*(worker.step for worker in workers)):
             for kill in range(kills):
                 enough = messages * (kill + chance.random()) / kills

@@ -153,7 +153,7 @@ def transactions(session: Session, begin: PreparedStatement, queue: UUID, second
     """Lightweight transactions, each on a Cassandra partition of its own."""
     names = count()
     begin.serial_consistency_level = ConsistencyLevel.SERIAL
-    make = lambda: begin.bind((1, b"", "{}", 1, 1, b"", 0, 0, queue, str(next(names)), None))  # noqa: E731
+    make = lambda: begin.bind((1, b"", "{}", 1, 1, b"", 0, 0, 0, queue, str(next(names)), None))  # noqa: E731
     return _Flight(session, make, CONNECTIONS, seconds).finish()
 
 

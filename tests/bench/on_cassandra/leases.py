@@ -124,7 +124,7 @@ def against(plan: Plan, revision: str) -> Iterator[Row]:
 
 
 def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, exact: bool) -> Iterator[Row]:
-    what, queue = "transactions" if exact else "writes", uuid.uuid4()
+    what = "transactions" if exact else "writes"
     before, now = nodes.keyspace(root), nodes.keyspace()
     with nodes.server(plan, before, root) as earlier, nodes.server(plan, now) as later:
         queues = {server.url: _Queues(server, exact=exact) for server in (earlier, later)}
@@ -133,7 +133,7 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
             return _received([server], queues[server.url].next(seconds), CONNECTIONS, seconds).rate
 
         turns: list[Callable[[float], float]] = [
-            lambda seconds: measured(nodes, what, now, queue, seconds),
+            lambda seconds: measured(nodes, what, now, uuid.uuid4(), seconds),
             lambda seconds: received(earlier, seconds),
             lambda seconds: received(later, seconds),
         ]
