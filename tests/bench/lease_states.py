@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import tracemalloc
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count, islice, repeat
@@ -17,6 +18,7 @@ from uuid import uuid4
 
 import apsw
 
+from queuey.future import Future
 from queuey.model import AppendRequest, Draft
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
@@ -24,7 +26,7 @@ from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.transaction import Transaction
 from tests.bench.measure import BenchFailed, Spread, alternate, ratios, until
-from tests.bench.plan import TTL_SECONDS, Plan
+from tests.bench.plan import CONNECTIONS, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, QUIET_SECONDS, queuey
 from tests.bench.store import make_queue, open_store, pour
 from tests.bench.table import Row, number
@@ -57,7 +59,8 @@ class Jobs:
         self.queue = make_queue(stores, name, 1)
         most = GroupSettings(max_leased=_MOST_HELD, max_held=_MOST_HELD)
         self._group = LeaseGroup(uuid4().int >> 65, settings=most._replace(**settings))
-        self._held: list[Settle] = []
+        self._held: deque[list[Settle]] = deque()
+        """What was received and is to be settled, by step."""
 
     def fill(self, messages: int, keys: Iterator[str | None] | None = None) -> None:
         left = [min(_MANY, messages - at) for at in range(0, messages, _MANY)]
@@ -69,10 +72,13 @@ class Jobs:
         pour(self.stores, (AppendRequest(self.queue, drafts(some)) for some in left))
 
     def step(self, receive: ReceiveRequest | None = None, settles: list[Settle] | None = None) -> LeaseOutcome:
+        return self._ask(receive, settles).wait()
+
+    def _ask(self, receive: ReceiveRequest | None, settles: list[Settle] | None) -> Future[LeaseOutcome]:
         settled = {1: settles} if settles else {}
         token = self._group.token if settles else None
         group = GroupStep(self.queue, GROUP, self._group, token, settled, (), (1,) if receive is not None else ())
-        return self.stores.leases.step(LeaseStep([group], receive=receive)).wait()
+        return self.stores.leases.step(LeaseStep([group], receive=receive))
 
     def lease(self, messages: int) -> None:
         """Let a receiver have these messages for long."""
@@ -84,15 +90,29 @@ class Jobs:
     def consume(self, messages: int, most: int = _MANY) -> None:
         """Receive these messages and acknowledge them."""
         for _ in range(0, messages, most):
-            outcome = self.step(ReceiveRequest(most, receiver="worker"), self._held)
-            if not outcome.handed:
-                raise BenchFailed("a queue ran empty: it had too few messages")
-            self._held = [Settle(one.message.id, one.hole.deliveries, Action.ACKNOWLEDGE) for one in outcome.handed]
+            self._take(self._next(most).wait())
+
+    def _next(self, most: int) -> Future[LeaseOutcome]:
+        """Settle what was received first, and receive some more."""
+        return self._ask(ReceiveRequest(most, receiver="worker"), self._held.popleft() if self._held else None)
+
+    def _take(self, outcome: LeaseOutcome) -> None:
+        if not outcome.handed:
+            raise BenchFailed("a queue ran empty: it had too few messages")
+        self._held.append([Settle(one.message.id, one.hole.deliveries, Action.ACKNOWLEDGE) for one in outcome.handed])
 
     def cost(self) -> float:
-        """Of the processor's time, microseconds for a message that is received by tens and acknowledged."""
-        began = process_time()
-        self.consume(_MEASURED * _TENS, _TENS)
+        """Of the processor's time, microseconds for a message that is received by tens and acknowledged.
+
+        As many receivers ask at once as a server has in the other rows.
+        """
+        began, asked = process_time(), deque[Future[LeaseOutcome]]()
+        for _ in range(_MEASURED):
+            if len(asked) == CONNECTIONS:
+                self._take(asked.popleft().wait())
+            asked.append(self._next(_TENS))
+        for answer in asked:
+            self._take(answer.wait())
         return (process_time() - began) / (_MEASURED * _TENS) * 1e6
 
 
