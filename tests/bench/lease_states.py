@@ -323,19 +323,15 @@ def _make_groups(folder: Path, queues: int) -> None:
     settings = json.dumps(GroupSettings().to_json())
     connection = apsw.Connection(str(folder / "queuey.db"))
     names = [str(column[1]) for column in connection.execute("pragma table_info(queues)")]
-    rest = ", ".join(name for name in names if name not in ("name", "uuid"))
-    made = f"insert into queues (name, uuid, {rest}) select ?, ?, {rest} from queues where name = 'first'"  # noqa: S608
+    (first,) = [dict(zip(names, row, strict=True)) for row in connection.execute("select * from queues")]
+    made = f"insert into queues ({', '.join(names)}) values ({', '.join(':' + name for name in names)})"  # noqa: S608
+    grouped = (
+        "insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?, ?, ?, 0, 0, ?)"
+    )
+    uuids = [uuid4() for _ in range(queues)]
     with connection:
-        for at in range(queues):
-            queue = uuid4()
-            connection.execute(
-                made,
-                (f"q{at}", queue.bytes),
-            )
-            connection.execute(
-                "insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?, ?, ?, 0, 0, ?)",
-                (queue.bytes, GROUP, queue.int >> 65, settings),
-            )
+        connection.executemany(made, (first | {"name": f"q{at}", "uuid": one.bytes} for at, one in enumerate(uuids)))
+        connection.executemany(grouped, ((one.bytes, GROUP, one.int >> 65, settings) for one in uuids))
     connection.close()
 
 
@@ -381,14 +377,14 @@ class _Topic(NamedTuple):
 
 
 _TOPICS = {
-    "consumed": _Topic(_consumed, 8),
-    "held": _Topic(_leased, 0.5),
-    "stuck": _Topic(_stuck, 1),
-    "snapshot": _Topic(_under_a_snapshot, 2),
+    "consumed": _Topic(_consumed, 10),
+    "held": _Topic(_leased, 1),
+    "stuck": _Topic(_stuck, 2),
+    "snapshot": _Topic(_under_a_snapshot, 3),
     "keys": _Topic(_behind_a_closed_key, 3),
     "written": _Topic(_written, 2),
-    "leased": _Topic(_leased_memory, 0.5),
-    "resting": _Topic(_groups_memory, 2),
+    "leased": _Topic(_leased_memory, 1),
+    "resting": _Topic(_groups_memory, 3),
     "restart": _Topic(_restarted, 3),
 }
 
