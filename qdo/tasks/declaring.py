@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, replace
@@ -30,6 +31,7 @@ R = TypeVar("R")
 
 MOST_PAUSE_SECONDS = 3600.0
 """Between two attempts, if the pauses double."""
+_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _LEAST = {"retries": 0, "timeout": 0.001, "backoff": 0}
 
 
@@ -83,6 +85,11 @@ class TaskOptions:
             value = getattr(self, what)
             if isinstance(value, int | float) and value < least:
                 raise ConfigurationError(f"{what} is {value}: expected {least} or more")
+        for name in (self.queue, self.results_queue):
+            if name is not None and not _QUEUE_NAME.fullmatch(name):
+                raise ConfigurationError(
+                    f"queue {name!r}: expected 1 to 50 letters, digits, _ . -; results=NAME names another"
+                )
         if self.missed not in MISSED:
             raise ConfigurationError(f"missed is {self.missed!r}: expected one of {', '.join(MISSED)}")
         if self.cron is not None:

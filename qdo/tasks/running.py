@@ -55,15 +55,18 @@ class TaskJob:
 
     def __call__(self, message: Message, context: Context) -> None:
         """:raises Exception: whatever the task raises, as what is to become of its message."""
-        call = self._call_of(message, context)
+        try:
+            call = self._call_of(message, context)
+        except RejectMessage as error:
+            raise self._given_up(error, message, context) from None
         token = _current.set(context)
         try:
             parcels = call.done(call.value())
-        except Exception as error:  # noqa: BLE001 - a user's
+        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's
             _raise(self._failed(call, error), error)
         finally:
             _current.reset(token)
-        self._store(call, parcels)
+        self._store(context, parcels)
 
     def _call_of(self, message: Message, context: Context) -> TaskCall:
         """:raises RejectMessage: the message is no task, or its arguments are not the task's.
@@ -85,29 +88,32 @@ class TaskJob:
         except InvalidParameter as error:
             raise RejectMessage(str(error)) from None
 
-    def _failed(self, call: TaskCall, error: Exception) -> Exception:
+    def _failed(self, call: TaskCall, error: BaseException) -> BaseException:
         """What becomes of a message whose task raised this."""
         if isinstance(error, StopWorker):
             return error
         options, attempt = call.task.options, call.context.attempt
         if isinstance(error, RejectMessage) or attempt > options.retries:
-            reason = reason_of(error)
-            rejected = error if isinstance(error, RejectMessage) else RejectMessage(reason)
-            parcels = call.given_up(reason)
-            if call.context.can_append:
-                self._make_queues(parcels)
-                rejected.results = parcels
-            else:
-                self._store(call, parcels)
-            return rejected
+            rejected = error if isinstance(error, RejectMessage) else RejectMessage(reason_of(error))
+            return self._given_up(rejected, call.message, call.context)
         return error if isinstance(error, RetryLater) else RetryLater(options.pause(attempt))
 
-    def _store(self, call: TaskCall, parcels: Parcels) -> None:
+    def _given_up(self, rejected: RejectMessage, message: Message, context: Context) -> RejectMessage:
+        """Let the result say so, if one is asked for: it is stored with the rejection."""
+        parcels = result_of(message, context, "failed", msgspec.json.encode({"reason": reason_of(rejected)}))
+        if context.can_append:
+            self._make_queues(parcels)
+            rejected.results = parcels
+        else:
+            self._store(context, parcels)
+        return rejected
+
+    def _store(self, context: Context, parcels: Parcels) -> None:
         """Store messages with the acknowledgement; or, where offsets are recorded apart, once before it."""
         self._make_queues(parcels)
         for queue, message in parcels:
-            if call.context.can_append:
-                call.context.append(queue, message)
+            if context.can_append:
+                context.append(queue, message)
             else:
                 default_client().append(queue, message)
 
@@ -118,7 +124,7 @@ class TaskJob:
                 self._known_queues.add(queue)
 
 
-def _raise(outcome: Exception, error: Exception) -> NoReturn:
+def _raise(outcome: BaseException, error: BaseException) -> NoReturn:
     """Raise what becomes of a message, because of what its task raised."""
     if outcome is error:
         raise error
@@ -156,35 +162,38 @@ class TaskCall:
             return []
         body = self.task.returns.encode(value)
         if not steps:
-            return self._result("done", body)
+            return result_of(self.message, self.context, "done", body)
         step, *rest = steps
         arguments = dict(step.arguments)
         if step.into is not None:
             arguments[step.into] = msgspec.Raw(body)
-        headers = {RESULTS: results, ROOT: self._root, THEN: msgspec.json.encode(rest) if rest else None}
+        headers = {
+            RESULTS: results,
+            ROOT: root_of(self.context.queue, self.message),
+            THEN: msgspec.json.encode(rest) if rest else None,
+        }
         following = new_task(
-            step.task, msgspec.json.encode(arguments), headers, key=self.message.key, idempotency_key=self._once("then")
+            step.task,
+            msgspec.json.encode(arguments),
+            headers,
+            key=self.message.key,
+            idempotency_key=_once("then", self.message, self.context),
         )
         return [(step.queue, following)]
 
-    def given_up(self, reason: str) -> Parcels:
-        """The result of a task that is given up."""
-        return self._result("failed", msgspec.json.encode({"reason": reason}))
 
-    def _result(self, status: str, body: bytes) -> Parcels:
-        queue = header(self.message, RESULTS)
-        if queue is None:
-            return []
-        headers = {RESULT_OF: self._root, STATUS: status}
-        once = self._once("result")
-        return [(queue, NewMessage(body, RESULT_SECONDS, content_type=JSON, idempotency_key=once, headers=headers))]
+def result_of(message: Message, context: Context, status: str, body: bytes) -> Parcels:
+    """The result of a message's task, or of its chain; nothing if none is asked for."""
+    queue = header(message, RESULTS)
+    if queue is None:
+        return []
+    headers = {RESULT_OF: root_of(context.queue, message), STATUS: status}
+    once = _once("result", message, context)
+    return [(queue, NewMessage(body, RESULT_SECONDS, content_type=JSON, idempotency_key=once, headers=headers))]
 
-    @property
-    def _root(self) -> str:
-        return root_of(self.context.queue, self.message)
 
-    def _once(self, purpose: str) -> str | None:
-        """Where the message and what it leads to are not stored in one step, an idempotency key keeps them one."""
-        if self.context.can_append:
-            return None
-        return once_of(purpose, self.context.queue, self.message.partition, self.message.id.hex)
+def _once(purpose: str, message: Message, context: Context) -> str | None:
+    """Where a message and what it leads to are not stored in one step, an idempotency key keeps them one."""
+    if context.can_append:
+        return None
+    return once_of(purpose, context.queue, message.partition, message.id.hex)

@@ -185,6 +185,17 @@ def test_a_message_that_can_never_be_a_task_is_a_dead_letter_at_once(
     assert not NOTES
 
 
+def test_whoever_waits_for_a_result_hears_that_there_will_be_none(client: Client) -> None:
+    sent = add.send(1, 2)
+    (message,) = client.read("numbers").messages
+    client.put("numbers", message, NewMessage('{"x": "one"}', headers=message.headers))
+
+    done()
+
+    with pytest.raises(TaskFailed, match="Expected `int`, got `str`"):
+        sent.get(WAIT)
+
+
 def told_of(client: Client) -> list[str]:
     return [letter.story.reason for _, letter in letters(client, "mail-dead")]
 

@@ -91,6 +91,8 @@ def test_a_chain_that_cannot_be_called_is_refused() -> None:
         ({"retries": -1}, "retries is -1: expected 0 or more"),
         ({"timeout": 0}, "timeout is 0"),
         ({"backoff": -1}, "backoff is -1"),
+        ({"queue": "two words"}, "queue 'two words': expected 1 to 50 letters"),
+        ({"queue": "q" * 45, "results": True}, "q-results': expected 1 to 50 letters, digits, _ . -; results=NAME"),
         ({"missed": "some"}, "missed is 'some': expected one of one, all, none"),
         ({"cron": "* *"}, "cron is '"),
         ({"cron": "0 6 * * *"}, "has a cron line: number needs a default"),
