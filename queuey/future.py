@@ -251,9 +251,9 @@ class LoopInbox:
                 (self._loop.call_soon if is_awake else self._loop.call_soon_threadsafe)(self._drain)
 
     def _drain(self) -> None:
-        self._woken = False
+        self._woken = False  # what arrives from now on has the next turn: a chain of commits must not keep the loop
         arrived = self._arrived
-        while arrived:
+        for _ in range(len(arrived)):
             try:
                 arrived.popleft()()
             except Exception:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from queuey.clock import ManualClock
 from queuey.ids import ZERO_ID, IdGenerator
+from queuey.model import AppendRequest, Location
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseStep
@@ -119,3 +121,46 @@ def test_steps_that_share_a_commit_are_carried_out_one_after_the_other(
     sure.share([("next", 0), ("next", 1), ("nothing", 1)])
     sure.teardown()
     assert max(together) > 1
+
+
+@pytest.fixture
+def jobs(tmp_path: Path) -> Iterator[Sharing]:
+    """A queue that its group has not seen yet: the first step reads the group's state."""
+    found = Sharing(tmp_path / "new.db", ManualClock())
+    found.stores.leases.forget_group(found.log.queue.uuid, "workers").wait()
+    yield found
+    found.teardown()
+
+
+def receive_next(jobs: Sharing) -> list[bytes]:
+    jobs.log.watermark()
+    return [one.message.body for one in done(jobs.stores.leases.step(jobs._step([], 9))).handed]
+
+
+@pytest.mark.parametrize("append_first", [True, False])
+def test_a_message_that_shares_a_commit_with_the_first_step_is_handed_out(jobs: Sharing, append_first: bool) -> None:
+    def append() -> None:
+        jobs.stores.messages.append(AppendRequest(jobs.log.queue, [draft(b"new")]))
+
+    with one_commit(jobs.stores.file.committer):
+        if append_first:
+            append()
+        step = jobs.stores.leases.step(jobs._step([], 9))
+        if not append_first:
+            append()
+
+    assert [one.message.body for one in done(step).handed] == []
+    assert receive_next(jobs) == [b"new"]
+
+
+def test_a_message_that_is_deleted_in_the_commit_of_the_first_step_is_not_handed_out_later(jobs: Sharing) -> None:
+    _, second, _ = jobs.log.add(b"1", b"2", b"3")
+    jobs.log.watermark()
+
+    with one_commit(jobs.stores.file.committer):
+        delete = jobs.stores.messages.delete(jobs.log.queue, [Location(1, second)])
+        step = jobs.stores.leases.step(jobs._step([], 1))
+    done(delete)
+
+    assert [one.message.body for one in done(step).handed] == [b"1"]
+    assert receive_next(jobs) == [b"3"]

@@ -351,6 +351,8 @@ class LeaseBook:
         self.saved: Sequence[PartitionBook] = ()
         """Those of the last :meth:`save`."""
         self._touched: set[GroupName] = set()
+        self._new: list[PartitionBook] = []
+        """What the transaction has read."""
 
     def group(self, access: LeaseAccess, queue: UUID, name: str, new: LeaseGroup | None) -> GroupBook | None:
         """A group, which is made if there is none; None if none is to be made."""
@@ -389,6 +391,7 @@ class LeaseBook:
         self.watched.setdefault(partition_key(place), []).append(known)
         self._count(known)
         self._installed(known)
+        self._new.append(known)
         return known
 
     def known(self, queue: UUID, name: str) -> GroupBook | None:
@@ -438,15 +441,23 @@ class LeaseBook:
         for key in keys:
             yield from self.watched.get(key, ())
 
-    def settled(self) -> None:
-        """The transaction is on disk. Forget what was not used longest, down to the bounds."""
+    def settled(self, *, with_messages: bool = False) -> None:
+        """The transaction is on disk. Forget what was not used longest, down to the bounds.
+
+        :param with_messages: the same transaction may have appended or removed messages. A state that it has read looks
+            ahead anew: it looked at the messages before the transaction, and nobody watched the partition until then.
+        """
         self._touched.clear()
+        for book in self._new if with_messages else ():
+            book.forget_ahead()
+        self._new.clear()
         while len(self._groups) > MOST_GROUPS or (self._holes > MOST_HOLES and len(self._groups) > 1):
             self._forget(next(iter(self._groups)))
 
     def undone(self) -> None:
         """The transaction is not on disk, or may not be: forget the groups that it used."""
         self.unsaved.clear()
+        self._new.clear()
         for key in self._touched:
             self._forget(key)
         self._touched.clear()

@@ -13,7 +13,7 @@ from queuey.ids import IdGenerator
 from queuey.storage import Observer, Unobserved
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.sqlite import connections
-from queuey.storage.sqlite.counters import Counters, GroupChanges
+from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
 from queuey.storage.sqlite.loop_turns import CommitTimes
 from queuey.storage.sqlite.transaction import CommitFailed, Row, Transaction
@@ -72,14 +72,16 @@ class GroupWriter:
         :param on_loop: a group that fails before the commit itself is rolled back, and left to the thread.
         :returns: False if it is left to the thread.
         """
+        began = time.perf_counter()
         self._health.look()
         if self._health.refusal is not None:
             self._fail(group, self._health.refusal)
             return True
-        began = time.perf_counter()
         try:
-            outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside))
+            outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside), on_loop=on_loop)
         except CommitFailed as failed:
+            if on_loop:
+                self.times.leave(f"one failed: {failed}")
             self._write_failed(failed)
             self._counters.forget_all()
             self._leases.undone()
@@ -135,18 +137,22 @@ class GroupWriter:
         rows: list[Row] = self._connection.execute(f"pragma {name}").fetchall()
         return int(rows[0][0])
 
-    def _transact(self, group: Group, full: QueueyError | None) -> list[tuple[Any, BaseException | None]]:
+    def _transact(
+        self, group: Group, full: QueueyError | None, *, on_loop: bool
+    ) -> list[tuple[Any, BaseException | None]]:
         counted = self._counters.begin_group(self._leases.watched.keys())
+        transaction = Transaction(self._connection, self._ids, counted)
+        if on_loop and self._leases.watched:
+            transaction.begin()  # while another process writes, no step runs, and no state has to be forgotten
         try:
-            return self._transact_counted(group, full, counted)
+            return self._run(group, full, transaction)
         finally:
             self._leases.grew(counted.grown)
             self._leases.changed(counted.changed)
 
-    def _transact_counted(
-        self, group: Group, full: QueueyError | None, counted: GroupChanges
+    def _run(
+        self, group: Group, full: QueueyError | None, transaction: Transaction
     ) -> list[tuple[Any, BaseException | None]]:
-        transaction = Transaction(self._connection, self._ids, counted)
         outcomes: list[tuple[Any, BaseException | None]] = []
         for write in group:
             if write.grows and full is not None:
@@ -159,8 +165,8 @@ class GroupWriter:
         began = time.perf_counter()
         transaction.commit()
         self._took = time.perf_counter() - began
-        self._counters.keep(counted)
-        self._leases.settled()
+        self._counters.keep(transaction.counted)
+        self._leases.settled(with_messages=True)
         self._observer.committed(transaction.inserted, self._took)
         return outcomes
 

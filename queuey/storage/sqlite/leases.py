@@ -25,7 +25,6 @@ from queuey.model import (
     PartitionId,
     Queue,
     ReadRequest,
-    bytes_of,
 )
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
@@ -39,7 +38,7 @@ from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
-from queuey.storage.sqlite.messages import SqliteMessages
+from queuey.storage.sqlite.messages import SqliteMessages, size_of
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row, Transaction
@@ -222,10 +221,7 @@ def _size_of(step: LeaseStep) -> tuple[int, bool]:
         is_light = is_light and not (one.renewals or one.passes)
         for settles in one.settles.values():
             messages += len(settles)
-    size = messages * _MESSAGE_BYTES
-    for request in step.appends:
-        size += bytes_of(request.drafts)
-    return size, is_light
+    return messages * _MESSAGE_BYTES + sum([size_of(request.drafts) for request in step.appends]), is_light
 
 
 def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[int, bytes]]:

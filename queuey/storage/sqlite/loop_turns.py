@@ -155,12 +155,12 @@ class TurnCommits:
     def begin(self, inbox: Inbox) -> None:
         """Commit at the end of the turns of this loop, from now on. No work of the loop may wait for a commit and block it."""
         with self._lock:
-            self._inbox = inbox
+            self._inbox, self._is_asked = inbox, False
 
     def end(self) -> None:
         """Leave everything to the thread: the loop ends."""
         with self._lock:
-            self._inbox = None
+            self._inbox, self._is_asked = None, False
             left, self._gathered = self._gathered, []
         for write in left:
             self._to_thread(write)

@@ -18,6 +18,7 @@ from queuey.model import (
     Appended,
     AppendRequest,
     Consistency,
+    Draft,
     Location,
     Message,
     Overwrite,
@@ -89,7 +90,7 @@ class SqliteMessages(MessageStore):
         drafts, append = request.drafts, self._appender.append
         # All appends would wait for the committer while it made a large batch ready.
         made = ready_apart(drafts) if request.is_bulk else None
-        size = bytes_of(drafts) + len(drafts) * _ROW_BYTES
+        size = size_of(drafts)
 
         def job(transaction: Transaction) -> Appended:
             return append(transaction, request, made)
@@ -235,6 +236,11 @@ class SqliteMessages(MessageStore):
 
     def close(self) -> None:
         self._file.close()
+
+
+def size_of(drafts: Sequence[Draft]) -> int:
+    """Bytes that take as long to write as these messages."""
+    return bytes_of(drafts) + len(drafts) * _ROW_BYTES
 
 
 def _whole(transaction: Transaction, wanted: Sequence[Location]) -> AbstractContextManager[None]:

@@ -62,7 +62,7 @@ class Transaction:
 
     def cursor(self, sql: str, bindings: Bindings) -> Any:
         """The rows of a statement, one by one, after the inserts that came before it."""
-        self._begin()
+        self.begin()
         self._flush()
         return self.connection.execute(sql, bindings)
 
@@ -71,7 +71,7 @@ class Transaction:
 
         Gathered inserts may still wait.
         """
-        self._begin()
+        self.begin()
         return self.connection.execute(sql, bindings).fetchall()
 
     def insert(self, values: Row) -> None:
@@ -108,7 +108,11 @@ class Transaction:
             raise
         self.execute("release whole")  # any other error ends the group's transaction
 
-    def _begin(self) -> None:
+    def begin(self) -> None:
+        """Take the lock of writers, unless it was taken.
+
+        :raises apsw.BusyError: another process has it.
+        """
         if not self._begun:
             self._begun = True
             self.connection.execute("begin immediate")
@@ -142,7 +146,7 @@ class Transaction:
         statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
         statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
         if statements > 1:
-            self._begin()
+            self.begin()
         if self._begun:
             self._flush()
         try:

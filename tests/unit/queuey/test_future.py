@@ -242,6 +242,26 @@ def test_a_loop_goes_on_while_work_waits() -> None:
     assert on_a_loop(main) == [2, 1]
 
 
+def test_each_link_of_a_chain_has_a_turn_of_its_own() -> None:
+    async def main(driven: Driven) -> list[str]:
+        loop, seen = asyncio.get_running_loop(), list[str]()
+        inbox, over = LoopInbox(loop), asyncio.Event()
+
+        def link() -> None:
+            seen.append("link")
+            if seen.count("link") < 3:
+                loop.call_soon(seen.append, "others")
+                inbox.arrives(link)
+            else:
+                over.set()
+
+        inbox.arrives(link)
+        await over.wait()
+        return seen
+
+    assert on_a_loop(main) == ["link", "others", "link", "others", "link"]
+
+
 def test_done_futures_cost_the_loop_no_turn() -> None:
     async def main(driven: Driven) -> list[str]:
         order: list[str] = []
