@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 import time
@@ -14,6 +15,7 @@ from typing import Any
 import pytest
 
 from qdo import Client, NewMessage, TaskFailed
+from qdo.aio import AsyncClient
 from qdo.groups.local import LocalCoordinator
 from qdo.tasks import DeclaredTask, TaskWorker
 from qdo.worker.dead_letters import DeadLetter, letters
@@ -109,6 +111,19 @@ def test_any_language_can_send_one(client: Client, server: Server) -> None:
     done()
 
     assert (answer.status_code, NOTES) == (201, ["by hand"])
+
+
+def test_an_asyncio_program_appends_the_message_with_its_own_client(client: Client) -> None:
+    async def send() -> None:
+        async with AsyncClient() as other:
+            await other.append(note.queue, note.message("from a loop"))
+
+    client.create_queue("mail")
+    asyncio.run(send())
+
+    done()
+
+    assert NOTES == ["from a loop"]
 
 
 def test_a_unique_task_is_stored_once(client: Client) -> None:
