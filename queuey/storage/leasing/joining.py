@@ -99,6 +99,8 @@ def _carried_out(
     most = sum([one.receive.most for one in steps if one.receive is not None])
     ahead = place.look_ahead(access, most, _MOST_BYTES) if most else NO_MESSAGES
     steps = steps[: _number_that_fits(steps, ahead)]
+    if not steps:
+        return []
     receiving = [one.receive for one in steps if one.receive is not None]
     settling = [one.acknowledged for one in steps if one.acknowledged is not None]
     ended = acknowledge_together(place.state, settling) if settling else NOTHING_ENDED
