@@ -26,6 +26,8 @@ from tests.support.services.jars import RECIPES, jars
 from tests.support.services.ports import free_ports
 
 QUEUE = f"q{NUMBER}"
+_WARM_SECONDS = 20
+"""For ElasticMQ alone: the compilers of Java have to see the code first."""
 _SHARE_LEFT = 0.05
 """Of the messages, at most: more would mean that receives came back empty."""
 
@@ -73,17 +75,16 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 
 def _row(ours: Server, theirs: Server, key: Credentials, messages: int, plan: Plan, *, on_disk: bool) -> Row:
-    def run(server: Server) -> Load:
+    def run(server: Server, seconds: float = plan.seconds) -> Load:
         url = make_queue(server, key, QUEUE)
         script = cycle(key, url, messages, "return 0")
-        found = drive(server, script, CONNECTIONS, plan.seconds)
+        found = drive(server, script, CONNECTIONS, seconds)
         _check_rest(server, key, url, found.requests * messages / 3)
         ask(server, key, "DeleteQueue", {"QueueUrl": url})
         server.settle()
         return found
 
-    for server in (theirs, ours):
-        run(server)  # the compilers of Java have to see the code first
+    run(theirs, _WARM_SECONDS)
     below, above = alternate(lambda: run(theirs), lambda: run(ours), plan.rounds)
     slower = ratios([load.p99_ms for load in above], [load.p99_ms for load in below])
     store = "with its file store" if on_disk else "in memory"

@@ -40,12 +40,12 @@ _END_OF_HEAD = b"\r\n\r\n"
 class _Poll(asyncio.Protocol):
     """One connection: it waits for messages, deletes what has come, and waits again."""
 
-    def __init__(self, polls: list[str], delete: str, arrived: _Arrived) -> None:
+    def __init__(self, polls: list[str], delete: list[str], arrived: _Arrived) -> None:
         """:param polls: the first and all later requests for messages.
         :param delete: a request up to the length of its body, and that body with ``@`` for a receipt handle.
         """
         self._first, self._next = (one.encode() for one in polls)
-        self._head, _, self._body = delete.partition("\n\n")
+        self._head, self._body = delete
         self._arrived, self._got, self._handles = arrived, b"", list[str]()
         self._transport: asyncio.Transport | None = None
 
@@ -95,7 +95,7 @@ class _Arrived:
             self.all.set_exception(BenchFailed(why))
 
 
-async def _crowd(port: int, count: int, asked: list[tuple[list[str], str]]) -> list[float]:
+async def _crowd(port: int, count: int, asked: list[tuple[list[str], list[str]]]) -> list[float]:
     loop, arrived = asyncio.get_running_loop(), _Arrived(count)
     for start in range(0, len(asked), _CONNECT_AT_ONCE):
         some = asked[start : start + _CONNECT_AT_ONCE]
@@ -122,7 +122,7 @@ def measure(plan: Plan) -> Iterator[Row]:
             _send(server, key, urls, count)
             said, _ = crowd.communicate(timeout=_PATIENCE_SECONDS)
         if crowd.returncode:
-            raise BenchFailed("the long polls did not last")
+            raise BenchFailed("the long polls did not last: see above")
         took = json.loads(said)
     yield times(
         f"SQS: send to a long poll, {RATE} sends/s, {POLLS:,} long polls of {QUEUES} queues wait",
@@ -158,7 +158,7 @@ def _waiting(server: Server, key: Credentials, urls: list[str], count: int) -> I
         first = {"QueueUrl": url, "WaitTimeSeconds": 1 + turn * WAIT_SECONDS // POLLS}
         polls = [signed(key, "ReceiveMessage", one) for one in (first, {**first, "WaitTimeSeconds": WAIT_SECONDS})]
         body = json.dumps({"QueueUrl": url, "ReceiptHandle": "@"})
-        asked.append((polls, f"{signed(key, 'DeleteMessage', {}).partition('Content-Length')[0]}\n\n{body}"))
+        asked.append((polls, [signed(key, "DeleteMessage", {}).partition("Content-Length")[0], body]))
     command = [sys.executable, "-m", "tests.bench.sqs_waiting", str(_port(server)), str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
