@@ -152,7 +152,8 @@ class _Changes:
             self._queues[queue] = self.last
             self._queues.move_to_end(queue)
         while len(self._queues) > MOST_QUEUES:
-            _, self.floor = self._queues.popitem(last=False)
+            _, forgotten = self._queues.popitem(last=False)
+            self.floor = max(self.floor, forgotten)
         if self._missed <= readable_ticks:
             self.last += 1
             self.floor, self._missed = self.last, inf

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from uuid import uuid4
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from queuey.clock import ManualClock
@@ -171,7 +171,12 @@ STEPS = st.one_of(
 )
 
 
+# What there was no room for came after what is forgotten later.
+FORGOTTEN_LATER = [("ask", 0, 1), ("append", 0, 1), ("append", 1, 0), *[("append", at, 1) for at in (2, 3, 4, 5)]]
+
+
 @given(steps=st.lists(STEPS, max_size=60))
+@example(steps=[*FORGOTTEN_LATER, ("ask", 0, 1), ("append", 1, 0)])
 def test_any_history_is_told_whole_or_said_not_to_be(steps: list[tuple[str, float, int]]) -> None:
     """Three readers, each at its own pace; room for five queues, and for five moments still to come."""
     house = House()
