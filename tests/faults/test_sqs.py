@@ -1,4 +1,4 @@
-"""G21, G22 and G26 by boto3: what a client sent is received and deleted, while the server dies."""
+"""G21, G22 and G26 by boto3: what a client sent is received and deleted, while the server dies and answers are lost."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from botocore.exceptions import BotoCoreError, ClientError
 from tests.support.figures import Figures
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.servers import eventually
-from tests.support.services.ports import free_ports
+from tests.support.services.proxy import Proxy, Way
 from tests.support.sqs_log import Got, SqsLog
 from tests.support.sqs_programs import new_key, repeating_client
 
@@ -27,19 +27,21 @@ MOST_AHEAD = 100
 """Messages that are sent and not deleted yet."""
 GROUPS = 4
 """Of each sender: the order of a group is that of its one sender."""
+LOST = 0.02
+"""The share of answers that are lost: what was asked is done, and the client has to ask again."""
 
 
 class Client:
     """boto3, which repeats what failed, as it is set up by default; and then the caller does."""
 
-    def __init__(self, node: Node, key: Credentials, url: str, log: SqsLog, *, is_fifo: bool) -> None:
-        self.sqs = repeating_client(f"http://127.0.0.1:{node.port}", key, connect_timeout=5, read_timeout=10)
-        self.url, self.log, self.is_fifo = url, log, is_fifo
+    def __init__(self, url: str, key: Credentials, queue: str, log: SqsLog, *, is_fifo: bool) -> None:
+        self.sqs = repeating_client(url, key, connect_timeout=5, read_timeout=10)
+        self.queue, self.log, self.is_fifo = queue, log, is_fifo
 
     def ask(self, action: str, **values: Any) -> dict[str, Any] | None:
         """None: the server is away, or stops."""
         try:
-            return dict(getattr(self.sqs, action)(QueueUrl=self.url, **values))
+            return dict(getattr(self.sqs, action)(QueueUrl=self.queue, **values))
         except ClientError as error:
             if error.response["ResponseMetadata"]["HTTPStatusCode"] < 500:
                 raise
@@ -111,17 +113,18 @@ def test_queues_of_sqs_lose_nothing_when_the_server_dies(
 ) -> None:
     log, kills = SqsLog(), len(rounds(2))
     key = new_key(tmp_path)
-    with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node:
+    with Node(tmp_path) as node, Proxy(lambda: ("127.0.0.1", node.running.port), chance=chance) as network:
         made = repeating_client(node.running.url, key).create_queue(
             QueueName="q.fifo" if is_fifo else "q",
             Attributes={"VisibilityTimeout": str(VISIBILITY), **({"FifoQueue": "true"} if is_fifo else {})},
         )
 
         def another() -> Client:
-            return Client(node, key, made["QueueUrl"], log, is_fifo=is_fifo)
+            return Client(network.url, key, made["QueueUrl"], log, is_fifo=is_fifo)
 
         senders = [sender(another(), f"s{number}") for number in range(SENDERS)]
         receivers = [receiver(another(), random.Random(chance.random())) for _ in range(RECEIVERS)]
+        network.lose(LOST, [Way.BACK])
         with busy(*receivers):
             with busy(*senders):
                 for _ in range(kills):
@@ -135,7 +138,7 @@ def test_queues_of_sqs_lose_nothing_when_the_server_dies(
     stored_twice = len(verdict.stored_twice)
     again = sum(len(found) > 1 for found in log.got.values())
     queue = "fifo" if is_fifo else "standard"
-    seen = {"kills": kills, "sent": len(log.sent), "handed_again": again}
+    seen = {"kills": kills, "answers_lost": network.lost(Way.BACK), "sent": len(log.sent), "handed_again": again}
     figures("G21", door="sqs", queue=queue, **seen, after_deletion=len(verdict.handed_after_deletion))
     figures("G22", door="sqs", queue=queue, **seen, lost=len(verdict.lost))
     if is_fifo:
