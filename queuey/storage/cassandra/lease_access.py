@@ -24,8 +24,8 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
-from queuey.storage.leasing.access import PICKS_ALONE
-from queuey.storage.leasing.book import LeaseBook, StoredAttempt
+from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
+from queuey.storage.leasing.book import LeaseBook
 
 __all__ = ["GroupAccess", "GroupCall"]
 

@@ -11,7 +11,8 @@ from queuey.future import start
 from queuey.model import PartitionId
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
-from queuey.storage.leasing.book import MOST_AHEAD, PartitionBook, ReadAhead
+from queuey.storage.leasing.access import ReadAhead
+from queuey.storage.leasing.book import MOST_AHEAD, PartitionBook
 
 __all__ = ["GroupAhead"]
 

@@ -18,23 +18,11 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
-from queuey.storage.leasing.access import LeaseAccess, ReadAhead, StoredAttempt, partition_key
+from queuey.storage.leasing.access import LeaseAccess, ReadAhead, partition_key
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
-__all__ = [
-    "MOST_AHEAD_BYTES",
-    "MOST_GROUPS",
-    "MOST_HOLES",
-    "GroupBook",
-    "LeaseAccess",
-    "LeaseBook",
-    "PartitionBook",
-    "ReadAhead",
-    "StoredAttempt",
-    "begun",
-    "partition_key",
-]
+__all__ = ["MOST_AHEAD_BYTES", "MOST_GROUPS", "MOST_HOLES", "GroupBook", "LeaseBook", "PartitionBook", "begun"]
 
 MOST_GROUPS = 10_000
 """Groups in memory."""

@@ -17,7 +17,8 @@ from queuey.model import Alike, Columns
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import NOTHING_HANDED, Handed, HandedPart, LeaseOutcome, LeaseStep
 from queuey.model.together import NOTHING_ENDED, acknowledge_together, may_receive_together, receive_together
-from queuey.storage.leasing.book import GroupBook, LeaseAccess, LeaseBook, PartitionBook
+from queuey.storage.leasing.access import LeaseAccess
+from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
 from queuey.storage.leasing.stepping import carry_out, is_full
 
 __all__ = ["PlainStep", "Stepped", "carry_out_together", "plain_step"]

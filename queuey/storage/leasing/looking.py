@@ -11,7 +11,8 @@ from queuey.model import PartitionId
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO
 from queuey.model.lease_steps import LeaseCounts
-from queuey.storage.leasing.book import LeaseAccess, LeaseBook
+from queuey.storage.leasing.access import LeaseAccess
+from queuey.storage.leasing.book import LeaseBook
 
 __all__ = ["counted", "holes_after"]
 

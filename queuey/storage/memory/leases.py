@@ -14,8 +14,8 @@ from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.leasing import LeaseStore
-from queuey.storage.leasing.access import PICKS_ALONE
-from queuey.storage.leasing.book import LeaseBook, StoredAttempt
+from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
+from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import run_step

@@ -27,7 +27,8 @@ from queuey.model import (
     SpanRemoval,
 )
 from queuey.storage import MessageStore
-from queuey.storage.leasing.book import LeaseBook, partition_key
+from queuey.storage.leasing.access import partition_key
+from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.memory.idempotency import StoredKeys
 from queuey.storage.memory.offsets import MemoryOffsets
 from queuey.storage.memory.process import Process

@@ -31,8 +31,7 @@ from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
-from queuey.storage.leasing.access import PICKS_ALONE
-from queuey.storage.leasing.book import StoredAttempt
+from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
 from queuey.storage.leasing.looking import counted, holes_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
