@@ -14,6 +14,10 @@ from typing import Any
 __all__ = ["TaskTimeout", "awaited", "time_limit"]
 
 
+_STEPS = 100
+"""Turns of a loop within which the interpreter raises what another thread has raised in this one: it looks at each."""
+
+
 class TaskTimeout(Exception):
     """An attempt took longer than the task's timeout."""
 
@@ -95,11 +99,13 @@ def _by_signal(seconds: float) -> Iterator[None]:
 
 @contextmanager
 def _by_thread(seconds: float) -> Iterator[None]:
-    target, lock, is_over = threading.get_ident(), threading.Lock(), False
+    target, lock, is_over, is_raised = threading.get_ident(), threading.Lock(), False, False
 
     def interrupt() -> None:
+        nonlocal is_raised
         with lock:
             if not is_over:
+                is_raised = True
                 _raise_in(target, _TimedOut)
 
     timer = threading.Timer(seconds, interrupt)
@@ -111,10 +117,12 @@ def _by_thread(seconds: float) -> Iterator[None]:
         timer.cancel()
         with lock:
             is_over = True
-            _raise_in(target, None)  # what was to be raised and is not yet
+        if is_raised:
+            # What was raised late comes here. If it were taken back instead, CPython 3.11 would look for it for ever: each
+            # call would be slower, and under a debugger none would begin.
+            for _ in range(_STEPS):
+                pass
 
 
-def _raise_in(thread: int, error: type[BaseException] | None) -> None:
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(
-        ctypes.c_ulong(thread), None if error is None else ctypes.py_object(error)
-    )
+def _raise_in(thread: int, error: type[BaseException]) -> None:
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(error))

@@ -29,7 +29,7 @@ CLIENT_VARIABLES = frozenset(
 """``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
 _COMMAND_VARIABLE = re.compile(
     r"QUEUEY_(SERVE|PUT|GET|RECEIVE|POP|ACK|RELEASE|REJECT|LEASE|REDRIVE|PURGE|QUEUE|KEY|TOKEN|INIT|BACKUP|RESTORE"
-    r"|VERIFY|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION)_.+"
+    r"|VERIFY|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION|SCHEDULE)_.+"
 )
 """Every option of a command can be set by a variable; a server is not to stumble over them."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

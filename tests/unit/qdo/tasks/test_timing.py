@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -59,6 +61,32 @@ def test_a_limit_that_is_over_interrupts_nothing() -> None:
             sum(range(500))
 
     assert in_a_thread(again_and_again) is None
+
+
+LIMITED_THEN_TRACED = """
+import sys, threading, time
+from qdo.tasks.timing import TaskTimeout, time_limit
+
+def limited():
+    for _ in range(50):
+        try:
+            with time_limit(0.001):
+                time.sleep(0.001)
+        except TaskTimeout:
+            pass
+
+thread = threading.Thread(target=limited)
+thread.start()
+thread.join()
+sys.settrace(lambda *_: None)
+(lambda: print("traced"))()
+"""
+
+
+def test_limits_leave_nothing_to_look_for_in_the_interpreter() -> None:
+    """Or CPython 3.11 would be slower at each call, and begin no function under a debugger."""
+    command = [sys.executable, "-c", LIMITED_THEN_TRACED]
+    assert subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout == "traced\n"
 
 
 def test_without_a_limit_there_is_none() -> None:
