@@ -233,7 +233,9 @@ class ScheduleBook:
             self._client.create_queue(ALARMS, retention="acknowledged", leases=rules)
 
     def _place(self, name: str) -> str:
-        """Where the schedule of a name is: in the second in which its queue was made, at a digest of the name.
+        """Where the schedule of a name is: in the millisecond after its queue was made, at a digest of the name.
+
+        So a list shows it at once.
 
         :raises QueueNotFound: there are no schedules.
         """
@@ -242,7 +244,7 @@ class ScheduleBook:
             raise QueueNotFound(f"there is no queue {SCHEDULES}")
         digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
         low = digest & ((1 << 62) - 1) & ~(1 << 50) | 1 << 63  # a version 1 UUID that is not one of a scheduled message
-        ticks = EPOCH_TICKS + (int(queue.created) + 1) * TICKS_PER_SECOND
+        ticks = EPOCH_TICKS + (int(queue.created * 1000) + 1) * (TICKS_PER_SECOND // 1000)
         return f"1:{MessageId(ticks, tail_from_low(low)).hex}"
 
 
