@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
@@ -22,6 +21,7 @@ from qdo.tasks.occurrences import MISSED, Cron
 from qdo.tasks.results import TaskResult, watch
 from qdo.tasks.sending import append, append_batch, delete
 from qdo.tasks.wire import RESULTS, THEN, NextStep, new_task
+from qdo.worker.options import check_options
 from queuey.errors import ConfigurationError, InvalidParameter
 
 __all__ = ["DeclaredTask", "TaskFields", "TaskOptions", "TaskSender", "task"]
@@ -101,12 +101,7 @@ class TaskOptions:
 
         :raises ConfigurationError: there is no such option.
         """
-        known = [field.name for field in fields(cls)]
-        for name in given:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"is it {close[0]}?" if close else f"expected one of {', '.join(known)}"
-                raise ConfigurationError(f"a task has no option {name!r}: {hint}")
+        check_options(cls, given, "a task")
         return cls(**given)
 
     def pause(self, attempt: int) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -43,6 +43,21 @@ NOT_WITH_LEASE: Mapping[str, str] = {
     "on_failure": "the group moves messages to the dead letters",
 }
 """Options of workers that own partitions, and what leases have in their place."""
+
+
+def check_options(options: type, given: Iterable[str], owner: str) -> None:
+    """Check the names of options.
+
+    :param options: a dataclass whose fields they are.
+    :param owner: what has the options, for the error.
+    :raises ConfigurationError: there is no such option.
+    """
+    known = [one.name for one in fields(options)]
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, 1)
+            hint = f"is it {close[0]}?" if close else f"expected one of {', '.join(known)}"
+            raise ConfigurationError(f"{owner} has no option {name!r}: {hint}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -142,12 +157,7 @@ class WorkerOptions:
 
         :raises ConfigurationError: there is no such option.
         """
-        known = [one.name for one in fields(cls)]
-        for name in given:
-            if name not in known:
-                close = difflib.get_close_matches(name, known, 1)
-                hint = f"is it {close[0]}?" if close else f"expected one of {', '.join(known)}"
-                raise ConfigurationError(f"a worker has no option {name!r}: {hint}")
+        check_options(cls, given, "a worker")
         return cls(**given)
 
     @property

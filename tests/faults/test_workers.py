@@ -36,7 +36,7 @@ def test_workers_of_one_machine_lose_nothing(
 def test_queuey_is_killed_and_workers_go_on_when_it_is_back(
     tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures, kind: type[Workers]
 ) -> None:
-    """Nothing is begun twice for it, and no member ends. The member that divides slots has to look for what came: the server has forgotten it."""
+    """No job begins twice, and no member ends. The member that divides slots has to look for new messages, because the server has forgotten them."""
     with Node(tmp_path, port=free_ports(1, ["127.0.0.1"])[0]) as node, kind(node.running, tmp_path, chance) as workers:
         workers.forgiven = (OutcomeUnknown, StorageUnavailable, ServerUnreachable)
         with workers.at_work(figures, f"server-killed-{kind.__name__}"):

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,6 +16,7 @@ from queuey.errors import ConfigurationError, LeaseGroupNotFound
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
 from tests.support.servers import RunningServer, eventually
+from tests.support.worker_threads import at_work
 
 MINUTE = 60
 EVERY_MINUTE = Schedule(name="report", cron="* * * * *", queue="reports", body="go")
@@ -48,20 +48,11 @@ def book(client: Client) -> ScheduleBook:
     return ScheduleBook(client)
 
 
-@contextmanager
-def at_work(count: int = 1) -> Iterator[None]:
+def on_alarms(count: int = 1) -> AbstractContextManager[None]:
     """Workers on alarms."""
-    workers = [Worker(send_occurrence, [ALARMS], lease=True, group=ALARMS_GROUP, threads=1) for _ in range(count)]
-    threads = [threading.Thread(target=worker.run) for worker in workers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.stop()
-        for thread in threads:
-            thread.join()
+    return at_work(
+        *[Worker(send_occurrence, [ALARMS], lease=True, group=ALARMS_GROUP, threads=1) for _ in range(count)]
+    )
 
 
 def overdue(client: Client, book: ScheduleBook, wanted: Schedule, minutes: int) -> int:
@@ -93,7 +84,7 @@ def occurrences(client: Client, queue: str = "reports") -> list[int]:
 def test_all_that_were_missed_are_sent_once_in_their_order(client: Client, book: ScheduleBook) -> None:
     first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 30)
 
-    with at_work(3):
+    with on_alarms(3):
         eventually(lambda: len(occurrences(client)) >= 30)
 
     found = occurrences(client)
@@ -104,7 +95,7 @@ def test_all_that_were_missed_are_sent_once_in_their_order(client: Client, book:
 def test_one_that_was_missed_is_sent_and_then_those_to_come(client: Client, book: ScheduleBook) -> None:
     first = overdue(client, book, EVERY_MINUTE, 30)
 
-    with at_work(2):
+    with on_alarms(2):
         eventually(lambda: occurrences(client))
         eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
 
@@ -115,7 +106,7 @@ def test_one_that_was_missed_is_sent_and_then_those_to_come(client: Client, book
 def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> None:
     overdue(client, book, replace(EVERY_MINUTE, missed="none"), 30)
 
-    with at_work():
+    with on_alarms():
         eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
 
     assert all(moment > book.now() - 2 * MINUTE for moment in occurrences(client))
@@ -124,7 +115,7 @@ def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> 
 def test_a_message_has_what_the_schedule_says(client: Client, book: ScheduleBook) -> None:
     first = overdue(client, book, replace(EVERY_MINUTE, task="jobs.report", body='{"kind":"long"}'), 2)
 
-    with at_work():
+    with on_alarms():
         eventually(lambda: occurrences(client))
 
     message = next(iter(client.iterate("reports")))
@@ -143,7 +134,7 @@ def test_two_alarms_of_one_moment_are_one_occurrence_and_one_chain(client: Clien
     again = Alarm.at(first, found).to_message(book.now())
     client.append(ALARMS, replace(again, idempotency_key="another"))
 
-    with at_work(2):
+    with on_alarms(2):
         eventually(lambda: len(occurrences(client)) >= 5)
 
     assert sorted({*occurrences(client)}) == occurrences(client)
@@ -158,7 +149,7 @@ def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(clie
     changed = book.get("report")
     assert changed is not None
     # The alarms of what it was are its own up to the change, and no others.
-    with at_work(2):
+    with on_alarms(2):
         eventually(lambda: len(occurrences(client)) >= (changed.since - first) // MINUTE + 1)
 
     before = [one for one in client.iterate("reports") if one.text == "go"]
@@ -169,7 +160,7 @@ def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, bo
     first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 5)
     book.pause("report", paused=True)
 
-    with at_work():
+    with on_alarms():
         eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
     assert occurrences(client) == []
 
@@ -183,7 +174,7 @@ def test_a_schedule_that_was_removed_sends_nothing(client: Client, book: Schedul
     overdue(client, book, EVERY_MINUTE, 5)
     book.remove("report")
 
-    with at_work():
+    with on_alarms():
         eventually(lambda: not held(client))
 
     assert (occurrences(client), list(book.all())) == ([], [])

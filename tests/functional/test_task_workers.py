@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,7 +19,7 @@ from qdo.groups.local import LocalCoordinator
 from qdo.tasks import DeclaredTask, TaskWorker
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import ConfigurationError, InvalidParameter
-from tests.support import async_task_jobs, task_jobs
+from tests.support import async_task_jobs, task_jobs, worker_threads
 from tests.support.client import Server
 from tests.support.servers import RunningServer, eventually
 from tests.support.task_jobs import (
@@ -67,13 +66,8 @@ def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
 @contextmanager
 def at_work(*modules: str, **options: Any) -> Iterator[TaskWorker]:
     worker = TaskWorker(modules or [MODULE], drain_seconds=2, **options)
-    thread = threading.Thread(target=worker.run)
-    thread.start()
-    try:
+    with worker_threads.at_work(worker):
         yield worker
-    finally:
-        worker.stop()
-        thread.join()
 
 
 def done(*tasks: Callable[[], object], **options: Any) -> TaskWorker:

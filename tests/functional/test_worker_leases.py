@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from qdo.worker.leases.sending import LeaseSenders
 from queuey.errors import ConfigurationError, Forbidden, InvalidParameter
 from tests.support.client import new_name
 from tests.support.servers import eventually
+from tests.support.worker_threads import at_work
 
 GROUP = "workers"
 Make = Callable[..., Worker]
@@ -40,20 +41,6 @@ def make(make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch) -> 
         return Worker(job, queues, make_client=make_client, lease=True, group=GROUP, **more)
 
     return made
-
-
-@contextmanager
-def at_work(*workers: Worker) -> Iterator[None]:
-    threads = [threading.Thread(target=worker.run) for worker in workers]
-    for thread in threads:
-        thread.start()
-    try:
-        yield
-    finally:
-        for worker in workers:
-            worker.stop()
-        for thread in threads:
-            thread.join()
 
 
 def filled(client: Client, *bodies: str, partitions: int = 1, **settings: Any) -> str:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import os
+import subprocess
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +15,7 @@ from botocore.credentials import Credentials
 from tests.support.commands import done, run_in
 from tests.support.node import APPLICATION
 from tests.support.servers import write_ini
-from tests.support.sqs_clients import REGION
+from tests.support.sqs_clients import REGION, SqsServer
 
 
 def variables(key: Credentials) -> Mapping[str, str]:
@@ -27,6 +29,17 @@ def variables(key: Credentials) -> Mapping[str, str]:
         "AWS_SHARED_CREDENTIALS_FILE": "/dev/null",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
+
+
+def lines_of(command: Sequence[str], sqs: SqsServer, **more: str) -> list[str]:
+    """What a program prints that has a key of the server, and these variables.
+
+    :raises AssertionError: it fails; with what it says of that.
+    """
+    known = {"PATH": os.environ["PATH"], **more, **variables(sqs.keys["queuey"])}
+    ended = subprocess.run(command, env=known, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False)
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.splitlines()
 
 
 def new_key(folder: Path) -> Credentials:

@@ -33,7 +33,7 @@ class Picking(Protocol):
         """This server's share of the messages; None if no other server hands them out."""
 
     def note_shared(self, partition: int, received: Received) -> None:
-        """Note what came of a receive by a share."""
+        """Note the outcome of a receive by a share."""
 
     def is_left(self, partition: int) -> bool:
         """Whether another server hands out the messages of a partition, so that this one looks elsewhere first."""

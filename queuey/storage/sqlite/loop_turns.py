@@ -1,8 +1,8 @@
 """Commits at the end of the event loop's turns, as long as they are quick (docs/decisions/030).
 
 A hand-over from the loop to the committer's thread and back takes a quarter to a third of the processor time of an
-append. So the loop itself commits what came in one of its turns. While it does, no reader is served: so it leaves
-commits to the thread when they take long, when they are large, and while the log is copied into the file.
+append. So the loop itself commits the writes of a turn. No reader is served during that time. So the thread has the
+commits that are slow or large, and those while the log is copied into the file.
 """
 
 from __future__ import annotations

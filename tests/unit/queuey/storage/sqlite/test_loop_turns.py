@@ -216,7 +216,7 @@ def test_nothing_is_taken_while_the_log_is_copied_or_commits_are_slow() -> None:
     with loop.turns.held_off():
         assert not loop.turns.takes(write())
         loop.end_turn()
-        assert (loop.committed, loop.to_thread) == ([], [one]), "what came before is left to the thread as well"
+        assert (loop.committed, loop.to_thread) == ([], [one]), "the thread also has the writes from before"
     assert loop.turns.takes(write())
     loop.times.leave("the test says so")
     loop.end_turn()
