@@ -12,7 +12,7 @@ from queuey.future import run
 from queuey.model import AppendRequest, Draft
 from queuey.server.sending import PIECE
 from queuey.service.queues import QueueSettings
-from tests.support.loop_server import LARGE, MIB, PATH, House, at_home, reading, request, until
+from tests.support.loop_server import LARGE, MIB, PATH, House, answered, at_home, reading, request, until
 from tests.support.raw import Reply, replies
 
 STREAM = (
@@ -104,7 +104,7 @@ def test_what_is_sent_while_an_answer_is_made_stays_where_it_is() -> None:
         wire.connection.data_received(request(b"GET", b"/v1/demo"))
         wire.connection.data_received(request(b"GET", b"/v1/demo"))
         assert not wire.reading
-        await until(lambda: len(replies(wire.received)) == 2)
+        assert len(await answered(wire, 2)) == 2
         await until(lambda: wire.reading)
 
     at_home(test)

@@ -256,7 +256,7 @@ def test_what_an_application_sends_behind_a_request_under_way_is_its_own() -> No
 
         assert not wire.is_over()
         released.set()
-        await until(lambda: len(replies(wire.received)) == 2)
+        assert len(await answered(wire, 2)) == 2
 
     at_home(test, server={"threads": 2}, limits={"max_in_flight_mb": 1})
 
