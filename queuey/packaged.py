@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pkgutil import get_data
+from importlib import import_module
+from pathlib import Path
 
 __all__ = ["packaged"]
 
@@ -14,7 +15,5 @@ def packaged(package: str, name: str) -> bytes:
 
     :raises OSError: there is no such file.
     """
-    data = get_data(package, name)
-    if data is None:
-        raise FileNotFoundError(f"{package} was not loaded from a folder, so {name} cannot be read")
-    return data
+    (folder,) = import_module(package).__path__
+    return Path(folder, name).read_bytes()

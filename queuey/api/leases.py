@@ -9,7 +9,6 @@ from itertools import count
 from typing import Any
 
 from queuey.api.arrow.answers import check_arrow
-from queuey.api.arrow.leases import arrow_leases
 from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
@@ -87,6 +86,8 @@ async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_
     is_pop = wanted.receive is not None and wanted.receive.pop
     leased = _leased(wanted.groups, outcome, with_receipts=not is_pop, names_queues=names_queues)
     if call.accepts(ARROW):
+        from queuey.api.arrow.leases import arrow_leases  # few servers need it
+
         return Answer(200, arrow_leases(leased, beside), [("content-type", ARROW)])
     if wanted.receive is None:
         return json_answer({"status": "ok", **beside})

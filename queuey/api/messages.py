@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 import orjson
 
-from queuey.api.arrow.drafts import arrow_drafts
 from queuey.api.batches import batch_drafts, batch_entries
 from queuey.api.drafts import (
     check_batch,
@@ -60,6 +59,8 @@ async def append_arrow(service: Service, call: Call, target: Target) -> Answer:
 
     With ``Prefer: return=minimal`` the answer has the number of messages in place of their locations.
     """
+    from queuey.api.arrow.drafts import arrow_drafts  # few servers need it
+
     check_batch(call)
     drafts = arrow_drafts(call, target.queue, service.settings, service.clock.now_ticks())
     placed, headers = await _store(service, call, target.queue, drafts, batch=True)

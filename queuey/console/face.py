@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from queuey.console import static
+from queuey.console.calls import ROOT, is_console
 from queuey.console.sessions import Sessions
 from queuey.errors import Forbidden, MethodNotAllowed, NotFound, QueueyError, Unauthenticated
 from queuey.http.exchange import EVENTS, JSON, RETRY_AFTER_SECONDS, Answer, Call, Headers, Target
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
 __all__ = ["Console"]
 
-ROOT = "/console"
 _STATIC = f"{ROOT}/static/"
 _V1 = f"{ROOT}/v1"
 _OPEN = (f"{ROOT}/sign-in", f"{ROOT}/sign-out")
@@ -51,11 +51,8 @@ class Console:
         self._change = self._page._replace(body=Body.MESSAGE)
 
     def serves(self, call: Call) -> bool:
-        """By the path; ``/`` only for a browser, which names HTML in its Accept header."""
-        path = call.path
-        if path.startswith(ROOT):
-            return len(path) == len(ROOT) or path[len(ROOT)] == "/"
-        return path == "/" and call.method in ("GET", "HEAD") and "text/html" in call.headers.get("accept", "")
+        """See :func:`queuey.console.calls.is_console`."""
+        return is_console(call)
 
     def resolve(self, call: Call) -> Operation:
         """A static file, a reading call of v1, or a page."""

@@ -8,7 +8,6 @@ and asks the table of rights itself.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache, partial
 from typing import Any
@@ -21,6 +20,7 @@ from queuey.security.principals import app_principal, application_of
 from queuey.service import Service
 from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
+from queuey.sqs.calls import FORM, TARGET, is_sqs
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
 from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS, SqsAction
@@ -28,17 +28,10 @@ from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, pr
 
 __all__ = ["Sqs"]
 
-_TARGET = "AmazonSQS."
-_FORM = "application/x-www-form-urlencoded"
 _JSON = "application/x-amz-json-1.0"
-_QUEUE_PATH = re.compile(r"/[0-9]{12}/[^/]+/?")
 _ANYWHERE = ("CreateQueue", "ListQueues")
 """Actions that are about no queue, and so are none of a queue's URL."""
 _SOME_REGION = "us-east-1"
-
-
-def _has_parameter(text: str, name: str) -> bool:
-    return text.startswith(f"{name}=") or f"&{name}=" in text
 
 
 class Sqs:
@@ -49,20 +42,15 @@ class Sqs:
         self._signatures = Signatures(service.keys, service.master_secrets)
 
     def serves(self, call: Call) -> bool:
-        """By the header ``X-Amz-Target``; a form or an action at ``/``; or the path of a queue's URL."""
-        target = call.headers.get("x-amz-target")
-        if target is not None:
-            return target.startswith(_TARGET)
-        if call.path == "/":
-            return call.media_type == _FORM or _has_parameter(call.query_string, "Action")
-        return call.path[1:2].isdigit() and _QUEUE_PATH.fullmatch(call.path) is not None
+        """See :func:`queuey.sqs.calls.is_sqs`."""
+        return is_sqs(call)
 
     def resolve(self, call: Call) -> Operation:
         """The action of the header, or of the query string; of a form only its body says it."""
         target = call.headers.get("x-amz-target")
         if target is not None:
-            return _operation(target.removeprefix(_TARGET))
-        if call.media_type == _FORM:
+            return _operation(target.removeprefix(TARGET))
+        if call.media_type == FORM:
             return _OF_FORM
         operation = _of_parameters(call, query.of_link(call.query_string))
         return operation._replace(body=Body.FORM) if call.method in ("GET", "HEAD") else operation
