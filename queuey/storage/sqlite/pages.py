@@ -44,7 +44,8 @@ if the run cannot replace them."""
 
 
 _BODY_AT, _HEADERS_AT, _PACK_AT = 5, 7, 8
-"""Where a row of ``read_ascending`` has them. Rows of messages stay plain: a page has no time to make another value of
+_MESSAGES_AT = 5
+"""Where a row of ``read_ascending`` has them; the row of a pack has its number of messages in place of a body. Rows of messages stay plain: a page has no time to make another value of
 each."""
 RUN_MESSAGES = 4000
 """The most messages of a cached run: as many as a page of a stream has."""
@@ -125,10 +126,10 @@ class CachedRun(NamedTuple):
 
         :param rows: of ``read_ascending``; only the last may be no pack.
         """
-        entries = [entry for entry in map(entry_of, rows) if entry is not None]
-        if not entries or len(entries) < len(rows):
+        if not rows or rows[-1][_PACK_AT] is None:
             return False
-        return entries[0].seq == self.first_pack and sum([entry.messages for entry in entries]) == self.messages
+        messages: int = sum([row[_MESSAGES_AT] for row in rows])
+        return rows[0][_PACK_AT] == self.first_pack and messages == self.messages
 
 
 class PageBuilder:
