@@ -246,12 +246,15 @@ def size_of_headers(headers: Sequence[bytes | None]) -> int:
 
 def _joined(columns: Sequence[Any]) -> Sequence[Any]:
     """Several columns as one, of the kind that they all have."""
-    if all(type(column) is array for column in columns):
+    kinds = {*map(type, columns)}
+    if kinds == {array}:
         return array("q", b"".join(columns))
-    if all(type(column) is Bodies for column in columns):
+    if kinds == {Bodies}:
         return Bodies.joined(columns)
-    if all(type(column) is Alike and column.value == columns[0].value for column in columns):
-        return Alike(columns[0].value, sum(map(len, columns)))
+    if kinds == {Alike}:
+        value = columns[0].value
+        if [column.value for column in columns].count(value) == len(columns):
+            return Alike(value, sum([column.length for column in columns]))
     return list(chain.from_iterable(columns))
 
 

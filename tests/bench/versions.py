@@ -6,6 +6,7 @@ import io
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -30,6 +31,8 @@ GOAL = "ratio >= 0.97"
 _KEYS = 1_000_000
 """Idempotency keys for one run: no run repeats those of another."""
 _LARGEST_PAGE = 1000
+_SHORTER = 3
+"""How many turns this topic makes of one."""
 
 
 def checked_out(revision: str, folder: Path) -> Path:
@@ -46,7 +49,11 @@ def checked_out(revision: str, folder: Path) -> Path:
 
 
 def measure(plan: Plan, revision: str) -> Iterator[Row]:
-    """The hot operations and the memory at rest, of ``revision`` and of this tree."""
+    """The hot operations and the memory at rest, of ``revision`` and of this tree.
+
+    Many short turns: the machine changes its speed from one second to the next, and a pair of turns is compared.
+    """
+    plan = replace(plan, seconds=plan.seconds / _SHORTER, rounds=plan.rounds * _SHORTER)
     root = checked_out(revision, plan.fresh("tree"))
     with twins(plan.fresh("before"), plan.fresh("after"), root=root) as (before, after):
         for server in (before, after):
@@ -81,7 +88,10 @@ def _fill(server: Server, plan: Plan) -> None:
 
 
 def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
-    """What is measured, and how often a second a server does it."""
+    """What is measured, and how often a second a server does it.
+
+    Reads come first: what a run of appends leaves to be packed would take turns from them.
+    """
     one, keys, batch = append_one(QUEUE), count(step=_KEYS), _arrow_batch()
     keyed = one.replace("\r\n\r\n", f"\r\nIdempotency-Key: {NUMBER}\r\n\r\n", 1)
 
@@ -91,16 +101,16 @@ def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
         return rate
 
     return {
+        f"pages of {PAGE} as JSON, {READERS} readers, messages": lambda server: (
+            PAGE * drive(server, in_turn(_pages(server)), READERS, plan.seconds).rate
+        ),
+        "Arrow, one reader, bytes": lambda server: rate_of(lambda: stream_raw(server), plan.seconds),
         "append, 1 per request": lambda server: appends(server, in_turn([one])),
         "append, 1 per request, with a key": lambda server: appends(server, numbered(keyed, next(keys))),
         "append, 100 per request, messages": lambda server: BATCH * appends(server, in_turn([append_batch(QUEUE)])),
         f"append, {ARROW_BATCH:,} per request as Arrow, one writer, messages": lambda server: _append_arrow(
             server, batch, plan.seconds
         ),
-        f"pages of {PAGE} as JSON, {READERS} readers, messages": lambda server: (
-            PAGE * drive(server, in_turn(_pages(server)), READERS, plan.seconds).rate
-        ),
-        "Arrow, one reader, bytes": lambda server: rate_of(lambda: stream_raw(server), plan.seconds),
     }
 
 

@@ -85,9 +85,16 @@ class PackHead(NamedTuple):
 
     def inside(self, span: Span) -> range:
         """The messages that lie in a span, by index."""
-        ids = range(len(self.ticks))
-        start, stop = (bisect_right(ids, end, key=self.id_at) for end in span)
+        start, stop = self._after(span.after), self._after(span.upto)
         return range(start, max(start, stop))
+
+    def _after(self, end: MessageId) -> int:
+        """The index of the first message after an id. Few messages have the same ticks."""
+        ticks, tail = end
+        found = bisect_right(self.ticks, ticks)
+        while found and self.ticks[found - 1] == ticks and self.tails[found - 1] > tail:
+            found -= 1
+        return found
 
     def id_at(self, index: int) -> MessageId:
         return MessageId(self.ticks[index], self.tails[index])
