@@ -85,8 +85,9 @@ class GroupMember:
         about: Mapping[str, Any],
         rules: GroupRules | None = None,
     ) -> None:
-        """:param partitions: all that the group subscribes to, as last known; None while it is not known. It is asked only
-        while this member leads.
+        """:param partitions: all that the group subscribes to, as it was found in this :attr:`term` of the member; None while
+        that is not known. It is asked only while this member leads. A list of before might leave out what a former leader
+        has divided since.
         """
         rules = rules or GroupRules()
         self._coordinator = coordinator
@@ -99,8 +100,9 @@ class GroupMember:
         self._accepts = rules.accepts
         self.name: str | None = None
         """In the group; None while it is no member."""
-        self.leads = False
-        """This member computes the plan."""
+        self.term: int | None = None
+        """While this member computes the plan, the number of the term in which it does; None while it does not lead."""
+        self._terms = 0
         self.plan = Plan()
         self.rebalances = 0
         """How often the set of partitions that this member owns has changed."""
@@ -113,6 +115,11 @@ class GroupMember:
         """Partitions that this member may own without knowing it: an answer to its claim was lost, or it was fenced."""
         self._gathered: tuple[list[str], float] = ([], 0.0)
         self._lock = threading.Lock()
+
+    @property
+    def leads(self) -> bool:
+        """Whether this member computes the plan."""
+        return self.term is not None
 
     @property
     def held(self) -> Collection[Claim]:
@@ -157,7 +164,7 @@ class GroupMember:
             return TROUBLE_SECONDS
 
     def _lose_all(self) -> None:
-        self.name, self.leads = None, False
+        self.name = self.term = None
         self._handler.lost([*self._held.values(), *self._draining])
         self._held, self._draining = {}, {}
         self._unsure.clear()
@@ -196,7 +203,7 @@ class GroupMember:
         members = self._members()
         self.plan = self._coordinator.plan()
         self._check_kind(members)
-        self.leads = bool(members) and members[0] == self.name
+        self._note_leader(members[0])
         partitions = self._partitions() if self.leads else None
         if partitions is None:
             return IDLE_SECONDS
@@ -210,6 +217,13 @@ class GroupMember:
             self.plan = plan
             log.info("planned", extra={"generation": plan.generation, "members": len(members)})
         return IDLE_SECONDS
+
+    def _note_leader(self, leader: str) -> None:
+        if leader != self.name:
+            self.term = None
+        elif self.term is None:
+            self._terms += 1
+            self.term = self._terms
 
     def _check_kind(self, members: Collection[str]) -> None:
         others = [partition for member in members if member != self.name for partition in self.plan.of(member)]

@@ -78,7 +78,7 @@ class MemberWork(AnyWork):
             self._prefetched,
             self._fetcher,
             self._make_buffer,
-            leads=lambda: self.group.leads,
+            term=lambda: self.group.term,
             wake=self._waker.wake,
         )
         self._owner: Owner = owner_of(options, self._subscription, parts)

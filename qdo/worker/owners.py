@@ -14,6 +14,7 @@ import threading
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping
 
+from qdo.client import Client
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.hash_slots import every_slot, is_slot
@@ -30,8 +31,8 @@ log = logging.getLogger(__name__)
 
 LIST_SECONDS = 5.0
 """Between two times that the leader lists the queues."""
-LED_SECONDS = 0.5
-"""Between two looks whether this member leads, and has to list the queues."""
+LIST_AGAIN_SECONDS = 0.5
+"""After a list that failed."""
 MOST_QUEUES_IN_A_COMMIT = 200
 """By slots each queue's offsets are a request of their own. Other queues wait for the next commit."""
 
@@ -120,12 +121,19 @@ class PartitionOwner(Owner):
         self._parts = parts
         self._subscription = subscription
         self._from_end = from_end
-        self._divided: Collection[Partition] | None = None
+        self._divided: tuple[int | None, Collection[Partition]] = (None, ())
+        """The partitions, and the term in which they were listed."""
+        self._wanted = threading.Event()
+        """A list is wanted before the next one is due, or none any more."""
         self._at_first: Collection[Partition] | None = None
         """Partitions that existed when this worker began."""
 
     def divided(self) -> Collection[Partition] | None:
-        return self._divided
+        term, partitions = self._divided
+        if term is not None and term == self._parts.term():
+            return partitions
+        self._wanted.set()
+        return None
 
     def accepts(self, partition: Partition) -> bool:
         return not is_slot(partition)
@@ -133,25 +141,36 @@ class PartitionOwner(Owner):
     def find_work(self, over: threading.Event) -> None:
         """List the partitions once, and again while this member leads.
 
-        A member that does not lead forgets its list: a plan made from an old list would leave out newer partitions.
+        A list counts for the term in which it was begun. A plan made from an older one would leave out partitions that a
+        former leader has divided since: their owners would give them back.
         """
         with self._parts.make_client() as client:
             while not over.is_set():
-                if not self._parts.leads() and self._at_first is not None:
-                    self._divided = None
-                else:
-                    try:
-                        self._divided = self._subscription.partitions(client)
-                    except QueueyError as error:
-                        log.warning("the queues cannot be listed: %s", error)
-                    except Exception:
-                        log.exception("the queues cannot be listed: the answer is none that Queuey gives")
-                    else:
-                        if self._at_first is None:
-                            self._at_first = frozenset(self._divided)
-                        self._parts.wake()
-                is_known = self._parts.leads() and self._divided is not None
-                over.wait(LIST_SECONDS if is_known else LED_SECONDS)
+                term = self._parts.term()
+                if self._at_first is not None and term is None:
+                    self._divided = (None, ())
+                elif not self._list(client, term):
+                    over.wait(LIST_AGAIN_SECONDS)
+                    continue
+                self._wanted.clear()
+                if term == self._parts.term() and not over.is_set():
+                    self._wanted.wait(LIST_SECONDS)
+
+    def _list(self, client: Client, term: int | None) -> bool:
+        """:returns: False if it failed; the log says why."""
+        try:
+            found = self._subscription.partitions(client)
+        except QueueyError as error:
+            log.warning("the queues cannot be listed: %s", error)
+            return False
+        except Exception:
+            log.exception("the queues cannot be listed: the answer is none that Queuey gives")
+            return False
+        self._divided = (term, found)
+        if self._at_first is None:
+            self._at_first = frozenset(found)
+        self._parts.wake()
+        return True
 
     def at_end(self) -> bool:
         return self._at_first is not None
@@ -187,7 +206,8 @@ class PartitionOwner(Owner):
         return claims
 
     def close(self) -> None:
-        """It has no connections of its own."""
+        """It has no connections of its own; let :meth:`find_work` end."""
+        self._wanted.set()
 
 
 class SlotOwner(Owner):

@@ -33,7 +33,7 @@ class WorkerParts:
     prefetched: Prefetched
     fetcher: Fetcher
     make_buffer: MakeBuffer
-    leads: Callable[[], bool]
-    """Whether this member computes the group's plan."""
+    term: Callable[[], int | None]
+    """The term in which this member computes the group's plan; None while it does not."""
     wake: Callable[[], None]
     """Let the worker's main loop look again."""
