@@ -7,6 +7,8 @@ else. It forks for each program. The fork gets the program's arguments, environm
 
 What begins differently begins anew: another program, options of Python, variables of Python.
 
+When the tests are gone, also by kill -9, that process kills the programs that still run, and ends.
+
 ``python -m tests.support.loaded`` is that process; its input is the socket on which it is asked.
 """
 
@@ -26,11 +28,13 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
 from typing import IO, Any, NamedTuple, NoReturn
 
+from tests.support.proc import born
 from tests.support.source import ROOT
 
 PROGRAMS = ("queuey.cli", "qdo.cli", "tests.support.skewed", "tests.support.worker_process")
@@ -82,6 +86,7 @@ class Program(subprocess.Popen[bytes]):
         pipes = given[_PIPES]
         if self._start is None:
             super()._execute_child(*given)  # type: ignore[misc]  # typeshed leaves it out
+            _LOADED.watch(self.pid)
             return
         files = [own if number == -1 else number for own, number in enumerate((pipes[0], pipes[3], pipes[5]))]
         try:
@@ -126,13 +131,22 @@ class _Loaded:
         :raises OSError: there is no process that could.
         """
         with self._lock:
-            if self._reached is None:
-                self._reached = self._load()
-            socket.send_fds(self._reached, [json.dumps(start).encode()], files)
-            pid = self._reached.recv(20)
+            reached = self._reach()
+            socket.send_fds(reached, [json.dumps(start).encode()], files)
+            pid = reached.recv(20)
             if not pid:
                 raise ChildProcessError(f"it ended before it could fork {start.module}")
             return int(pid)
+
+    def watch(self, pid: int) -> None:
+        """Let a program that began anew end with the tests, too."""
+        with self._lock:
+            self._reach().send(json.dumps(pid).encode())
+
+    def _reach(self) -> socket.socket:
+        if self._reached is None:
+            self._reached = self._load()
+        return self._reached
 
     def _load(self) -> socket.socket:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -157,20 +171,35 @@ _LOADED = _Loaded()
 
 def _serve(asked: socket.socket) -> _Start | None:
     """Fork for each that asks. Returns in each fork what it is to run, and ``None`` at the end."""
+    begun: dict[int, int | None] = {}
     while True:
         given, files, _, _ = socket.recv_fds(asked, _MOST_BYTES, 3)
         if not given:
+            _kill(begun)
             return None
+        start = json.loads(given)
+        if isinstance(start, int):
+            begun[start] = born(start)
+            continue
         pid = _fork_for_the_parent()
         if not pid:
             asked.close()
             for own, number in enumerate(files):
                 os.dup2(number, own)
             os.closerange(3, max(files) + 1)
-            return _Start(*json.loads(given))
+            return _Start(*start)
+        begun[pid] = born(pid)
         for number in files:
             os.close(number)
         asked.send(str(pid).encode())
+
+
+def _kill(begun: Mapping[int, int | None]) -> None:
+    """kill -9 for the programs that still run. A process that has got the number of one since was born later."""
+    for pid, moment in begun.items():
+        if moment is not None and born(pid) == moment:
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
 
 
 def _fork_for_the_parent() -> int:

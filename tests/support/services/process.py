@@ -8,6 +8,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from tests.support.proc import born, stat_of
+
 STOP_SECONDS = 120
 LOOK_SECONDS = 0.01
 
@@ -35,10 +37,10 @@ class Process:
     def pid(self) -> int | None:
         """Its process id while it runs, paused or not."""
         try:
-            pid, born = (int(word) for word in self._pid_file.read_text().split())
+            pid, moment = (int(word) for word in self._pid_file.read_text().split())
         except (FileNotFoundError, ValueError):
             return None
-        return pid if _born(pid) == born else None
+        return pid if born(pid) == moment else None
 
     @property
     def paused(self) -> bool:
@@ -49,7 +51,7 @@ class Process:
     def resident_bytes(self) -> int:
         """Memory that it takes now, shared or not."""
         pid = self.pid
-        fields = _stat(Path(f"/proc/{pid}")) if pid is not None else None
+        fields = stat_of(Path(f"/proc/{pid}")) if pid is not None else None
         return int(fields[21]) * os.sysconf("SC_PAGE_SIZE") if fields else 0
 
     def start(self) -> None:
@@ -68,7 +70,7 @@ class Process:
             ],
             setsid=True,
         )
-        self._pid_file.write_text(f"{pid} {_born(pid)}")
+        self._pid_file.write_text(f"{pid} {born(pid)}")
 
     def pause(self) -> None:
         """SIGSTOP: neither dead nor alive; each of its threads has stopped when this returns."""
@@ -117,24 +119,6 @@ class Process:
         self._pid_file.unlink(missing_ok=True)
 
 
-def _born(pid: int) -> int | None:
-    """When a process started, in ticks since the machine did: with it a process id is never mistaken for a later one's.
-
-    :returns: nothing if no such process lives.
-    """
-    fields = _stat(Path(f"/proc/{pid}"))
-    return int(fields[19]) if fields and fields[0] not in "ZX" else None
-
-
 def _state(thread: Path) -> str | None:
-    fields = _stat(thread)
+    fields = stat_of(thread)
     return fields[0] if fields else None
-
-
-def _stat(folder: Path) -> list[str] | None:
-    """The fields of a process's or thread's stat file after its name."""
-    try:
-        text = (folder / "stat").read_text()
-    except (FileNotFoundError, ProcessLookupError):
-        return None
-    return text.rsplit(")", 1)[1].split()

@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 
 from tests.support.loaded import Program
+from tests.support.proc import born
 from tests.support.servers import eventually
+from tests.support.source import ROOT
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("QUEUEY", "QDO"))}
 BEGIN = {"forked": Program, "anew": subprocess.Popen}
@@ -63,6 +65,26 @@ def test_its_input_is_its_own() -> None:
 def test_variables_that_python_reads_first_let_it_begin_anew() -> None:
     forked = program("--version", env=ENVIRONMENT | {"PYTHONVERBOSE": "1"})
     assert "import 'queuey.cli'" in forked[2].replace("# ", "")
+
+
+@pytest.mark.parametrize("variables", [{}, {"PYTHONUTF8": "1"}], ids=["forked", "anew"])
+def test_it_ends_with_the_tests_though_they_are_killed(tmp_path: Path, variables: dict[str, str]) -> None:
+    tests = (
+        "import os, subprocess, sys, time\n"
+        "from tests.support.loaded import Program\n"
+        "command = [sys.executable, '-m', 'queuey.cli', 'serve', '--port', '0', '--data', sys.argv[1]]\n"
+        "nowhere = subprocess.DEVNULL\n"
+        f"environment = {{**os.environ, **{variables!r}}}\n"
+        "print(Program(command, stdin=nowhere, stdout=nowhere, stderr=nowhere, env=environment).pid, flush=True)\n"
+        "time.sleep(600)\n"
+    )
+    command = [sys.executable, "-c", tests, str(tmp_path / "data")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, env=ENVIRONMENT) as started:
+        assert started.stdout is not None
+        pid = int(started.stdout.readline())
+        assert born(pid) is not None
+        started.kill()
+    eventually(lambda: born(pid) is None)
 
 
 def test_each_draws_its_own_random_numbers() -> None:
