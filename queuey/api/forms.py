@@ -214,6 +214,28 @@ def plain_page(messages: Sequence[Message], partition: int, behind: Sequence[str
     return "".join(parts).encode()
 
 
+def plain_answer(columns: Columns, partition: int, behind: str = '"') -> bytes | None:
+    """:func:`plain_page` of one message, in a quarter of the time: most requests for leases get one.
+
+    :param behind: what stands behind its body, from its last quote on.
+
+    >>> from queuey.ids import MessageId
+    >>> page = Columns.of([Message(*MessageId.parse("1f9f6640e56711f189bf02fc00000001"), 0, None, None, b"2 chairs")])
+    >>> plain_answer(page, 1) == plain_page(page, 1)
+    True
+    """
+    if not (columns.content_types[0] is None and columns.keys[0] is None and columns.headers[0] is None):
+        return None
+    try:
+        text = orjson.dumps(columns.bodies[0].decode())
+    except UnicodeDecodeError:
+        return None
+    tick, tail = columns.ticks[0], columns.tails[0]
+    message_id = f"{tick & 0xFFFFFFFF:08x}{hex_after(tick >> 32, tail)}"
+    before = f'{_FIRST}{message_id}{_AFTER_ID}{format_timestamp(tick)}","partition":{partition},"body":'
+    return b"%b%b%b" % (before.encode(), text[:-1], f"{behind}}}]}}".encode())
+
+
 def _unescaped(bodies: Sequence[bytes]) -> Sequence[str] | None:
     """Bodies that JSON carries unchanged; None if one needs escapes, or is not ASCII."""
     whole = bytes(bodies.whole()) if isinstance(bodies, Bodies) else b"".join(bodies)

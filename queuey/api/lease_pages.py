@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import orjson
 
-from queuey.api.forms import NEXT_MESSAGE, entries, plain_page
+from queuey.api.forms import NEXT_MESSAGE, entries, plain_answer, plain_page
 from queuey.ids import format_timestamp
 from queuey.model import Columns, Message
 from queuey.model.holes import Hole
@@ -63,17 +63,21 @@ class LeasedMessages:
     def plain(self, messages: Sequence[Message], partition: int) -> bytes | None:
         """All of them as :func:`~queuey.api.forms.plain_page` shows messages."""
         leases, form = self.leases, self.form
+        columns = Columns.of(messages)
+        if len(columns) == 1:
+            end = f'{self.receipt_ends(columns)[0]}"' if form.receipts else ""
+            return plain_answer(columns, partition, form.before_receipt(leases[0]) + end)
         if leases.count(leases[0]) == len(leases):
             texts = [form.before_receipt(leases[0])] * len(leases)
         else:
             texts = [*map(form.before_receipt, leases)]
         if form.receipts:
             texts = [
-                before + end + _AFTER_RECEIPT for before, end in zip(texts, self.receipt_ends(messages), strict=True)
+                before + end + _AFTER_RECEIPT for before, end in zip(texts, self.receipt_ends(columns), strict=True)
             ]
         else:
             texts = [before + NEXT_MESSAGE for before in texts]
-        return plain_page(messages, partition, texts)
+        return plain_page(columns, partition, texts)
 
     def entries(self, messages: Sequence[Message], partition: int) -> list[dict[str, Any]]:
         """As :func:`~queuey.api.forms.entries`. All of them are shown once, in order."""

@@ -52,13 +52,14 @@ async def step_several(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queues: bool = False) -> Answer:
-    if call.accepts(ARROW):
+    as_arrow = call.accepts(ARROW)
+    if as_arrow:
         check_arrow("accept application/json")
     call.body = b""
     with CountedRoom(call.ticket, asked.step.receive) as room:
         outcome = await service.leases.step(asked.step, room, asked.waiting)
         _count(service, call, asked.step, outcome)
-        return await _answer(call, asked, outcome, names_queues=names_queues)
+        return await _answer(call, asked, outcome, as_arrow=as_arrow, names_queues=names_queues)
 
 
 def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome) -> None:
@@ -71,7 +72,7 @@ def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome
         service.monitor.delivered(application, "lease", len(outcome.handed), outcome.handed.size)
 
 
-async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_queues: bool) -> Answer:
+async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, as_arrow: bool, names_queues: bool) -> Answer:
     wanted = asked.step
     beside: dict[str, Any] = {}
     if asked.receipts:
@@ -85,7 +86,7 @@ async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, names_
         beside["full"] = True
     is_pop = wanted.receive is not None and wanted.receive.pop
     leased = _leased(wanted.groups, outcome, with_receipts=not is_pop, names_queues=names_queues)
-    if call.accepts(ARROW):
+    if as_arrow:
         from queuey.api.arrow.leases import arrow_leases  # few servers need it
 
         return Answer(200, arrow_leases(leased, beside), [("content-type", ARROW)])

@@ -96,6 +96,8 @@ def parse_receipts(texts: Sequence[str]) -> Receipts | None:
 
     :param texts: others than texts are no receipts.
     """
+    if len(texts) == 1:
+        return _parse_receipt(texts[0])
     try:
         text = "".join(texts)
         if len(text) != _TEXT * len(texts) or (len(texts) > 1 and {*map(len, texts)} != {_TEXT}):
@@ -109,6 +111,20 @@ def parse_receipts(texts: Sequence[str]) -> Receipts | None:
         return None
     queue, token = _parsed_start(starts[0])
     return Receipts(queue, token, partitions, [*map(_new_id, zip(ticks, tails, strict=True))], deliveries)
+
+
+def _parse_receipt(text: str) -> Receipts | None:
+    """The same of one receipt: most requests have one."""
+    if type(text) is not str or len(text) != _TEXT:
+        return None
+    try:
+        start, partition, ticks, tail, delivery = _WHOLE.unpack(_decoded(text))
+    except ValueError:
+        return None
+    if not partition or not 0 <= ticks <= MAX_TICKS or tail >= _HIGHEST_TAIL:
+        return None
+    queue, token = _parsed_start(start)
+    return Receipts(queue, token, (partition,), (MessageId(ticks, tail),), (delivery,))
 
 
 @lru_cache(maxsize=1024)
