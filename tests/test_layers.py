@@ -153,6 +153,11 @@ LAYERS = {
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
     "qdo.worker": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor."), others=("prometheus_client",)),
     "qdo.tasks": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "qdo.worker."), others=("cronsim", "msgspec")),
+    # Beneath other people's frameworks.
+    "qdo.adapters": Layer(ours=(*LEAVES, "qdo.client.")),
+    "qdo.adapters.kombu": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.adapters.clients", "qdo.adapters.settling"), others=("kombu",)
+    ),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,
@@ -259,6 +264,7 @@ def test_every_module_stands_in_a_layer() -> None:
         ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
         ("qdo/worker/work.py", "import qdo.tasks.wire", "qdo.worker.work imports qdo.tasks.wire"),
         ("qdo/client/wire.py", "import qdo.groups.assign", "qdo.client.wire imports qdo.groups.assign"),
+        ("qdo/worker/slots.py", "import qdo.adapters.kombu", "qdo.worker.slots imports qdo.adapters.kombu"),
         ("qdo/groups/view.py", "from qdo.worker import job", "qdo.groups.view imports qdo.worker"),
         ("qdo/worker/slots.py", "def f():\n    import qdo.compat.cli", "qdo.worker.slots imports qdo.compat.cli"),
         ("qdo/pipeline/rows.py", "import qdo.cli.work", "qdo.pipeline.rows imports qdo.cli.work"),

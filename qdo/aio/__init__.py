@@ -51,7 +51,7 @@ class AsyncDelivery(LeasedMessage, Awaits):
 
     async def __aenter__(self) -> Self:
         """:raises InvalidReceipt: the message was popped."""
-        self._begin()
+        self.keep()
         return self
 
     async def __aexit__(

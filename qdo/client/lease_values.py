@@ -115,6 +115,16 @@ class LeasedMessage(Message):
         """The length of the lease as far as this machine can tell: up to a second too long, and at least one. 0 after a pop."""
         return 0.0 if self._held is None else self._held.seconds
 
+    def keep(self) -> None:
+        """Extend the lease from now on, until the message is settled, or its client is closed.
+
+        It is for messages that neither a block nor one thread works on. A block does it by itself.
+
+        :raises InvalidReceipt: the message was popped, or detached.
+        """
+        leases, held = self._kept()
+        leases._extender.keep(held)  # noqa: SLF001 -- the two are one part of the client
+
     def detach(self) -> None:
         """Leave the client, which serves one thread: another thread or process may have the message now.
 
@@ -172,14 +182,6 @@ class LeasedMessage(Message):
             raise InvalidReceipt(f"message {self.id.hex} cannot be settled by itself: it was popped, or detached")
         return self._leases, self._held
 
-    def _begin(self) -> None:
-        """Extend the lease from now on.
-
-        :raises InvalidReceipt: the message was popped.
-        """
-        leases, held = self._kept()
-        leases._extender.keep(held)  # noqa: SLF001
-
     def _end(self, error: BaseException | None) -> Steps[None] | None:
         """Extend the lease no more, and settle it; None if that is done.
 
@@ -227,7 +229,7 @@ class Delivery(LeasedMessage, Blocks):
 
     def __enter__(self) -> Self:
         """:raises InvalidReceipt: the message was popped."""
-        self._begin()
+        self.keep()
         return self
 
     def __exit__(

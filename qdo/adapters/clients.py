@@ -1,0 +1,62 @@
+"""Clients for frameworks whose threads and processes are not ours."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+from qdo.client import Client
+from queuey.errors import LeaseGroupNotFound, QueueNotFound
+from queuey.ids import ZERO_ID, MessageId
+
+__all__ = ["ThreadClients", "is_done", "make_job_queue"]
+
+
+class ThreadClients:
+    """A client for each thread. A process that was forked has clients of its own."""
+
+    def __init__(self, make_client: Callable[[], Client]) -> None:
+        self._make_client = make_client
+        self._lock = threading.Lock()
+        self._process = os.getpid()
+        self._made: list[Client] = []
+        self._own = threading.local()
+
+    def get(self) -> Client:
+        """The client of this thread."""
+        if self._process != os.getpid():
+            self._process, self._made, self._own = os.getpid(), [], threading.local()
+        found: Client | None = getattr(self._own, "client", None)
+        if found is None:
+            found = self._own.client = self._make_client()
+            with self._lock:
+                self._made.append(found)
+        return found
+
+    def close(self) -> None:
+        """End the connections of all threads. Their leases are not extended any more."""
+        with self._lock:
+            made, self._made, self._own = self._made, [], threading.local()
+        for client in made:
+            client.close()
+
+
+def make_job_queue(client: Client, name: str) -> None:
+    """Make a queue whose messages go once they are acknowledged, if there is none of this name."""
+    if client.find_queue(name) is None:
+        client.create_queue(name, retention="acknowledged")
+
+
+def is_done(client: Client, queue: str, group: str) -> bool:
+    """Whether a group has settled all messages of a queue, and none is scheduled."""
+    try:
+        info = client.queue_info(queue)
+        found = client.lease_group(queue, group)
+    except QueueNotFound:
+        return True
+    except LeaseGroupNotFound:
+        return not (info.depth or info.scheduled)
+    done = {one.number: MessageId.parse(one.done_up_to) if one.done_up_to else ZERO_ID for one in found.partitions}
+    is_behind = any(one.newest is not None and one.newest > done[one.number] for one in info.partitions)
+    return not (is_behind or info.scheduled or any(one.held for one in found.partitions))

@@ -1,0 +1,102 @@
+"""How a message of kombu stands in one of Queuey, and under which names."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import math
+import re
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from qdo.client import Delivery, Message, NewMessage
+
+__all__ = ["HEADER", "LOG_LIFE_SECONDS", "is_persistent", "log_name", "message_of", "payload_of", "queue_name"]
+
+HEADER = "queuey-kombu"
+"""Of a message: what kombu keeps beside the body, as JSON."""
+LIFE_SECONDS = 33_554_432
+"""Of a message in a queue: the longest TTL there is, 388 days."""
+LOG_LIFE_SECONDS = 3600
+"""Of a message in the log of an exchange, which is read as it comes."""
+AHEAD = timedelta(days=365)
+"""The longest delay that the server takes, and some room for clocks that differ."""
+MOST_NAME = 45
+"""Characters of a queue's name; its dead letters have five more."""
+
+_FINE = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}")
+_STRANGE = re.compile(r"[^A-Za-z0-9_.-]")
+
+
+def queue_name(name: str) -> str:
+    """The queue of the server for a queue of kombu. A name that the server does not take gets a digest.
+
+    >>> queue_name("celery"), queue_name("mail for Ann")
+    ('celery', 'mail_for_Ann-b84dedf6')
+    """
+    if _FINE.fullmatch(name) and name not in (".", ".."):
+        return name
+    return f"{_STRANGE.sub('_', name)[: MOST_NAME - 9]}-{hashlib.sha256(name.encode()).hexdigest()[:8]}"
+
+
+def log_name(exchange: str) -> str:
+    """The queue of the server with the messages that an exchange sends to transient queues.
+
+    >>> log_name("celeryev"), log_name("")
+    ('kombu.celeryev', 'kombu.')
+    """
+    return queue_name(f"kombu.{exchange}")
+
+
+def is_persistent(payload: dict[str, Any]) -> bool:
+    """Whether the sender wants the message to outlive a restart of the server."""
+    return bool(payload["properties"].get("delivery_mode") != 1)
+
+
+def message_of(payload: dict[str, Any], life_seconds: int = LIFE_SECONDS) -> NewMessage:
+    """The message to store.
+
+    :param life_seconds: its TTL, unless it says itself when it expires.
+    """
+    properties = payload["properties"]
+    beside = {name: payload.get(name) for name in ("content-encoding", "headers")} | {"properties": properties}
+    expires = properties.get("expiration")
+    return NewMessage(
+        payload["body"],
+        ttl_seconds=life_seconds if expires is None else min(max(math.ceil(float(expires) / 1000), 1), LIFE_SECONDS),
+        deliver_at=_due(payload.get("headers") or {}),
+        content_type=payload.get("content-type") or None,
+        headers={HEADER: json.dumps(beside)},
+    )
+
+
+def payload_of(message: Message, tag: str) -> dict[str, Any]:
+    """A message as kombu takes it. One without kombu's header is nothing but a body.
+
+    :param tag: names the delivery.
+    """
+    try:
+        beside = json.loads(message.headers[HEADER])
+        properties, headers = dict(beside["properties"]), dict(beside["headers"] or {})
+        encoding = beside["content-encoding"]
+    except (LookupError, TypeError, ValueError):
+        properties, headers, encoding = {}, {}, "utf-8"
+    info = dict(properties.get("delivery_info") or {"exchange": "", "routing_key": ""})
+    if isinstance(message, Delivery):
+        info |= {"redelivered": message.deliveries > 1}
+    return {
+        "body": message.body,
+        "content-type": message.content_type,
+        "content-encoding": encoding,
+        "headers": headers,
+        "properties": properties | {"delivery_info": info, "delivery_tag": tag},
+    }
+
+
+def _due(headers: dict[str, Any]) -> datetime | None:
+    """The moment that Celery calls ETA; None if there is none, or its time zone is unknown."""
+    try:
+        eta = datetime.fromisoformat(headers["eta"])
+    except (LookupError, TypeError, ValueError):
+        return None
+    return None if eta.tzinfo is None else min(eta, datetime.now(UTC) + AHEAD)
