@@ -11,6 +11,7 @@ columns of a database, *is* the order of ids, with no comparison code anywhere.
 
 from __future__ import annotations
 
+import datetime as dt
 import os
 import re
 import secrets
@@ -36,6 +37,7 @@ _COUNT_BITS = 47
 """Of the count in such a tail: it starts over every 162 days."""
 MIN_TAIL, MAX_TAIL = -(1 << 63), (1 << 63) - 1
 
+_UNIX = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 _TIMESTAMP = re.compile(r"[0-9]{1,12}(?:\.[0-9]{1,30})?")
 _HALVES = struct.Struct(">QQ")
 
@@ -73,6 +75,13 @@ class MessageId(NamedTuple):
 
     ticks: int
     tail: int
+
+    def __str__(self) -> str:
+        """As :attr:`hex`."""
+        return self.hex
+
+    def __repr__(self) -> str:
+        return f"MessageId({self.hex!r})"
 
     @classmethod
     def parse(cls, text: str) -> MessageId:
@@ -140,6 +149,15 @@ class MessageId(NamedTuple):
     def timestamp(self) -> str:
         """Wire form of the id's moment, see :func:`format_timestamp`."""
         return format_timestamp(self.ticks)
+
+    @property
+    def datetime(self) -> dt.datetime:
+        """The id's moment in UTC, cut off to the microsecond.
+
+        >>> MessageId.parse("1f9f6640e56711f189bf02fc00000001").datetime.isoformat()
+        '2026-11-21T04:50:50.012832+00:00'
+        """
+        return _UNIX + dt.timedelta(microseconds=(self.ticks - EPOCH_TICKS) // (TICKS_PER_SECOND // 1_000_000))
 
     @classmethod
     def first_of(cls, ticks: int) -> MessageId:

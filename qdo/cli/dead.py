@@ -16,9 +16,10 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.model import header_to_json
+from queuey.moments import rfc3339
+from queuey.terminal.completion import queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
-from queuey.terminal.times import rfc3339
 
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
 
@@ -38,7 +39,7 @@ reason_filter = click.option("--reason", metavar="TEXT", help="Only letters whos
 
 
 @dead_command.command("ls")
-@click.argument("queue")
+@queue_argument
 @with_client
 @dead_letters_option
 @group_filter
@@ -62,7 +63,7 @@ def ls(
 
 
 @dead_command.command("show")
-@click.argument("queue")
+@queue_argument
 @click.argument("letter")
 @with_client
 @dead_letters_option
@@ -84,7 +85,7 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
 
 
 @dead_command.command("retry")
-@click.argument("queue")
+@queue_argument
 @click.argument("wanted", nargs=-1, metavar="[LETTER]...")
 @with_client
 @dead_letters_option
@@ -93,6 +94,7 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
 @reason_filter
 @click.option("--rate", type=click.FloatRange(0.01), help="Messages a second, at most.")
 @yes_option
+@output_option
 def retry(
     client: Client,
     queue: str,
@@ -103,6 +105,7 @@ def retry(
     reason: str | None,
     rate: float | None,
     yes: bool,
+    output: str | None,
 ) -> None:
     """Append messages to QUEUE again, and remove their letters.
 
@@ -133,6 +136,8 @@ def retry(
             else:
                 client.delete(dead, message)
             progress.reach(done)
+    if output is not None:
+        write_one({"queue": queue, "appended": len(found) - gone, "gone": gone}, output)
     say(f"{len(found) - gone} appended again")
     if gone:
         raise NothingFound(f"{gone} messages are gone from {queue}, and were too large for their letters")

@@ -14,8 +14,8 @@ from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
 from qdo.groups.subscription import each_queue
 from queuey.errors import LeaseGroupNotFound
 from queuey.ids import MessageId
-from queuey.terminal.output import NothingFound, say, to_json, write_rows
-from queuey.terminal.times import rfc3339
+from queuey.moments import rfc3339
+from queuey.terminal.output import NothingFound, say, write_one, write_rows
 
 __all__ = ["lease_headline", "lease_rows", "show_lease_group"]
 
@@ -24,7 +24,7 @@ MOST_QUEUES = 1000
 COLUMNS = ("queue", "partition", "held", "leased", "dead", "done_up_to")
 
 
-def show_lease_group(client: Client, workplace: Workplace, queues: Sequence[str], *, as_json: bool) -> None:
+def show_lease_group(client: Client, workplace: Workplace, queues: Sequence[str], output: str | None) -> None:
     """Print what the group holds in each partition of its queues.
 
     :param queues: names and patterns; none for all queues but those of dead letters.
@@ -36,9 +36,11 @@ def show_lease_group(client: Client, workplace: Workplace, queues: Sequence[str]
             f"no queue has a lease group {workplace.group}: "
             "'qdo work MODULE:FUNCTION --lease --queue NAME' begins to receive in one"
         )
-    if as_json:
+    if output == "json":
         about = {"group": workplace.group, "application": workplace.server.application}
-        click.echo(to_json({**about, **_totals(rows), "partitions": rows}, indent=2))
+        write_one({**about, **_totals(rows), "partitions": rows}, output)
+    elif output in ("jsonl", "csv"):
+        write_rows(rows, COLUMNS, output)
     else:
         click.echo(lease_headline(workplace, rows))
         click.echo()

@@ -15,8 +15,9 @@ from typing import Any, Generic, Unpack
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
 from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Release, Settle, Settled
+from qdo.client.moments import moment_to_wire, place_to_wire
 from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
-from qdo.client.values import Appended, moment_to_wire
+from qdo.client.values import Appended
 from qdo.client.wire import group_path, queue_path
 from queuey.errors import InvalidParameter, KeyReused
 from queuey.ids import MessageId
@@ -214,10 +215,10 @@ class LeaseCalls(ABC, Generic[D]):
         :raises Conflict: the queue would be its own dead-letter queue. Nothing changed.
         """
         wanted = {name: value for name, value in settings.items() if value is not None}
-        if isinstance(wanted.get("start"), datetime | MessageId):
-            wanted["start"] = moment_to_wire(wanted["start"])
+        if isinstance(wanted.get("start"), datetime | MessageId | str):
+            wanted["start"] = place_to_wire(wanted["start"], "start")
         if isinstance(wanted.get("paused_until"), datetime | str):
-            wanted["paused_until"] = float(moment_to_wire(wanted["paused_until"]))
+            wanted["paused_until"] = float(moment_to_wire(wanted["paused_until"], "paused_until", ago=False))
         path = self._lease_path(queue, group)
         repeats = Repeats(allowed="start" not in wanted)  # the second of two finds a group that has begun
         answer = yield from self._endpoint.ask(
@@ -238,8 +239,7 @@ class LeaseCalls(ABC, Generic[D]):
         :returns: ``to``, the id behind which the group goes on, and ``before``, what each partition held.
         :raises LeaseGroupNotFound: there is no such group.
         """
-        place = moment_to_wire(to) if isinstance(to, datetime | MessageId) else to
-        data = json.dumps({"to": place, "preview": preview}).encode()
+        data = json.dumps({"to": place_to_wire(to, "to"), "preview": preview}).encode()
         path = (*self._lease_path(queue, group), "reset")
         answer = yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=_REPEATS)
         found: Mapping[str, Any] = answer.json()

@@ -10,8 +10,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from qdo.client.endpoint import Endpoint
+from qdo.client.moments import Moment, place_to_wire
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
-from qdo.client.values import GroupOffset, Moment, moment_to_wire
+from qdo.client.values import GroupOffset
 from qdo.client.wire import group_path, queue_path
 from queuey.ids import MessageId
 
@@ -75,7 +76,7 @@ class OffsetCalls:
         if isinstance(to, Mapping):
             asked["offsets"] = _entries(to)
         else:
-            asked["to"] = moment_to_wire(to)
+            asked["to"] = place_to_wire(to, "to")
             if partitions is not None:
                 asked["partitions"] = list(partitions)
         repeats = ALLOWED if preview else FORBIDDEN  # a repeat would return another former id

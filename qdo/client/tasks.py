@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 from qdo.client.endpoint import Endpoint
+from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import FORBIDDEN, Items, Listing, Pause, Reply, Steps, call, listing
-from qdo.client.values import Moment, moment_to_wire
 from qdo.client.wire import group_path, queue_path
 
 __all__ = ["LetterOptions", "QueueTask", "RedrivePreview", "TaskCalls"]
@@ -199,5 +199,5 @@ def _filter(wanted: LetterOptions) -> dict[str, Any] | None:
     if "message_headers" in members:
         members["headers"] = members.pop("message_headers")
     for name in {"since", "until"} & members.keys():
-        members[name] = moment_to_wire(members[name])
+        members[name] = moment_to_wire(members[name], name)
     return members or None

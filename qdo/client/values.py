@@ -6,14 +6,15 @@ They are small frozen values, each with its wire form.
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any, Protocol, Self
 
+from qdo.client.moments import moment_to_wire
 from queuey.errors import InvalidParameter, QueueyError
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.ids import MessageId
 from queuey.model import encode_headers, header_to_json
 
 __all__ = [
@@ -22,7 +23,6 @@ __all__ = [
     "GroupOffset",
     "HasLocation",
     "Message",
-    "Moment",
     "NewMessage",
     "NewToken",
     "Page",
@@ -37,10 +37,6 @@ __all__ = [
 JSON_TYPE = "application/json"
 BATCH_TYPE = "application/vnd.queuey.batch+json"
 Json = Mapping[str, Any]
-Moment = MessageId | datetime | str
-"""A place in time: an id; a moment with a time zone; or the text of the wire, an id or decimal seconds since 1970."""
-
-_EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
 
 
 class HasLocation(Protocol):
@@ -91,7 +87,7 @@ class NewMessage:
     key: str | None = None
     """Messages of one key share a partition. Not together with ``partition``."""
     delay_seconds: float | None = None
-    deliver_at: datetime | str | None = None
+    deliver_at: dt.datetime | str | None = None
     """When it becomes readable. Not together with ``delay_seconds``."""
     content_type: str | None = None
     idempotency_key: str | None = None
@@ -127,7 +123,7 @@ class NewMessage:
             "partition": self.partition,
             "key": self.key,
             "delay": self.delay_seconds,
-            "deliver_at": None if self.deliver_at is None else moment_to_wire(self.deliver_at),
+            "deliver_at": None if self.deliver_at is None else moment_to_wire(self.deliver_at, "deliver_at", ago=False),
             "content_type": self.content_type,
             "idempotency_key": self.idempotency_key,
         }
@@ -185,6 +181,11 @@ class Appended:
         """The moment it is due, decimal seconds since 1970."""
         return self.id.timestamp
 
+    @property
+    def datetime(self) -> dt.datetime:
+        """As ``timestamp``, in UTC, cut off to the microsecond."""
+        return self.id.datetime
+
 
 @dataclass(frozen=True, slots=True)
 class Message:
@@ -219,6 +220,11 @@ class Message:
     def timestamp(self) -> str:
         """The moment it was due, decimal seconds since 1970."""
         return self.id.timestamp
+
+    @property
+    def datetime(self) -> dt.datetime:
+        """As ``timestamp``, in UTC, cut off to the microsecond."""
+        return self.id.datetime
 
     @property
     def text(self) -> str:
@@ -458,25 +464,6 @@ class NewToken:
 def address(where: HasLocation | str) -> str:
     """The wire form of a place, ``<partition>:<id>``. Text is returned as it is."""
     return where if isinstance(where, str) else f"{where.partition}:{where.id.hex}"
-
-
-def moment_to_wire(moment: Moment) -> str:
-    """The wire form of a moment, exact to the tick.
-
-    :raises ValueError: a datetime has no time zone.
-
-    >>> moment_to_wire(datetime.fromisoformat("2026-11-21T08:00:00.000001+01:00"))
-    '1795244400.0000010'
-    """
-    if isinstance(moment, MessageId):
-        return moment.hex
-    if isinstance(moment, str):
-        return moment
-    if moment.tzinfo is None:
-        raise ValueError(f"{moment} has no time zone")
-    since = moment - _EPOCH
-    seconds = since.days * 86400 + since.seconds
-    return format_timestamp(EPOCH_TICKS + seconds * TICKS_PER_SECOND + since.microseconds * 10)
 
 
 def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:

@@ -8,24 +8,16 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import Reply
-from qdo.client.values import (
-    BATCH_TYPE,
-    JSON_TYPE,
-    Appended,
-    HasLocation,
-    Moment,
-    NewMessage,
-    address,
-    check_headers,
-    moment_to_wire,
-)
+from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, NewMessage, address, check_headers
 from queuey.errors import InvalidParameter, QueueNotFound
-from queuey.ids import MessageId
+from queuey.ids import ZERO_ID, MessageId
 
 Partitions = Sequence[int] | Literal["all"]
 IDS_A_CALL = 100
 """Ids that a server takes in one path."""
+_U64 = (1 << 64) - 1
 
 
 def queue_path(application: str, name: str) -> tuple[str, str, str]:
@@ -141,7 +133,7 @@ def append_headers(new: NewMessage, once: str) -> dict[str, str]:
         "X-Partition": new.partition,
         "X-Key": new.key,
         "X-Delay": None if new.delay_seconds is None else f"{new.delay_seconds:.7f}",
-        "X-Deliver-At": None if new.deliver_at is None else moment_to_wire(new.deliver_at),
+        "X-Deliver-At": None if new.deliver_at is None else moment_to_wire(new.deliver_at, "deliver_at", ago=False),
         "Content-Type": new.content_type,
         "Idempotency-Key": once,
     }
@@ -176,9 +168,9 @@ def read_params(
     else:
         params["partitions"] = partitions if isinstance(partitions, str) else ",".join(map(str, partitions))
         if since is not None:
-            params["since"] = moment_to_wire(since)
+            params["since"] = moment_to_wire(since, "since")
     if until is not None:
-        params["until"] = moment_to_wire(until)
+        params["until"] = moment_to_wire(until, "until")
     if not with_bodies:
         params["columns"] = "partition,message_id,content_type,key,headers"
     return params
@@ -204,9 +196,22 @@ def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool 
 
     :param every: also read all other partitions, from their beginning.
     """
-    low = (1 << 64) - 1
-    return (
-        incarnation
-        + (".all" if every else "")
-        + "".join(f"~{number}.{place.ticks:015x}{place.tail & low:016x}" for number, place in sorted(places.items()))
+    named = "".join(f"~{number}.{_place_text(place)}" for number, place in sorted(places.items()))
+    return f"{incarnation}{'.all' if every else ''}{named}"
+
+
+def cursor_of_several(places: Mapping[str, Mapping[int, MessageId]]) -> str:
+    """The cursor that follows several queues, each partition behind its place, and other partitions from their beginning.
+
+    :param places: by incarnation and partition.
+    """
+    named = "".join(
+        f"~{incarnation}.{number}.{_place_text(place)}"
+        for incarnation, by_number in places.items()
+        for number, place in sorted(by_number.items())
     )
+    return f"several~{_place_text(ZERO_ID)}{named}"
+
+
+def _place_text(place: MessageId) -> str:
+    return f"{place.ticks:015x}{place.tail & _U64:016x}"

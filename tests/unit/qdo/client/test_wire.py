@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 import qdo
 from qdo.client import Client, Message, NewMessage
-from qdo.client.values import address, moment_to_wire, principals_from_wire
+from qdo.client.moments import moment_to_wire
+from qdo.client.values import address, principals_from_wire
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, parse_timestamp
 from tests.support.client_answers import ADDED, HEX
 from tests.support.scripted_server import Say, Script

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import EPOCH_TICKS, parse_timestamp
-from queuey.terminal.times import parse_duration, parse_moment, rfc3339
+from queuey.moments import parse_duration, parse_moment, rfc3339
 
 HEX = "1f9f6640e56711f189bf02fc00000001"
 NOW = EPOCH_TICKS + 1_795_236_650 * 10_000_000
