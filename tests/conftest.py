@@ -147,9 +147,14 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
 
 @pytest.fixture(scope="session", autouse=True)
 def no_settings_from_outside() -> Iterator[None]:
-    """Clear ``QUEUEY_*`` for the run; processes that tests start get exactly what the test gives them."""
+    """Clear ``QUEUEY_*`` for the run, and leave out the contexts of its user.
+
+    So processes that tests start get exactly what the test gives them.
+    """
     kept = {name: os.environ.pop(name) for name in list(os.environ) if name.startswith("QUEUEY_")}
+    os.environ["QUEUEY_CONTEXTS"] = f"{os.devnull}/none"
     yield
+    del os.environ["QUEUEY_CONTEXTS"]
     os.environ.update(kept)
 
 

@@ -14,6 +14,7 @@ from typing import Self, TypeVar, Unpack
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.extending import Extender
+from qdo.client.following import FollowedPages, Following
 from qdo.client.lease_values import (
     Delivery,
     Extend,
@@ -30,6 +31,7 @@ from qdo.client.lease_values import (
     Settled,
 )
 from qdo.client.leases import LeaseCalls, Popped
+from qdo.client.moments import Moment
 from qdo.client.offsets import OffsetCalls
 from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
@@ -43,7 +45,6 @@ from qdo.client.values import (
     GroupOffset,
     HasLocation,
     Message,
-    Moment,
     NewMessage,
     NewToken,
     Page,
@@ -63,6 +64,7 @@ __all__ = [
     "Delivery",
     "Extend",
     "ExtendAll",
+    "FollowedPages",
     "GroupOffset",
     "HasLocation",
     "Lease",
@@ -97,7 +99,7 @@ T = TypeVar("T")
 class Client(
     AppendCalls,
     QueueCalls,
-    ReadCalls[MessageStream, ArrowStream],
+    ReadCalls[MessageStream, ArrowStream, FollowedPages],
     OffsetCalls,
     LeaseCalls[Delivery],
     TaskCalls,
@@ -123,7 +125,8 @@ class Client(
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
         """:param url: of the server. Without it, what else is not given is from the environment as well: ``QUEUEY_URL``,
-            ``QUEUEY_APPLICATION``, and ``QUEUEY_KEY`` or ``QUEUEY_TOKEN``. With a URL the environment does not count.
+            ``QUEUEY_APPLICATION``, and ``QUEUEY_KEY`` or ``QUEUEY_TOKEN``; or from a context, if none of these names a server or
+            a credential. With a URL neither counts.
         :param application: ``demo``, if it is named nowhere.
         :param key: application key; None asks anonymously, which public queues allow.
         :param token: of a user, or of the server's own making; it takes the place of the key.
@@ -178,6 +181,9 @@ class Client(
 
     def _each(self, steps: Listing[T]) -> Iterator[T]:
         return self._transport.each(steps)
+
+    def _followed(self, following: Following) -> FollowedPages:
+        return FollowedPages(following, self._each)
 
     def _message_stream(self, answer: Reply) -> MessageStream:
         return MessageStream(answer, self._each)

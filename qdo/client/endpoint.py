@@ -7,11 +7,10 @@ otherwise the caller gets :class:`~queuey.errors.OutcomeUnknown`. A request that
 
 from __future__ import annotations
 
-import os
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
 from urllib3.exceptions import InvalidHeader, MaxRetryError, ProtocolError
@@ -19,16 +18,15 @@ from urllib3.util.retry import Retry
 
 from qdo.client.refusals import failure_of, last_word
 from qdo.client.steps import Items, Listing, Pause, Reply, Request, Steps
+from queuey.contexts import DEFAULT_APPLICATION, context_in_force
 from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
 
-__all__ = ["DEFAULT_APPLICATION", "DEFAULT_URL", "MAX_PAUSE_SECONDS", "Addressed", "Endpoint", "Named"]
+__all__ = ["MAX_PAUSE_SECONDS", "Addressed", "Endpoint", "Named"]
 
 T = TypeVar("T")
 
 MAX_PAUSE_SECONDS = 30.0
 """Of one pause, whatever Retry-After asks for."""
-
-DEFAULT_URL, DEFAULT_APPLICATION = "http://127.0.0.1:5000", "demo"
 
 _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
@@ -46,14 +44,16 @@ class Named(NamedTuple):
 
     @classmethod
     def of(cls, url: str | None, application: str | None, key: str | None, token: str | None) -> Named:
-        """What is given. Without a URL the rest is from the environment; with one, no key of the environment is sent there."""
+        """What is given. Without a URL the rest is that of :func:`queuey.contexts.context_in_force`.
+
+        With a URL no key of the environment or of a context is sent there.
+        """
         if url is not None:
             return cls(url, application or DEFAULT_APPLICATION, key, token)
-        get = os.environ.get
+        found = context_in_force()
         if key is None and token is None:
-            key, token = get("QUEUEY_KEY") or None, get("QUEUEY_TOKEN") or None
-        named = application or get("QUEUEY_APPLICATION") or DEFAULT_APPLICATION
-        return cls(get("QUEUEY_URL") or DEFAULT_URL, named, key, token)
+            key, token = found.key, found.token
+        return cls(found.url, application or found.application, key, token)
 
 
 class Endpoint:
@@ -162,7 +162,24 @@ class Endpoint:
 class Addressed:
     """What a client says of its server: part of each client."""
 
+    application: str
     _endpoint: Endpoint
+
+    def __repr__(self) -> str:
+        """The server and the application; no credential."""
+        return f"{type(self).__name__}({self.url!r}, {self.application!r})"
+
+    @classmethod
+    def from_env(cls, **options: Any) -> Self:
+        """As a client without arguments, said aloud: server, application and credential are those of the environment.
+
+        ``QUEUEY_URL``, ``QUEUEY_APPLICATION``, and ``QUEUEY_KEY`` or ``QUEUEY_TOKEN`` name them; else ``QUEUEY_CONTEXT``, or
+        the context that ``queuey context use`` chose.
+
+        :param options: ``timeout_seconds``, ``retries`` and ``sleep``.
+        :raises ConfigurationError: there is no such context, or the file of contexts cannot be used.
+        """
+        return cls(**options)
 
     @property
     def url(self) -> str:

@@ -21,16 +21,21 @@ _COMMANDS = {
     "serve": "serve",
     "put": "put",
     "get": "get",
+    "show": "messages_by_id",
+    "rm": "messages_by_id",
+    "import": "importing",
     "receive": "receive",
     "pop": "receive",
     "ack": "settle",
     "release": "settle",
     "reject": "settle",
+    "group": "groups",
     "lease": "leases",
     "redrive": "tasks",
     "purge": "tasks",
     "schedule": "schedules",
     "queue": "queues",
+    "context": "contexts",
     "key": "keys",
     "application": "keys",
     "token": "tokens",
@@ -60,5 +65,6 @@ def main() -> None:
     """Queuey: a partitioned, durable, time-ordered log store over HTTP.
 
     'queuey serve' starts a server; 'put' and 'get' write and read messages; 'receive' hands each to one
-    receiver. These, 'queue' and 'lease' ask the server at QUEUEY_URL as the application QUEUEY_APPLICATION with its key QUEUEY_KEY.
+    receiver. These, 'queue' and 'lease' ask the server at QUEUEY_URL as the application QUEUEY_APPLICATION with its key QUEUEY_KEY,
+    or that of the context in use ('queuey context').
     """

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from queuey.contexts import DEFAULT_APPLICATION
 from queuey.errors import ConfigurationError
-from queuey.terminal.options import DATA_HELP, DEFAULT_APPLICATION, config_option, settings_from
+from queuey.terminal.options import DATA_HELP, config_option, settings_from
 from queuey.terminal.output import say
 
 if TYPE_CHECKING:

@@ -12,12 +12,14 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from queuey.clock import SystemClock
+from queuey.contexts import DEFAULT_APPLICATION
 from queuey.errors import ConfigurationError, Unauthenticated
+from queuey.moments import rfc3339
 from queuey.security.permissions import VERBS, Grant
 from queuey.settings import Settings
-from queuey.terminal.options import DEFAULT_APPLICATION, with_client, with_settings
+from queuey.terminal.options import with_client, with_settings
 from queuey.terminal.output import form_for, output_option, say, to_json, write_one
-from queuey.terminal.times import Duration, rfc3339
+from queuey.terminal.times import Duration
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -55,11 +57,12 @@ def token_command() -> None:
 
 
 @token_command.command("key")
-def new_key() -> None:
+@output_option
+def new_key(output: str | None) -> None:
     """Draw a key for [tokens] keys: it signs the server's own tokens."""
     from queuey.security.tokens import new_token_key
 
-    click.echo(new_token_key())
+    _print("key", new_token_key(), output)
     say("As the first of [tokens] keys it signs. Keep the former one below it until its tokens have ended.")
 
 
@@ -111,6 +114,7 @@ def get_token(
     "--issuer", type=click.Path(path_type=Path), default=ISSUER_FOLDER, show_default=True, help="That issuer's folder."
 )
 @click.option("--audience", help="Whom the issuer's token or assertion is for, if not for the server of its folder.")
+@output_option
 @with_settings
 def mint_token(
     settings: Settings,
@@ -123,6 +127,7 @@ def mint_token(
     browserid: bool,
     issuer: Path,
     audience: str | None,
+    output: str | None,
 ) -> None:
     """Make a token of PRINCIPAL with the keys in the settings, without a server.
 
@@ -131,11 +136,20 @@ def mint_token(
     if oidc or browserid:
         if queues or verbs or life is not None or (oidc and browserid):
             raise click.UsageError("--oidc and --browserid exclude each other, and --queue, --verb and --life.")
-        click.echo(_vouched(_dev_issuer().open(issuer, SystemClock()), principal, audience, browserid=browserid))
+        vouched = _vouched(_dev_issuer().open(issuer, SystemClock()), principal, audience, browserid=browserid)
+        _print("token", vouched, output)
         return
     if audience:
         raise click.UsageError("--audience is for --oidc and --browserid: the server's own stands in its settings.")
-    click.echo(_own(settings, principal, application, queues, verbs, life))
+    _print("token", _own(settings, principal, application, queues, verbs, life), output)
+
+
+def _print(name: str, text: str, output: str | None) -> None:
+    """A secret: alone, for a variable of a shell, or as an object."""
+    if output is None:
+        click.echo(text)
+    else:
+        write_one({name: text}, output)
 
 
 def _dev_issuer() -> type[DevIssuer]:

@@ -24,12 +24,13 @@ from queuey.settings.setting import Setting
 __all__ = ["CLIENT_VARIABLES", "load_settings"]
 
 CLIENT_VARIABLES = frozenset(
-    {"QUEUEY_URL", "QUEUEY_APPLICATION", "QUEUEY_KEY", "QUEUEY_TOKEN", "QUEUEY_CONFIG", "QUEUEY_OUTPUT"}
+    {"QUEUEY_URL", "QUEUEY_APPLICATION", "QUEUEY_KEY", "QUEUEY_TOKEN", "QUEUEY_CONTEXT", "QUEUEY_CONTEXTS"}
+    | {"QUEUEY_CONFIG", "QUEUEY_OUTPUT"}
 )
 """``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
 _COMMAND_VARIABLE = re.compile(
-    r"QUEUEY_(SERVE|PUT|GET|RECEIVE|POP|ACK|RELEASE|REJECT|LEASE|REDRIVE|PURGE|QUEUE|KEY|TOKEN|INIT|BACKUP|RESTORE"
-    r"|VERIFY|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION|SCHEDULE)_.+"
+    r"QUEUEY_(SERVE|PUT|GET|SHOW|RM|IMPORT|GROUP|CONTEXT|RECEIVE|POP|ACK|RELEASE|REJECT|LEASE|REDRIVE|PURGE|QUEUE|KEY|TOKEN"
+    r"|INIT|BACKUP|RESTORE|VERIFY|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION|SCHEDULE)_.+"
 )
 """Every option of a command can be set by a variable; a server is not to stumble over them."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from queuey.errors import ConfigurationError, Forbidden
+from queuey.contexts import DEFAULT_APPLICATION, DEFAULT_URL, context_in_force, read_contexts
+from queuey.errors import ConfigurationError, QueueyError
 from queuey.settings import Settings, load_settings
 from queuey.terminal.output import say
+from queuey.terminal.words import Invocation, in_words
 
 if TYPE_CHECKING:
     from qdo.client import Client
 
-DEFAULT_URL = "http://127.0.0.1:5000"
-DEFAULT_APPLICATION = "demo"
 DATA_HELP = "Folder of the embedded store."
 RETRIES = 3
 """Of one request: about a second in all, for somebody waits."""
@@ -53,42 +53,74 @@ class Server:
 
 
 def with_server(command: Command) -> Command:
-    """Options for a server and an identity; the command gets ``server``."""
+    """Options for a server and an identity; the command gets ``server``. Its errors are in the words of the command line."""
 
-    @click.option("--url", envvar="QUEUEY_URL", default=DEFAULT_URL, show_default=True, help="Server to ask.")
+    @click.option(
+        "--context",
+        "context_name",
+        metavar="NAME",
+        shell_complete=complete_contexts,
+        help="Ask the server of this context, in place of the environment's; see 'queuey context'.",
+    )
+    @click.option("--url", help=f"Server to ask.  [QUEUEY_URL, or the current context; default: {DEFAULT_URL}]")
     @click.option(
         "-a",
         "--application",
-        envvar="QUEUEY_APPLICATION",
-        default=DEFAULT_APPLICATION,
-        show_default=True,
-        help="Owner of the queues.",
+        help=f"Owner of the queues.  [QUEUEY_APPLICATION, or the current context; default: {DEFAULT_APPLICATION}]",
     )
     @click.option(
         "--app-key",
-        envvar="QUEUEY_KEY",
-        show_envvar=True,
-        help="Application key; as an option it shows in process lists, so better set the variable.",
+        help="Application key; as an option it shows in process lists, so better set the variable.  [QUEUEY_KEY]",
     )
-    @click.option(
-        "--token",
-        envvar="QUEUEY_TOKEN",
-        show_envvar=True,
-        help="Token of a user or of the server's own, shown in place of the key.",
-    )
+    @click.option("--token", help="Token of a user or of the server's own, shown in place of the key.  [QUEUEY_TOKEN]")
     @click.option(
         "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds to wait for an answer."
     )
     @functools.wraps(command)
-    def call(url: str, application: str, app_key: str | None, token: str | None, timeout: float, **given: Any) -> None:
+    def call(**given: Any) -> None:
+        server = server_from(**{name: given.pop(name) for name in _OF_SERVER})
         try:
-            command(server=Server(url, application, app_key or None, token or None, timeout), **given)
-        except Forbidden as error:
-            if app_key or token:
-                raise
-            raise Forbidden(f"{error} No application key was given: set QUEUEY_KEY.") from error
+            command(server=server, **given)
+        except QueueyError as error:
+            raise in_words(
+                error, Invocation.now(server.url, server.application, has_credential=bool(server.key or server.token))
+            ) from error
 
     return call
+
+
+_OF_SERVER = ("context_name", "url", "application", "app_key", "token", "timeout")
+
+
+def server_from(
+    context_name: str | None = None,
+    url: str | None = None,
+    application: str | None = None,
+    app_key: str | None = None,
+    token: str | None = None,
+    timeout: float = 30.0,
+) -> Server:
+    """What options name, and what they leave out from the environment or from a context.
+
+    With a URL no context counts, so its credential goes to no other server.
+
+    :raises ConfigurationError: there is no such context, or the file of contexts cannot be used.
+    """
+    if context_name is not None and url is not None:
+        raise click.UsageError("--context and --url exclude each other.")
+    found = context_in_force(context_name, environment_only=url is not None)
+    key, own_token = (found.key, found.token) if app_key is None and token is None else (app_key, token)
+    return Server(
+        found.url if url is None else url, application or found.application, key or None, own_token or None, timeout
+    )
+
+
+def complete_contexts(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """Names of contexts, for a shell."""
+    try:
+        return [name for name in sorted(read_contexts().by_name) if name.startswith(begun)]
+    except ConfigurationError:
+        return []
 
 
 def with_client(command: Command) -> Command:

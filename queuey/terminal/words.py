@@ -1,0 +1,142 @@
+"""Errors in the words of the command line: what to type, in place of what to send."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Self
+
+import click
+
+from queuey.errors import (
+    CursorLost,
+    Forbidden,
+    InvalidApplicationKey,
+    InvalidParameter,
+    InvalidToken,
+    LeaseGroupNotFound,
+    MessageNotFound,
+    QueueExists,
+    QueueNotFound,
+    QueueyError,
+    ServerUnreachable,
+    TaskNotFound,
+)
+
+__all__ = ["Invocation", "in_words"]
+
+_OPTION_OF_FIELD = {
+    "deliver_at": "at",
+    "principles": "principals",
+    "type": "kind",
+    "queue_name": "name",
+    "idempotency_key": "once",
+}
+"""Fields of requests whose options have other names."""
+_NAMED = re.compile(r"no queue is named '([^']+)'")
+
+
+@dataclass(frozen=True)
+class Invocation:
+    """What a command was asked."""
+
+    url: str
+    application: str
+    has_credential: bool
+    queue: str = "NAME"
+    """``NAME``, if it is about none, or about several."""
+    group: str = "GROUP"
+    options: Mapping[str, str] = field(default_factory=dict)
+    """Options as they are typed, by the names of their parameters."""
+
+    @classmethod
+    def now(cls, url: str, application: str, *, has_credential: bool) -> Self:
+        """Of the command that runs."""
+        context = click.get_current_context()
+        is_of_queues = context.parent is not None and context.parent.info_name == "queue"
+        queue = context.params.get("name" if is_of_queues else "queue")
+        group = context.params.get("group")
+        return cls(
+            url,
+            application,
+            has_credential,
+            shlex.quote(queue) if isinstance(queue, str) and queue else "NAME",
+            shlex.quote(group) if isinstance(group, str) and group else "GROUP",
+            {
+                str(param.name): max(param.opts, key=len)
+                for param in context.command.params
+                if isinstance(param, click.Option)
+            },
+        )
+
+
+def in_words(error: QueueyError, asked: Invocation) -> QueueyError:
+    """The same error with a text that names commands and options. Errors that need no other words stay as they are."""
+    if isinstance(error, InvalidParameter):
+        if error.code in error.problems:
+            return error
+        return InvalidParameter(problems={_field(name, asked): text for name, text in error.problems.items()})
+    found = _WORDS.get(type(error))
+    return error if found is None else type(error)(found(error, asked))
+
+
+def _field(name: str, asked: Invocation) -> str:
+    """A field of a request as the option that it came from.
+
+    >>> _field("0.ttl", Invocation("", "", True, options={"ttl": "--ttl"})), _field("X-TTL", Invocation("", "", True))
+    ('--ttl', 'ttl')
+    """
+    plain = name.rpartition(".")[2].lower().removeprefix("x-").replace("-", "_")
+    return asked.options.get(_OPTION_OF_FIELD.get(plain, plain), plain if name.lower().startswith("x-") else name)
+
+
+def _no_queue(error: QueueyError, asked: Invocation) -> str:
+    named = _NAMED.search(str(error))
+    name = shlex.quote(named[1]) if named else asked.queue
+    return (
+        f"application {asked.application} has no queue {'of this name' if name == 'NAME' else name}: "
+        f"'queuey queue add {name}' makes it, 'queuey queue ls' lists those there are"
+    )
+
+
+def _forbidden(error: QueueyError, asked: Invocation) -> str:
+    if asked.has_credential:
+        return f"{error} It is the application of --application, or a queue that names this user, that may."
+    return f"{error} No credential was given: set QUEUEY_KEY, or choose a context with 'queuey context use'."
+
+
+def _unreachable(error: QueueyError, _asked: Invocation) -> str:
+    if not str(error).startswith("no server answers"):
+        return str(error)
+    return f"{error}: 'queuey serve' starts one here; --url, QUEUEY_URL or a context names another one"
+
+
+def _no_key(_error: QueueyError, asked: Invocation) -> str:
+    return (
+        f"{asked.url} does not know the key: set QUEUEY_KEY, or choose a context with 'queuey context use'; "
+        f"'queuey key new {asked.application}' on the server's machine makes one"
+    )
+
+
+_WORDS: Mapping[type[QueueyError], Callable[[QueueyError, Invocation], Any]] = {
+    QueueNotFound: _no_queue,
+    QueueExists: lambda _, asked: f"there is a queue {asked.queue} already: leave out --new to change its settings",
+    Forbidden: _forbidden,
+    InvalidApplicationKey: _no_key,
+    InvalidToken: lambda _, asked: (
+        f"the token proves nothing at {asked.url}: 'queuey token get' asks for a new one, 'queuey token inspect' says why"
+    ),
+    ServerUnreachable: _unreachable,
+    LeaseGroupNotFound: lambda _, asked: (
+        f"there is no lease group {asked.group}: 'queuey lease ls {asked.queue}' lists those there are, the first "
+        f"'queuey receive {asked.queue} -g {asked.group}' makes it"
+    ),
+    TaskNotFound: lambda _, asked: f"queue {asked.queue} has no such task: none was started, or it is long over",
+    MessageNotFound: lambda _, asked: f"queue {asked.queue} has no such message: it expired, was removed, or never was",
+    CursorLost: lambda _, asked: (
+        f"queue {asked.queue} was removed since the cursor was kept, and maybe made anew: remove the file of --cursor, "
+        "and begin again"
+    ),
+}

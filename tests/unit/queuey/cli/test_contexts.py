@@ -1,0 +1,105 @@
+"""``queuey context``, and which server a command asks."""
+
+from __future__ import annotations
+
+import json
+import os
+import pty
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from queuey.cli import main
+from tests.support.commands import command
+from tests.support.loaded import Program
+
+
+@pytest.fixture(autouse=True)
+def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    found = tmp_path / "contexts.json"
+    monkeypatch.setenv("QUEUEY_CONTEXTS", str(found))
+    return found
+
+
+def run(*arguments: str, given: str = "", **variables: str) -> Result:
+    return CliRunner().invoke(main, arguments, input=given, env=variables, prog_name="queuey")
+
+
+def listed() -> dict[str, dict[str, object]]:
+    return {row["context"]: row for row in map(json.loads, run("context", "ls").stdout.splitlines())}
+
+
+def asked(*arguments: str, **variables: str) -> str:
+    """Which server a command asks: none answers, and it says at which address."""
+    ended = run("get", "q", "--timeout", "0.1", *arguments, **variables)
+    assert ended.exit_code == 5, ended.output
+    return ended.stderr.split()[5].rstrip(":")
+
+
+def test_contexts_are_added_listed_used_and_removed() -> None:
+    first = run(
+        "context", "add", "work", "--url", "http://127.0.0.1:1", "-a", "shop", "--app-key", "-", given="a-key\n"
+    )
+    run("context", "add", "home", QUEUEY_URL="http://127.0.0.1:2", QUEUEY_TOKEN="a-token")
+    used = run("context", "use", "home", QUEUEY_KEY="other")
+    rows = listed()
+    removed = run("context", "rm", "home", "--yes")
+
+    assert "it is in use" in first.stderr
+    assert (rows["work"]["application"], rows["work"]["credential"], rows["work"]["current"]) == ("shop", "key", False)
+    assert (rows["home"]["url"], rows["home"]["credential"], rows["home"]["current"]) == (
+        "http://127.0.0.1:2",
+        "token",
+        True,
+    )
+    assert "notice: QUEUEY_KEY of the environment come" in used.stderr
+    assert "none is in use now" in removed.stderr
+    assert listed().keys() == {"work"}
+    assert [run("context", verb, "none", *more).exit_code for verb, more in (("use", ()), ("rm", ("--yes",)))] == [2, 2]
+
+
+def test_a_command_asks_what_is_named_nearest() -> None:
+    run("context", "add", "work", "--url", "http://127.0.0.1:1")
+    run("context", "add", "home", "--url", "http://127.0.0.1:2")
+
+    assert asked() == "http://127.0.0.1:1"
+    assert asked("--context", "home") == "http://127.0.0.1:2"
+    assert asked(QUEUEY_CONTEXT="home") == "http://127.0.0.1:2"
+    assert asked(QUEUEY_URL="http://127.0.0.1:3") == "http://127.0.0.1:3"
+    assert asked("--context", "home", QUEUEY_URL="http://127.0.0.1:3") == "http://127.0.0.1:2"
+    assert asked("--url", "http://127.0.0.1:4", QUEUEY_URL="http://127.0.0.1:3") == "http://127.0.0.1:4"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("--app-key", "a", "--token", "b"), "exclude each other"),
+        (("--url", "nothing"), "is no address of a server"),
+        (("--app-key", "\u00e4"), "characters that no key has"),
+    ],
+)
+def test_what_cannot_be_used_is_not_kept(file: Path, arguments: tuple[str, ...], said: str) -> None:
+    refused = run("context", "add", "work", *arguments)
+
+    assert refused.exit_code in (2, 4)
+    assert said in refused.stderr
+    assert not file.exists()
+
+
+def test_on_a_terminal_the_key_is_asked_for_and_not_shown(file: Path) -> None:
+    ours, theirs = pty.openpty()
+    with Program(
+        command("context", "add", "work"), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ
+    ) as process:
+        os.close(theirs)
+        said = b""
+        while b"Key of application demo" not in said:
+            said += os.read(ours, 4096)
+        os.write(ours, b"the-key\n")
+        process.wait(90)
+        said += os.read(ours, 4096)
+    os.close(ours)
+
+    assert b"the-key" not in said
+    assert json.loads(file.read_text())["by_name"]["work"]["key"] == "the-key"

@@ -1,0 +1,57 @@
+"""Errors name what to type."""
+
+from __future__ import annotations
+
+import pytest
+
+from queuey.errors import (
+    Forbidden,
+    InvalidParameter,
+    QueueNotFound,
+    QueueyError,
+    ServerUnreachable,
+    StorageFull,
+    error_classes,
+)
+from queuey.terminal.words import Invocation, in_words
+
+ASKED = Invocation(
+    "http://x", "shop", has_credential=True, queue="orders", group="g", options={"at": "--at", "kind": "--type"}
+)
+
+
+@pytest.mark.parametrize("error", error_classes().values())
+def test_an_error_stays_of_its_class_and_speaks_no_http(error: type[QueueyError]) -> None:
+    found = in_words(error(), ASKED)
+
+    assert type(found) is error
+    if error.status in (403, 404) or error.__name__ in ("InvalidApplicationKey", "InvalidToken", "QueueExists"):
+        assert not [word for word in ("POST", "PUT", "If-None-Match", "Authorization", "Bearer") if word in str(found)]
+
+
+def test_a_queue_that_is_missing_is_named_with_the_command_that_makes_it() -> None:
+    other = QueueNotFound("no queue is named 'mail': create it with a POST to its application")
+
+    assert "'queuey queue add orders' makes it" in str(in_words(QueueNotFound(), ASKED))
+    assert "'queuey queue add mail' makes it" in str(in_words(other, ASKED))
+
+
+def test_fields_of_requests_are_options() -> None:
+    told = InvalidParameter(problems={"0.deliver_at": "no", "type": "no", "X-Other": "no", "limit": "no"})
+
+    assert in_words(told, ASKED).problems == {"--at": "no", "--type": "no", "other": "no", "limit": "no"}
+    assert str(in_words(InvalidParameter("a sentence"), ASKED)) == "a sentence"
+
+
+def test_somebody_without_a_key_is_told_where_to_set_one() -> None:
+    nobody = Invocation("http://x", "shop", has_credential=False)
+
+    assert "set QUEUEY_KEY" in str(in_words(Forbidden(), nobody))
+    assert "queuey serve" in str(in_words(ServerUnreachable("no server answers at http://x"), nobody))
+    assert str(in_words(ServerUnreachable("http://x: wrong certificate"), nobody)) == "http://x: wrong certificate"
+
+
+def test_what_needs_no_other_words_stays() -> None:
+    error = StorageFull()
+
+    assert in_words(error, ASKED) is error
