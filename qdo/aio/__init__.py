@@ -15,9 +15,10 @@ from typing import Self, TypeVar, Unpack, cast
 
 from qdo.aio.background import Background
 from qdo.aio.extending import AsyncExtender
-from qdo.aio.streams import AsyncArrowStream, AsyncMessageStream
+from qdo.aio.streams import AsyncArrowStream, AsyncFollowedPages, AsyncMessageStream
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
+from qdo.client.following import Following
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls
@@ -34,7 +35,7 @@ except ModuleNotFoundError as error:
         raise
     raise ModuleNotFoundError("qdo.aio needs aiohttp: pip install 'queuey[aio]'", name=error.name) from error
 
-__all__ = ["AsyncArrowStream", "AsyncClient", "AsyncDelivery", "AsyncMessageStream"]
+__all__ = ["AsyncArrowStream", "AsyncClient", "AsyncDelivery", "AsyncFollowedPages", "AsyncMessageStream"]
 
 T = TypeVar("T")
 log = logging.getLogger(__name__)
@@ -73,7 +74,7 @@ class AsyncDelivery(LeasedMessage, Awaits):
 class AsyncClient(
     AppendCalls,
     QueueCalls,
-    ReadCalls[AsyncMessageStream, AsyncArrowStream],
+    ReadCalls[AsyncMessageStream, AsyncArrowStream, AsyncFollowedPages],
     OffsetCalls,
     LeaseCalls[AsyncDelivery],
     TaskCalls,
@@ -156,6 +157,9 @@ class AsyncClient(
         if request.withdraw is not None:
             what = "messages of a cancelled receive may come only when their leases run out"
             self._background.start(self._transport.do(request.withdraw()), what)
+
+    def _followed(self, following: Following) -> AsyncFollowedPages:
+        return AsyncFollowedPages(following, self._each)
 
     def _message_stream(self, answer: Reply) -> AsyncMessageStream:
         return AsyncMessageStream(answer, self._each)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import Any, Self, TypeVar
 
+from qdo.client.following import Following
 from qdo.client.steps import Listing, Reply
 from qdo.client.streams import ArrowRows, MessageRows, StreamRows
-from qdo.client.values import Message
+from qdo.client.values import Message, Page
 
-__all__ = ["AsyncArrowStream", "AsyncMessageStream"]
+__all__ = ["AsyncArrowStream", "AsyncFollowedPages", "AsyncMessageStream"]
 
 T = TypeVar("T")
 
@@ -41,6 +43,34 @@ class _AsyncIterated(StreamRows[T]):
 
 class AsyncMessageStream(_AsyncIterated[Message], MessageRows):
     """Messages from newline-delimited JSON."""
+
+
+class AsyncFollowedPages:
+    """Pages of :meth:`qdo.aio.AsyncClient.follow`, in an ``async for``. As a context manager it closes itself."""
+
+    def __init__(self, following: Following, each: Callable[[Listing[Page]], AsyncGenerator[Page, None]]) -> None:
+        self._following = following
+        self._pages = each(following.pages())
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> Page:
+        """:raises QueueyError: an error that waiting does not mend."""
+        return await anext(self._pages)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """End the loop, which may be that of another task."""
+        self._following.close()
+        # The task that runs it ends it by itself.
+        with suppress(RuntimeError):
+            await self._pages.aclose()
 
 
 class AsyncArrowStream(_AsyncIterated[Any], ArrowRows):

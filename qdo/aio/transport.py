@@ -94,8 +94,8 @@ class AsyncTransport:
                 return await self._sleep(seconds)
             case InThread(function):
                 return await asyncio.to_thread(function)
-            case Read(answer):
-                return await answer.source.read() if isinstance(answer.source, _Source) else b""
+            case Read(answer, seconds):
+                return await answer.source.next(seconds) if isinstance(answer.source, _Source) else b""
 
     async def _attempt(self, wanted: Request) -> Reply | NoAnswer:
         body = wanted.body
@@ -181,8 +181,18 @@ class _Source:
     def close(self) -> None:
         self.response.close()
 
+    interrupt = close
+
     def file(self) -> Any:
         return _BlockingFile(self)
+
+    async def next(self, seconds: float | None) -> bytes | NoAnswer | None:
+        """:param seconds: None if nothing comes in this time; nothing is lost then."""
+        try:
+            async with asyncio.timeout(seconds):
+                return await self.read()
+        except TimeoutError:
+            return None
 
     async def read(self, size: int = _PIECE_BYTES) -> bytes | NoAnswer:
         try:

@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import closing
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass, field
+from math import inf
 from random import random
-from typing import Any
+from typing import Any, Self
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Step, Steps
 from qdo.client.streams import NDJSON, next_lines
 from qdo.client.values import Message, Page
-from queuey.errors import BrokenStream, QueueyError, error_classes
+from queuey.errors import BrokenStream, InvalidParameter, QueueyError, error_classes
+
+__all__ = ["FollowLimits", "FollowedPages", "Following"]
 
 log = logging.getLogger(__name__)
 
@@ -32,11 +36,41 @@ UNREADABLE_TIMES = 5
 Json = dict[str, Any]
 
 
+@dataclass(frozen=True)
+class FollowLimits:
+    """When to stop waiting for messages."""
+
+    end_after_seconds: float | None = None
+    """End then; None for never."""
+    idle_seconds: float | None = None
+    """Without messages, give a page without any each time; None for never."""
+
+    def __post_init__(self) -> None:
+        """:raises InvalidParameter: a limit is below 0, or the idle time is 0."""
+        if self.end_after_seconds is not None and not self.end_after_seconds >= 0:
+            raise InvalidParameter(problems={"end_after_seconds": f"is {self.end_after_seconds}: expected 0 or more"})
+        if self.idle_seconds is not None and not self.idle_seconds > 0:
+            raise InvalidParameter(problems={"idle_seconds": f"is {self.idle_seconds}: expected more than 0"})
+
+
 class Following:
     """Follows one queue or several without end. Use :meth:`pages` once."""
 
-    def __init__(self, endpoint: Endpoint, path: tuple[str, ...], params: Mapping[str, str]) -> None:
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        path: tuple[str, ...],
+        params: Mapping[str, str],
+        limits: FollowLimits,
+        now: Callable[[], float] = time.monotonic,
+    ) -> None:
         """:param params: of the first request. With ``queues`` they follow several."""
+        self._now = now
+        self._end = inf if limits.end_after_seconds is None else now() + limits.end_after_seconds
+        self._idle_seconds = limits.idle_seconds or inf
+        self._idle_at = now() + self._idle_seconds
+        self._is_closed = False
+        self._answer: Reply | None = None
         self._endpoint = endpoint
         self._path = path
         self._params = dict(params)
@@ -51,18 +85,27 @@ class Following:
         self._refused: set[str] = set()
         """Queues that are not read: each connection says so again."""
 
+    def close(self) -> None:
+        """Let :meth:`pages` end. It may run in another thread or task, or be interrupted by the caller: this takes no lock."""
+        self._is_closed = True
+        answer = self._answer
+        if answer is not None:
+            answer.interrupt()
+
     def pages(self) -> Listing[Page]:
-        """Messages as they come. Messages that arrive together share a page.
+        """Messages as they come. Messages that arrive together share a page. A page without messages says that none came.
 
         :raises BrokenStream: at one place, something comes again and again that is no line of a stream.
         :raises QueueyError: an error that waiting does not mend; before the first line, any error except a broken
             connection.
         """
-        while True:
+        while not self._is_over():
             trouble: Exception
             try:
-                with closing((yield from self._connect())) as answer:
-                    trouble = (yield from self._read(answer)) or BrokenStream("the answer ended without its end mark")
+                with closing((yield from self._connect())) as self._answer:
+                    trouble = (yield from self._read(self._answer)) or BrokenStream(
+                        "the answer ended without its end mark"
+                    )
             except BrokenStream as error:
                 if not self._cursor or self._is_stuck():
                     raise
@@ -71,8 +114,29 @@ class Following:
                 if not self._cursor or not error.retriable:
                     raise
                 trouble = error
+            finally:
+                self._answer = None
+            if self._is_over():
+                return
             log.warning("still following %s: %s", self._params.get("queues", self._path[-1]), trouble)
             yield self._rest()
+            if self._is_idle():
+                yield Items([self._tick()])
+
+    def _is_over(self) -> bool:
+        return self._is_closed or self._now() >= self._end
+
+    def _is_idle(self) -> bool:
+        return self._now() >= self._idle_at
+
+    def _tick(self) -> Page:
+        self._idle_at = self._now() + self._idle_seconds
+        return Page((), self._cursor, self._watermark, more=False)
+
+    def _patience(self) -> float | None:
+        """Seconds to wait for the next bytes; None for as long as the connection lasts."""
+        first = min(self._end, self._idle_at)
+        return None if first == inf else max(first - self._now(), 0)
 
     def _is_stuck(self) -> bool:
         """Whether the line behind this cursor cannot be read, ever.
@@ -97,8 +161,8 @@ class Following:
     def _read(self, answer: Reply) -> Generator[Step | Items[Page], Any, NoAnswer | None]:
         """The pages of one connection. It returns what broke the connection off, or None at its end."""
         rest = b""
-        while True:
-            came = yield from next_lines(answer, rest)
+        while not self._is_over():
+            came = yield from next_lines(answer, rest, self._patience())
             if not isinstance(came, tuple):
                 return came
             lines, rest = came
@@ -106,9 +170,13 @@ class Following:
             trouble = self._take_all(lines, runs)
             self._pause_seconds = FIRST_PAUSE_SECONDS
             if runs:
+                self._idle_at = self._now() + self._idle_seconds
                 yield Items([run.page(self._watermark) for run in runs])
+            elif self._is_idle():
+                yield Items([self._tick()])
             if trouble is not None:
                 raise trouble
+        return None
 
     def _take_all(self, lines: Sequence[bytes], runs: list[_Run]) -> QueueyError | None:
         """Process lines up to one that ends the connection, and say why it does."""
@@ -148,7 +216,8 @@ class Following:
             runs.append(_Run(said["queue"], self._cursor, refused=error))
 
     def _rest(self) -> Pause:
-        pause = Pause(self._pause_seconds * (1 - random() / 2))  # noqa: S311 - spreads, hides nothing
+        seconds = self._pause_seconds * (1 - random() / 2)  # noqa: S311 - spreads, hides nothing
+        pause = Pause(max(min(seconds, self._end - self._now()), 0))
         self._pause_seconds = min(self._pause_seconds * 2, LAST_PAUSE_SECONDS)
         return pause
 
@@ -164,3 +233,31 @@ class _Run:
 
     def page(self, watermark: str) -> Page:
         return Page(tuple(self.messages), self.cursor, watermark, more=False, queue=self.queue, refused=self.refused)
+
+
+class FollowedPages:
+    """Pages of :meth:`qdo.client.Client.follow`, in a loop. As a context manager it closes itself."""
+
+    def __init__(self, following: Following, each: Callable[[Listing[Page]], Iterator[Page]]) -> None:
+        self._following = following
+        self._pages = each(following.pages())
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Page:
+        """:raises QueueyError: an error that waiting does not mend."""
+        return next(self._pages)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the loop. Another thread may call it, and a signal handler."""
+        self._following.close()
+        # The thread that runs it ends it by itself.
+        with suppress(ValueError):
+            self._pages.close()  # type: ignore[attr-defined]  # it is a generator

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
 from qdo.client.endpoint import Endpoint
-from qdo.client.following import Following
+from qdo.client.following import Following, FollowLimits
+from qdo.client.moments import Moment
 from qdo.client.steps import Items, Listing, Reply, Steps, call, listing
 from qdo.client.streams import ARROW, NDJSON
-from qdo.client.values import HasLocation, Message, Moment, Page, SpanCount, SpanCounts, address
+from qdo.client.values import HasLocation, Message, Page, SpanCount, SpanCounts, address
 from qdo.client.wire import Partitions, addresses, in_calls, joined, queue_path, read_params
 from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
@@ -19,14 +20,16 @@ __all__ = ["ReadCalls"]
 
 
 A = TypeVar("A")
+F = TypeVar("F")
 M = TypeVar("M")
 T = TypeVar("T")
 
 
-class ReadCalls(ABC, Generic[M, A]):
+class ReadCalls(ABC, Generic[M, A, F]):
     """Reads messages: by id, by page, as a stream, or as they come.
 
-    ``M`` and ``A`` are the streams of messages and of record batches that a client gives.
+    ``M`` and ``A`` are the streams of messages and of record batches that a client gives, ``F`` the pages of one that
+    follows.
     """
 
     application: str
@@ -39,6 +42,10 @@ class ReadCalls(ABC, Generic[M, A]):
     @abstractmethod
     def _arrow_stream(self, answer: Reply) -> A:
         """The record batches of an answer whose body is unread."""
+
+    @abstractmethod
+    def _followed(self, following: Following) -> F:
+        """The pages of queues that are followed."""
 
     @call
     def get(self, queue: str, where: HasLocation | str | Sequence[HasLocation | str]) -> Steps[list[Message]]:
@@ -162,7 +169,6 @@ class ReadCalls(ABC, Generic[M, A]):
             page = yield from ReadCalls.read.steps(self, queue, **{**wanted, "cursor": page.cursor})
             yield Items(found(page))
 
-    @listing
     def follow(
         self,
         queue: str | Sequence[str],
@@ -171,24 +177,34 @@ class ReadCalls(ABC, Generic[M, A]):
         cursor: str | None = None,
         partitions: Partitions = "all",
         with_bodies: bool = True,
-    ) -> Listing[Page]:
+        end_after_seconds: float | None = None,
+        idle_seconds: float | None = None,
+    ) -> F:
         """Pages without end: the messages that are there, then new ones as they come.
 
         Once the first answer has come, it goes on by itself after a broken connection or while a server is away. No message
-        is missed or comes twice. To go on in another process, keep the cursor of a page.
+        is missed or comes twice. To go on in another process, keep the cursor of a page. What is returned has a ``close``,
+        ``aclose`` in asyncio, which ends it, also from another thread, task or signal handler: at once while it waits for
+        messages, and at the latest after the attempt or pause of up to 10 seconds of a connection that is broken.
 
         :param queue: or up to 100 queues, with up to 200 partitions together. Then each page is of one ``queue``, and a page
             with ``refused`` says once that a queue cannot be read; the others go on.
         :param partitions: of one queue. Several are followed in all of their partitions.
+        :param end_after_seconds: end by itself after this time; a message that comes later is not given. A connection that is
+            being made then may take longer.
+        :param idle_seconds: after this time without messages a page without any is given, so that the caller can do something
+            else; also while a server is away, after each attempt.
         :raises CursorLost, QueueNotFound: the queue was deleted, or the last of several.
         """
+        limits = FollowLimits(end_after_seconds, idle_seconds)
         params = read_params(since, None, cursor, partitions, newest_first=False, with_bodies=with_bodies)
         if isinstance(queue, str):
-            return Following(self._endpoint, queue_path(self.application, queue), params).pages()
+            return self._followed(Following(self._endpoint, queue_path(self.application, queue), params, limits))
         if partitions != "all":
             raise InvalidParameter(problems={"partitions": "several queues are followed in all of their partitions"})
         params.pop("partitions", None)
-        return Following(self._endpoint, ("v1", self.application), params | {"queues": joined("queues", queue)}).pages()
+        params |= {"queues": joined("queues", queue)}
+        return self._followed(Following(self._endpoint, ("v1", self.application), params, limits))
 
     @call
     def stream_ndjson(

@@ -96,9 +96,13 @@ class Pause:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Take the next bytes of a streamed answer. The outcome is empty at its end, or :class:`NoAnswer` if it broke off."""
+    """Take the next bytes of a streamed answer. The outcome is empty at its end, or :class:`NoAnswer` if it broke off.
+
+    With ``seconds`` it is None if nothing comes in this time. The answer can be read on then.
+    """
 
     answer: Reply
+    seconds: float | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +143,9 @@ class BytesSource(Protocol):
     def close(self) -> None:
         """End the connection unless the body was read to its end."""
 
+    def interrupt(self) -> None:
+        """Let a read that waits in another thread or task end, as at the end of the body."""
+
     def file(self) -> Any:
         """A file for reading, to be used in the function of :class:`InThread`."""
 
@@ -171,6 +178,11 @@ class Reply:
         """End a stream."""
         if self.source is not None:
             self.source.close()
+
+    def interrupt(self) -> None:
+        """End a stream that another thread or task reads."""
+        if self.source is not None:
+            self.source.interrupt()
 
 
 # Methods.

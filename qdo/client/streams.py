@@ -26,14 +26,19 @@ NDJSON = "application/x-ndjson"
 ARROW = "application/vnd.apache.arrow.stream"
 
 
-def next_lines(answer: Reply, rest: bytes) -> Steps[tuple[list[bytes], bytes] | NoAnswer | None]:
+def next_lines(
+    answer: Reply, rest: bytes, seconds: float | None = None
+) -> Steps[tuple[list[bytes], bytes] | NoAnswer | None]:
     """The next whole lines of an answer, and the bytes behind them; None at its end, NoAnswer if it broke off.
 
     :param rest: the bytes behind the lines before.
+    :param seconds: if nothing comes in this time there are no lines, and the same bytes.
     """
-    piece = yield Read(answer)
+    piece = yield Read(answer, seconds)
     if isinstance(piece, NoAnswer):
         return piece
+    if piece is None:
+        return [], rest
     if not piece:
         return None
     *lines, rest = (rest + piece).split(b"\n")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any, TypeVar
 
 import requests
@@ -76,8 +78,8 @@ class Transport:
                 return self._sleep(seconds)
             case InThread(function):
                 return function()
-            case Read(answer):
-                return answer.source.read() if isinstance(answer.source, _Source) else b""
+            case Read(answer, seconds):
+                return answer.source.read(seconds) if isinstance(answer.source, _Source) else b""
 
     def _attempt(self, wanted: Request) -> Reply | NoAnswer:
         session = self._session
@@ -95,24 +97,71 @@ class Transport:
         return Reply(response.status_code, response.reason, response.headers, body, response.url, source)
 
 
-@dataclass(frozen=True, slots=True)
 class _Source:
     """The unread body of a response."""
 
-    response: requests.Response
+    def __init__(self, response: requests.Response) -> None:
+        self._response = response
+        self._pieces: _Pieces | None = None
 
     def close(self) -> None:
-        self.response.close()
+        if self._pieces is not None:
+            self.interrupt()
+            self._pieces.close()
+        self._response.close()
+
+    def interrupt(self) -> None:
+        # Closing would wait for the reader: only the socket may be shut while somebody reads.
+        with suppress(ValueError, RuntimeError, OSError):  # it is closed already
+            self._response.raw.shutdown()
 
     def file(self) -> Any:
-        return self.response.raw
+        return self._response.raw
 
-    def read(self) -> bytes | NoAnswer:
+    def read(self, seconds: float | None = None) -> bytes | NoAnswer | None:
+        """:param seconds: None waits as long as the request allows. It is given at each read, or at none."""
+        if seconds is None:
+            return self._next()
+        if self._pieces is None:
+            self._pieces = _Pieces(self._next)
+        return self._pieces.next(seconds)
+
+    def _next(self) -> bytes | NoAnswer:
         try:
-            piece: bytes = self.response.raw.read1(_PIECE_BYTES, decode_content=True)
-        except (HTTPError, OSError) as error:
+            piece: bytes = self._response.raw.read1(_PIECE_BYTES, decode_content=True)
+        except (HTTPError, OSError, ValueError, AttributeError) as error:  # the last two, if it is closed meanwhile
             return NoAnswer(error)
         return piece
+
+
+class _Pieces:
+    """Reads pieces in a thread: a socket whose read ran out of time could not be read on."""
+
+    def __init__(self, read: Callable[[], bytes | NoAnswer]) -> None:
+        self._read = read
+        self._wanted = SimpleQueue[bool]()
+        self._came = SimpleQueue[bytes | NoAnswer]()
+        self._is_reading = False
+        threading.Thread(target=self._run, name="qdo follows", daemon=True).start()
+
+    def next(self, seconds: float) -> bytes | NoAnswer | None:
+        """The next piece; None if it does not come in this time."""
+        if not self._is_reading:
+            self._wanted.put(True)
+            self._is_reading = True
+        try:
+            piece = self._came.get(timeout=max(seconds, 0))
+        except Empty:
+            return None
+        self._is_reading = False
+        return piece
+
+    def close(self) -> None:
+        self._wanted.put(False)
+
+    def _run(self) -> None:
+        while self._wanted.get():
+            self._came.put(self._read())
 
 
 class _KeepHeaders(requests.auth.AuthBase):

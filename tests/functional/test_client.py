@@ -11,7 +11,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from qdo.client import Client, GroupOffset, Message, NewMessage
+from qdo.client import Client, GroupOffset, Message, NewMessage, Page
 from queuey.errors import (
     CursorLost,
     Forbidden,
@@ -255,6 +255,58 @@ def test_a_follower_sees_what_is_there_and_what_comes(server: Server, client: Cl
     assert sorted(seen, key=int) == [str(number) for number in range(50)]
 
 
+@pytest.mark.parametrize("running", ["shipped", "asyncio"], indirect=True)
+def test_a_follower_says_when_nothing_comes_and_ends_in_time(client: Client, queue: str) -> None:
+    client.append(queue, "there")
+
+    with client.follow(queue, idle_seconds=0.05) as pages:
+        first = next(page for page in pages if page.messages)
+        idle = next(pages)
+        client.append(queue, "later")
+        second = next(page for page in pages if page.messages)
+
+    assert (texts(first.messages), idle.messages, texts(second.messages)) == (["there"], (), ["later"])
+    assert client.read(queue, cursor=idle.cursor).messages == second.messages
+    ended = list(client.follow(queue, end_after_seconds=0.2))
+    assert {text for page in ended for text in texts(page.messages)} <= {"there", "later"}
+
+
+@pytest.mark.parametrize("running", ["shipped", "asyncio"], indirect=True)
+@pytest.mark.parametrize("idle_seconds", [None, 60])
+def test_another_thread_ends_a_follower(client: Client, queue: str, idle_seconds: float | None) -> None:
+    client.append(queue, "there")
+    pages = client.follow(queue, idle_seconds=idle_seconds)
+    seen: list[Page] = []
+    first = threading.Event()
+
+    def follow() -> None:
+        for page in pages:
+            seen.append(page)
+            first.set()
+
+    thread = threading.Thread(target=follow, daemon=True)
+    thread.start()
+    assert first.wait(90)
+    pages.close()
+    thread.join(90)
+
+    assert not thread.is_alive()
+    assert texts(seen[0].messages) == ["there"]
+
+
+@pytest.mark.parametrize("running", ["shipped", "asyncio"], indirect=True)
+def test_moments_are_those_of_the_command_line(client: Client, queue: str) -> None:
+    sent = client.append(queue, "there")
+
+    assert texts(client.read(queue, since="10m").messages) == ["there"]
+    assert texts(client.read(queue, since="2020-01-01", until="1h").messages) == []
+    assert texts(client.read(queue, since=str(sent.id), until=sent.datetime + timedelta(seconds=1)).messages) == [
+        "there"
+    ]
+    with pytest.raises(InvalidParameter, match="since: 'yesterday' is not a message id"):
+        client.read(queue, since="yesterday")
+
+
 @contextmanager
 def breaking_off_once(server: Server) -> Iterator[str]:
     """The address of a way to a server on which the first answer ends in a reset right behind its head."""
@@ -296,7 +348,7 @@ def test_a_follower_whose_first_answer_breaks_before_a_line_begins_again(
     with breaking_off_once(server) as url, Client(url, server.application, server.key) as behind:
         pages = behind.follow(queue)
         assert texts(next(pages).messages) == ["there"]
-        pages.close()  # type: ignore[attr-defined]  # it is a generator
+        pages.close()
 
 
 def test_streams_give_all_rows_and_where_to_go_on(client: Client, queue: str) -> None:

@@ -40,6 +40,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, str]] = {
     "parameters": {
         "qdo.aio.AsyncClient.__init__": INTERFACE,
         "qdo.client.Client.__init__": INTERFACE,
+        "qdo.client.reading.ReadCalls.follow": INTERFACE,
         "qdo.client.reading.ReadCalls.read": INTERFACE,
         "qdo.client.reading.ReadCalls.stream_ndjson": INTERFACE,
         "qdo.client.reading.ReadCalls.survey": INTERFACE,

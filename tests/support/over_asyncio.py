@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import fields, replace
 from typing import Any, Self, cast
 
-from qdo.aio import AsyncArrowStream, AsyncClient, AsyncDelivery, AsyncMessageStream
+from qdo.aio import AsyncArrowStream, AsyncClient, AsyncDelivery, AsyncFollowedPages, AsyncMessageStream
 from qdo.client import Client, Delivery, Settled
 from qdo.client.extending import HeldLease
 
@@ -100,6 +100,8 @@ class OverAsyncio:
     def _result(self, result: Any) -> Any:
         if inspect.isasyncgen(result):
             return self._iterated(result)
+        if isinstance(result, AsyncFollowedPages):
+            return _Pages(self, result)
         return self._value(self._run(cast(Coroutine[Any, Any, Any], result)))
 
     def _iterated(self, items: AsyncIterator[Any]) -> Iterator[Any]:
@@ -126,6 +128,29 @@ class OverAsyncio:
             case AsyncMessageStream() | AsyncArrowStream():
                 return _Stream(self, value)
         return value
+
+
+class _Pages:
+    def __init__(self, over: OverAsyncio, pages: AsyncFollowedPages) -> None:
+        self._over, self._pages = over, pages
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return self._over._run(anext(self._pages))
+        except StopAsyncIteration:
+            raise StopIteration from None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._over._run(self._pages.aclose())
 
 
 class _Stream:

@@ -159,6 +159,41 @@ def test_several_queues_are_followed_each_page_of_one(client: Client, script: Sc
     ]
 
 
+@pytest.mark.parametrize("limit", [{"end_after_seconds": -1}, {"idle_seconds": 0}, {"idle_seconds": float("nan")}])
+def test_a_limit_that_cannot_be_one_is_refused(client: Client, script: Script, limit: dict[str, float]) -> None:
+    with pytest.raises(InvalidParameter, match=next(iter(limit))):
+        next(client.follow("q", **limit))  # type: ignore[arg-type]  # of what type a limit is
+    assert script.asked == []
+
+
+def test_time_that_is_over_asks_for_nothing(client: Client, script: Script) -> None:
+    assert list(client.follow("q", end_after_seconds=0)) == []
+    assert script.asked == []
+
+
+def test_a_follower_that_is_closed_ends_and_asks_for_nothing_more(client: Client, script: Script) -> None:
+    script.say(lines(OPEN, came("a", "c1")))
+
+    with client.follow("q") as pages:
+        next(pages)
+
+    assert list(pages) == []
+    assert len(script.asked) == 1
+
+
+def test_a_server_that_is_away_does_not_keep_a_follower_from_its_ticks(client: Client, script: Script) -> None:
+    script.say(lines(OPEN, came("a", "c1")), *[lines()] * 9, lines(came("b", "c2")))
+
+    found: list[Page] = []
+    with client.follow("q", idle_seconds=1e-9) as pages:
+        while not found or found[-1].cursor != "c2":
+            found.append(next(pages))
+
+    ticks = [page.cursor for page in found if not page.messages]
+    assert [message.text for page in found for message in page.messages] == ["a", "b"]
+    assert ticks.count("c1") >= 9
+
+
 @pytest.mark.parametrize("wrong", [{"queue": ["a", ""]}, {"queue": ["a,b"]}, {"queue": ["a"], "partitions": [1]}])
 def test_what_cannot_be_followed_together_is_refused_before_it_is_sent(
     client: Client, script: Script, wrong: dict[str, Any]
