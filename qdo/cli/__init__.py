@@ -23,6 +23,7 @@ _COMMANDS = {
     "offsets": "offsets",
     "dead": "dead",
     "pipeline": "pipeline",
+    "completion": "completion",
 }
 """From names to modules, in the order of the help."""
 
@@ -42,5 +43,5 @@ def main() -> None:
 
     'qdo work MODULE:FUNCTION --queue NAME' starts a worker. Start more of them, and they divide the partitions. 'qdo
     status' shows how far they are. QUEUEY_URL, QUEUEY_APPLICATION and QUEUEY_KEY name the server, the application and its
-    key. A group has workers on this machine, or on all machines that share a ZooKeeper: QDO_ZOOKEEPER.
+    key; or the context that 'queuey context use' chose does. A group has workers on this machine, or on all machines that share a ZooKeeper: QDO_ZOOKEEPER.
     """

@@ -18,6 +18,7 @@ from qdo.groups.lag import PartitionStatus, lags
 from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
+from queuey.terminal.completion import queue_argument
 from queuey.terminal.output import NothingFound, output_option, say, write_rows
 from queuey.terminal.times import Moment
 
@@ -61,7 +62,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it. Without this the c
 
 
 @offsets_command.command("set")
-@click.argument("queue")
+@queue_argument
 @with_workplace
 @click.option(
     "--to",

@@ -11,6 +11,7 @@ import click
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.groups.meeting import SESSION_SECONDS, MeetingPlace
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import Command, Server, with_server
 
 if TYPE_CHECKING:
@@ -161,6 +162,7 @@ queues_option = click.option(
     "queues",
     multiple=True,
     metavar="NAME",
+    shell_complete=complete_queues,
     help="Only this queue, or the queues of a pattern such as 'mail-*'; may be repeated. Default: all.",
 )
 dead_letters_option = click.option(

@@ -12,11 +12,11 @@ import click
 from qdo.cli.lease_status import show_lease_group
 from qdo.cli.options import Workplace, queues_option, refuse_without_meaning, with_workplace
 from qdo.client import Client
-from qdo.groups.coordination import Coordinator
+from qdo.groups.coordination import Coordinator, Member
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
 from qdo.groups.view import GroupView, most_lag_first, view_of
-from queuey.terminal.output import NothingFound, say, to_json, write_rows
-from queuey.terminal.times import rfc3339
+from queuey.moments import rfc3339
+from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
 _TOLD = MEMBER_COLUMNS[4:]
@@ -33,11 +33,14 @@ COLUMNS = ("queue", "partition", "owner", "message_id", "time", "lag_messages", 
     default=20,
     show_default=True,
     metavar="N",
-    help="For a group by slots: partitions of queues to show, with the most lag first; --json shows all.",
+    help="For a group by slots: partitions of queues to show, with the most lag first; with -o all are there.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
+@click.option("--json", "as_json", is_flag=True, help="As -o json.")
 @click.option("--lease", is_flag=True, help="Show what the lease group of this name holds, in each queue that has it.")
-def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool, lease: bool) -> None:
+@output_option
+def status_command(
+    workplace: Workplace, queues: tuple[str, ...], most: int, as_json: bool, lease: bool, output: str | None
+) -> None:
     """The members of a group, the partitions of each, and how much is left.
 
     Lag in seconds is the age of the first message that is not done. Lag in messages is what can be read behind the offset;
@@ -47,16 +50,22 @@ def status_command(workplace: Workplace, queues: tuple[str, ...], most: int, as_
 
     With --lease it shows a group of 'qdo work --lease': messages that workers have or that wait for another try, and dead
     letters. It asks 1,000 queues by name; 'queuey lease info QUEUE GROUP --leased' lists the messages and their workers.
+
+    -o json gives one object with everything, -o jsonl and csv the partitions; without -o it is a text for people, also in a
+    pipe.
     """
+    output = "json" if as_json else output
     if lease:
         refuse_without_meaning({"most": "it is for groups by slots"})
         with workplace.server.client() as client:
-            show_lease_group(client, workplace, queues, as_json=as_json)
+            show_lease_group(client, workplace, queues, output)
         return
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         view = look(client, coordinator, workplace, queues)
-    if as_json:
-        click.echo(to_json(summary(workplace, view), indent=2))
+    if output == "json":
+        write_one(summary(workplace, view), output)
+    elif output in ("jsonl", "csv"):
+        write_rows(map(row, view.found), COLUMNS, output)
     else:
         write_status(workplace, view, most)
 
@@ -180,8 +189,12 @@ def _counted(found: dict[str, Any]) -> str:
 
 def troubles(view: GroupView) -> list[str]:
     """What stands still, as the members say."""
-    found = [(member.name, each) for member in view.members for each in member.about.get("troubles") or ()]
+    found = [(member.name, each) for member in view.members for each in _troubles_of(member)]
     return [f"{_place(each)} stands still: {each['why']} ({name})" for name, each in found]
+
+
+def _troubles_of(member: Member) -> Sequence[dict[str, Any]]:
+    return member.about.get("troubles") or ()
 
 
 def _place(trouble: dict[str, Any]) -> str:
@@ -196,9 +209,7 @@ def summary(workplace: Workplace, view: GroupView) -> dict[str, Any]:
         "group": workplace.group,
         "application": workplace.server.application,
         "members": member_rows(view),
-        "troubles": [
-            {"member": member.name, **each} for member in view.members for each in member.about.get("troubles") or ()
-        ],
+        "troubles": [{"member": member.name, **each} for member in view.members for each in _troubles_of(member)],
         "partitions": [row(status) for status in view.found],
         "lag_messages": lag.messages,
         "lag_exact": lag.exact,
@@ -222,6 +233,7 @@ def _slot(status: PartitionStatus) -> dict[str, Any]:
 @click.option(
     "--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="Age allowed for a message that is not done."
 )
+@output_option
 @click.pass_context
 def check_command(
     ctx: click.Context,
@@ -229,6 +241,7 @@ def check_command(
     queues: tuple[str, ...],
     max_lag: int | None,
     max_lag_seconds: float | None,
+    output: str | None,
 ) -> None:
     """Exit with 1 if a partition of the group stands still or lags too much.
 
@@ -245,14 +258,18 @@ def check_command(
     if not view.owned:
         raise NothingFound(f"group {workplace.group} has no partitions on {workplace.where}")
     over = [status for status in view.found if is_over(status.lag, max_lag, max_lag_seconds)]
-    for status in over:
+    still = troubles(view)
+    if output is not None:
+        rows = [{**row(status), "why": None} for status in over]
+        rows += [{"queue": None, "partition": None, **each} for member in view.members for each in _troubles_of(member)]
+        write_rows(rows, (*COLUMNS, "why"), output)
+    for status in over if output is None else ():
         lag = status.lag or Lag()
         click.echo(f"{status.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
     among = "" if view.queues is None else f" in {_many(view.queues, 'queue')}"
     say(f"{len(over)} of {_many(len(view.found), 'partition')}{among} over")
     say_if_cut(view)
-    still = troubles(view)
-    for line in still:
+    for line in still if output is None else ():
         click.echo(line)
     ctx.exit(1 if over or still else 0)
 

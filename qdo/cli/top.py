@@ -42,7 +42,7 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, 
     """
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError(
-            "a live view needs a terminal: 'qdo status' prints once, 'qdo status --json' for programs."
+            "a live view needs a terminal: 'qdo status' prints once, 'qdo status -o json' for programs."
         )
     if lease:
         refuse_without_meaning({})

@@ -24,6 +24,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.meeting import SESSION_SECONDS
 from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ CLIENT_RETRIES = 5
     "named",
     multiple=True,
     metavar="NAME[=WEIGHT]",
+    shell_complete=complete_queues,
     help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found. With --tasks: "
     "some of their queues, in place of all. With leases, a weight of 1 to 1000 says how often a queue comes first.",
 )

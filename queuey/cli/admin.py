@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import difflib
-import os
-from pathlib import Path
 from typing import Any
 
 import click
 
 from queuey.errors import QueueyError, error_classes
 from queuey.settings import SETTINGS, describe, sample_ini
+from queuey.terminal.completion import script_command
 from queuey.terminal.options import config_option, settings_from
 from queuey.terminal.output import NothingFound, form_for, output_option, say, write_one, write_rows
-
-SHELLS = ("bash", "zsh", "fish")
 
 
 @click.group("config")
@@ -33,10 +30,13 @@ def show_config(config: str | None, output: str | None) -> None:
 
 @config_command.command("check")
 @config_option
+@output_option
 @click.pass_context
-def check_config(ctx: click.Context, config: str | None) -> None:
+def check_config(ctx: click.Context, config: str | None, output: str | None) -> None:
     """Check the settings: exit 0 if sound, 1 if a key is out of use, 2 if wrong."""
     notices = settings_from(config).notices
+    if output is not None:
+        write_rows([{"notice": notice} for notice in notices], ("notice",), output)
     say(f"{config or 'environment'}: {len(notices)} notices" if notices else f"{config or 'environment'}: ok")
     ctx.exit(1 if notices else 0)
 
@@ -121,18 +121,4 @@ def version_command(output: str | None) -> None:
         write_one(row, output)
 
 
-@click.command("completion")
-@click.argument("shell", type=click.Choice(SHELLS), required=False)
-@click.pass_context
-def completion_command(ctx: click.Context, shell: str | None) -> None:
-    """A script for completion in a shell.
-
-    Without SHELL it is that of the login. In bash: eval "$(queuey completion bash)"
-    """
-    from click.shell_completion import get_completion_class
-
-    wanted = shell or Path(os.environ.get("SHELL", "bash")).name
-    found = get_completion_class(wanted)
-    if found is None:
-        raise click.UsageError(f"{wanted} is not one of {', '.join(SHELLS)}: name the shell.")
-    click.echo(found(ctx.find_root().command, {}, "queuey", "_QUEUEY_COMPLETE").source())
+completion_command = script_command("queuey")

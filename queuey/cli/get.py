@@ -2,35 +2,32 @@
 
 from __future__ import annotations
 
-import heapq
 import os
-import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from dataclasses import dataclass
-from itertools import islice
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from queuey.cli.kept_places import CursorFile, GroupOffsets, ReadQueue
+from queuey.cli.line_forms import ESCAPES, FIELD, HEADER
 from queuey.cli.messages import COLUMNS, partitions_option, program_option, row_of, run_program
-from queuey.errors import Forbidden, QueueNotFound
-from queuey.ids import format_timestamp, parse_timestamp
+from queuey.cli.reading import QueueMessage, QueueReader, QueueSelection, queues_to_read
+from queuey.ids import MessageId, parse_timestamp
+from queuey.moments import rfc3339
+from queuey.terminal.completion import complete_groups, complete_queues
 from queuey.terminal.options import with_client
-from queuey.terminal.output import form_for, output_option, write_rows
-from queuey.terminal.times import Moment, rfc3339
+from queuey.terminal.output import ProgressBar, form_for, output_option, write_rows
+from queuey.terminal.times import Moment
 
 if TYPE_CHECKING:
     from qdo.client import Client, Message
 
-PAGE = 1000
-"""Messages asked for at once, over all partitions."""
 TABLE = ("time", "partition", "message_id", "body")
 WIDTHS = (28, 9, 32, 0)
 
-_FIELD = re.compile(r"\{(\w+)\}|\\([nt0\\])")
-_ESCAPES = {"n": b"\n", "t": b"\t", "0": b"\0", "\\": b"\\"}
 _FIELDS: dict[str, Callable[[str, Message], bytes | str]] = {
     "id": lambda _, message: message.id.hex,
     "message_id": lambda _, message: message.id.hex,
@@ -43,25 +40,40 @@ _FIELDS: dict[str, Callable[[str, Message], bytes | str]] = {
     "body": lambda _, message: message.body,
 }
 
-Pages = Iterator[Sequence["Message"]]
+Pages = Iterator[Sequence[QueueMessage]]
 
 
 def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) -> str | None:
-    for field, _ in _FIELD.findall(text or ""):
-        if field and field not in _FIELDS:
-            raise click.BadParameter(f"{{{field}}} is not one of {', '.join(_FIELDS)}")
+    for field, _ in FIELD.findall(text or ""):
+        if field and field not in _FIELDS and not field.startswith(HEADER):
+            raise click.BadParameter(f"{{{field}}} is not one of {', '.join(_FIELDS)}, header:NAME")
     return text
 
 
 @click.command("get")
-@click.argument("queue")
+@click.argument("queue", nargs=-1, required=True, metavar="QUEUE...", shell_complete=complete_queues)
 @click.option(
     "--since", type=Moment(ago=True), help="From here on: an id, 10m (ago), RFC 3339, seconds since 1970, now."
 )
 @click.option("--until", type=Moment(ago=True), help="Up to here, in the same forms.")
+@click.option("--first", type=click.IntRange(1), metavar="N", help="Only the oldest N of these.")
 @click.option("--last", type=click.IntRange(1), metavar="N", help="Only the newest N of these.")
 @click.option("-f", "--follow", is_flag=True, help="Go on with what comes, until stopped.")
 @click.option("--exit-at-end", is_flag=True, help="Stop at the end as it was at the start; so it is without --follow.")
+@click.option(
+    "--cursor",
+    "cursor_file",
+    type=click.Path(dir_okay=False, path_type=Path),
+    metavar="FILE",
+    help="Go on where the last run with this file ended. The first run makes it.",
+)
+@click.option(
+    "-g",
+    "--group",
+    shell_complete=complete_groups,
+    help="Go on where the last run of this group ended, on any machine: its offsets are kept in Queuey, as 'queuey group' "
+    "shows them. The run before, if it still goes on, ends.",
+)
 @partitions_option
 @click.option("--order", type=click.Choice(["ascending", "descending"]), default="ascending", help="Of time.")
 @click.option(
@@ -73,12 +85,15 @@ def _template(_ctx: click.Context, _param: click.Parameter, text: str | None) ->
 @with_client
 def get_command(
     client: Client,
-    queue: str,
+    queue: Sequence[str],
     since: str | None,
     until: str | None,
+    first: int | None,
     last: int | None,
     follow: bool,
     exit_at_end: bool,
+    cursor_file: Path | None,
+    group: str | None,
     partitions: list[int] | None,
     order: str,
     template: str | None,
@@ -88,155 +103,144 @@ def get_command(
 ) -> None:
     r"""Read the messages of QUEUE, in order of time.
 
+    QUEUE may be a pattern such as 'mail-*', and there may be several. Then each message names its queue, and a pattern means the
+    queues that there are at the start.
+
+    With --cursor or --group a later run goes on behind the last line that this one wrote, and --since counts for the first run
+    only. A run that is killed may repeat its last lines; it leaves out none.
+
     --format takes {id}, {partition}, {timestamp} (seconds since 1970), {time} (RFC 3339), {queue},
-    {content_type}, {key} and {body}, and \n, \t, \0.
+    {content_type}, {key}, {header:NAME} and {body}, and \n, \t, \0. 'queuey put --lines --format' reads such lines.
 
     --exec gives the program MESSAGE_ID, MESSAGE_PARTITION, MESSAGE_TIMESTAMP, MESSAGE_QUEUE,
     MESSAGE_CONTENT_TYPE and MESSAGE_KEY in its environment.
+
+    Example: queuey get orders --cursor orders.place -o jsonl >> orders.jsonl
     """
     newest_first = order == "descending"
-    if follow and (until or exit_at_end or newest_first):
-        raise click.UsageError("--follow has no end: it excludes --until, --exit-at-end and --order descending.")
+    if follow and (until or exit_at_end or newest_first or first):
+        raise click.UsageError(
+            "--follow has no end: it excludes --until, --exit-at-end, --first and --order descending."
+        )
     if sum([template is not None, program is not None, raw]) > 1:
         raise click.UsageError("--format, --exec and --raw exclude each other.")
-    reader = _Reader(client, queue, partitions, since, until)
-    pages = reader.following(last) if follow else reader.past(last, newest_first=newest_first)
-    with suppress(*([KeyboardInterrupt] if follow else [])):
+    if sum([first is not None, last is not None]) > 1:
+        raise click.UsageError("--first and --last exclude each other.")
+    _check_kept(cursor_file, group, leaves_out=last is not None or newest_first)
+    wanted = QueueSelection(queue, partitions, since, until)
+    if follow and wanted.has_several and partitions:
+        raise click.UsageError("--follow of several queues reads all of their partitions: leave out --partitions.")
+    queues = queues_to_read(client, wanted)
+    kept = CursorFile(cursor_file) if cursor_file else GroupOffsets(client, group) if group else None
+    reader = QueueReader(client, queues, kept, follows_all=partitions is None)
+    pages = reader.following(last) if follow else reader.past(first=first, last=last, newest_first=newest_first)
+    with (
+        suppress(*([KeyboardInterrupt] if follow else [])),
+        _progress(queues, shown=not (follow or last or newest_first)) as reach,
+    ):
+        pages = _then(pages, reader.taken, reach)
         if program is not None:
-            _run_each(program, queue, pages)
+            _run_each(program, pages, reader.taken)
         elif template is not None or raw:
-            _write_bytes(pages, _formatter(queue, template) if template is not None else lambda message: message.body)
+            _write_bytes(pages, _formatter(template) if template is not None else lambda found: found.message.body)
         else:
-            _write(pages, output)
+            _write(pages, output, names_queues=wanted.has_several)
 
 
-@dataclass(frozen=True)
-class _Reader:
-    """A request, and the ways to get its answer in pages.
-
-    Each page is in order of time.
-    """
-
-    client: Client
-    queue: str
-    partitions: list[int] | None
-    since: str | None
-    until: str | None
-
-    def past(self, last: int | None, *, newest_first: bool) -> Pages:
-        """Up to ``until``, or the end as it is now."""
-        end = self.until or self._watermark()
-        if last is None:
-            yield from _in_pages(self._merged(end, newest_first=newest_first))
-            return
-        newest = list(islice(self._merged(end, newest_first=True), last))
-        yield newest if newest_first else newest[::-1]
-
-    def following(self, last: int | None) -> Pages:
-        """What is there, or the last of it, and what comes."""
-        end = self._watermark()
-        if last is None:
-            yield from _in_pages(self._merged(end, newest_first=False))
-        else:
-            yield list(islice(self._merged(end, newest_first=True), last))[::-1]
-        since = format_timestamp(parse_timestamp(end) + 1)
-        for page in self.client.follow(self.queue, since=since, partitions=self.partitions or "all"):
-            yield sorted(page.messages, key=_id_of)
-
-    def _watermark(self) -> str:
-        return self.client.read(self.queue, partitions=self.partitions or [1], limit=1, with_bodies=False).watermark
-
-    def _merged(self, end: str, *, newest_first: bool) -> Iterator[Message]:
-        """One reader a partition, so that all together are in order of time."""
-        numbers = self.partitions or self._all_partitions()
-        if numbers is None:
-            numbers_of_readers: list[Any] = ["all"]
-        else:
-            numbers_of_readers = [[number] for number in numbers]
-        limit = max(PAGE // len(numbers_of_readers), 10)
-        start, stop = (end, self.since) if newest_first else (self.since, end)
-        readers = []
-        for wanted in numbers_of_readers:
-            pages = self.client.pages(
-                self.queue, since=start, until=stop, partitions=wanted, limit=limit, newest_first=newest_first
-            )
-            readers.append(_sorted(pages, newest_first=newest_first))
-        return heapq.merge(*readers, key=_id_of, reverse=newest_first)
-
-    def _all_partitions(self) -> list[int] | None:
-        """The numbers of all partitions; None for a caller that may not list them.
-
-        Such a caller may read the queue; then only each page is in order.
-        """
-        try:
-            found = next(self.client.queues(start=self.queue, page_size=1), None)
-        except Forbidden:
-            return None
-        if found is None or found.name != self.queue:
-            raise QueueNotFound(f"there is no queue named {self.queue}")
-        return list(range(1, found.partitions + 1))
+def _check_kept(cursor_file: Path | None, group: str | None, *, leaves_out: bool) -> None:
+    if cursor_file is not None and group is not None:
+        raise click.UsageError("--cursor and --group exclude each other.")
+    if leaves_out and (cursor_file is not None or group is not None):
+        option = "--group" if group is not None else "--cursor"
+        raise click.UsageError(f"{option} goes on without a gap: it excludes --last and --order descending.")
 
 
-def _id_of(message: Message) -> Any:
-    return message.id
-
-
-def _sorted(pages: Iterable[Any], *, newest_first: bool) -> Iterator[Message]:
+def _then(pages: Pages, *done: Callable[[Sequence[QueueMessage]], None]) -> Pages:
+    """The same pages. What is to be done with each comes after its messages were written."""
     for page in pages:
-        yield from sorted(page.messages, key=_id_of, reverse=newest_first)
-
-
-def _in_pages(messages: Iterator[Message]) -> Pages:
-    while page := list(islice(messages, PAGE)):
         yield page
+        for each in done:
+            each(page)
 
 
-def _write(pages: Pages, output: str | None) -> None:
+@contextmanager
+def _progress(queues: Sequence[ReadQueue], *, shown: bool) -> Iterator[Callable[[Sequence[QueueMessage]], None]]:
+    """A bar on a terminal whose measure is time: of the span from the first message to the end, how much was written."""
+    if not shown or sys.stdout.isatty():
+        yield lambda page: None
+        return
+    begin: list[int] = []
+    with ProgressBar("getting", 0) as bar:
+
+        def reach(page: Sequence[QueueMessage]) -> None:
+            begin.append(page[0].message.id.ticks)
+            end = max(_ticks(queue.end) for queue in queues)
+            bar.reach(page[-1].message.id.ticks - begin[0], end - begin[0])
+
+        yield reach
+
+
+def _ticks(moment: str) -> int:
+    return parse_timestamp(moment) if "." in moment else MessageId.parse(moment).ticks
+
+
+def _write(pages: Pages, output: str | None, *, names_queues: bool) -> None:
     out = sys.stdout
     form = form_for(output, out)
+    named = ("queue",) if names_queues else ()
 
     def rows() -> Iterator[dict[str, Any]]:
         for page in pages:
-            for message in page:
-                yield _row(message, for_table=form == "table")
+            for found in page:
+                yield dict.fromkeys(named, found.queue) | _row(found.message, for_table=form == "table")
             # A follower's reader sees each page when it came.
             out.flush()
 
-    write_rows(rows(), TABLE if form == "table" else COLUMNS, form, widths=WIDTHS)
+    columns = (*named, *(TABLE if form == "table" else COLUMNS))
+    widths = (*(max(len(queue), 20) for queue in named), *WIDTHS)
+    write_rows(rows(), columns, form, widths=widths)
 
 
 def _row(message: Message, *, for_table: bool) -> dict[str, Any]:
     return row_of(message) | ({"time": rfc3339(message.id.ticks)} if for_table else {})
 
 
-def _write_bytes(pages: Pages, form: Callable[[Message], bytes]) -> None:
+def _write_bytes(pages: Pages, form: Callable[[QueueMessage], bytes]) -> None:
     out = sys.stdout.buffer
     for page in pages:
-        for message in page:
-            out.write(form(message))
+        for found in page:
+            out.write(form(found))
         out.flush()
 
 
-def _formatter(queue: str, template: str) -> Callable[[Message], bytes]:
+def _formatter(template: str) -> Callable[[QueueMessage], bytes]:
     """A line for a message; the body goes in as it is."""
     parts: list[bytes | Callable[[str, Message], bytes | str]] = []
     end = 0
-    for found in _FIELD.finditer(template):
+    for found in FIELD.finditer(template):
         parts.append(os.fsencode(template[end : found.start()]))
-        parts.append(_FIELDS[found[1]] if found[1] else _ESCAPES[found[2]])
+        parts.append(_field(found[1]) if found[1] else ESCAPES[found[2]])
         end = found.end()
     parts.append(os.fsencode(template[end:]) + b"\n")
 
-    def line(message: Message) -> bytes:
-        made = (part if isinstance(part, bytes) else part(queue, message) for part in parts)
+    def line(found: QueueMessage) -> bytes:
+        made = (part if isinstance(part, bytes) else part(*found) for part in parts)
         return b"".join(text if isinstance(text, bytes) else text.encode() for text in made)
 
     return line
 
 
-def _run_each(program: Sequence[str], queue: str, pages: Pages) -> None:
+def _field(name: str) -> Callable[[str, Message], bytes | str]:
+    if name.startswith(HEADER):
+        header = name.removeprefix(HEADER)
+        return lambda _, message: message.headers.get(header, b"")
+    return _FIELDS[name]
+
+
+def _run_each(program: Sequence[str], pages: Pages, taken: Callable[[Sequence[QueueMessage]], None]) -> None:
     for page in pages:
-        for message in page:
-            status = run_program(program, queue, message)
+        for found in page:
+            status = run_program(program, found.queue, found.message)
             if status:
-                raise click.ClickException(f"{program[0]} ended with {status} at message {message.id.hex}")
+                raise click.ClickException(f"{program[0]} ended with {status} at message {found.message.id.hex}")
+            taken([found])

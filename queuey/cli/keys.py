@@ -13,11 +13,11 @@ import click
 
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
+from queuey.moments import rfc3339
 from queuey.security.access_keys import AccessKey, MasterSecrets, account_of
 from queuey.settings import Settings
 from queuey.terminal.options import confirm, store_files, with_settings, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
-from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
     from queuey.service.keys import Keys
@@ -181,8 +181,13 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     if backend == "memory":
         raise ConfigurationError("keys are in the server's memory, where no other process can reach them")
     file = store_files(settings)[-1] if backend == "sqlite" else None
-    if must_exist and file is not None and not file.exists():
-        raise ConfigurationError(f"there is no store at {file}: say where it is with --data or --config")
+    if file is not None and not file.exists():
+        if must_exist:
+            raise ConfigurationError(f"there is no store at {file}: say where it is with --data or --config")
+        say(
+            f"notice: there was no store at {file}, and this makes one. If a server runs already, its store is elsewhere: say "
+            "where with --data or --config"
+        )
     clock = SystemClock()
     stores = open_stores(settings, clock, IdGenerator(clock), serve=False)
     try:

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from queuey.ids import parse_timestamp
+from queuey.moments import rfc3339
+from queuey.terminal.completion import lease_group_argument, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
-from queuey.terminal.times import Duration, Moment, rfc3339
+from queuey.terminal.times import Duration, Moment
 
 if TYPE_CHECKING:
     from qdo.client import Client, Lease, LeasePartition
@@ -27,7 +29,7 @@ def lease_command() -> None:
 
 
 @lease_command.command("ls")
-@click.argument("queue")
+@queue_argument
 @output_option
 @with_client
 def list_groups(client: Client, queue: str, output: str | None) -> None:
@@ -39,8 +41,8 @@ def list_groups(client: Client, queue: str, output: str | None) -> None:
 
 
 @lease_command.command("info")
-@click.argument("queue")
-@click.argument("group")
+@queue_argument
+@lease_group_argument
 @click.option("--leased", is_flag=True, help="List the messages that it holds, and their receivers.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="With --leased: the most messages to list.")
 @output_option
@@ -89,8 +91,8 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
 
 
 @lease_command.command("set")
-@click.argument("queue")
-@click.argument("group")
+@queue_argument
+@lease_group_argument
 @click.option("--visibility", type=Duration(), help="How long a lease is.  [default: 30]")
 @click.option("--max-failures", type=click.IntRange(0), help="Then to the dead letters; 0 for never.  [default: 20]")
 @click.option("--dead-letter-queue", metavar="NAME", help="Queue of the dead letters.  [default: QUEUE-dead]")
@@ -145,8 +147,8 @@ def set_group(
 
 
 @lease_command.command("reset")
-@click.argument("queue")
-@click.argument("group")
+@queue_argument
+@lease_group_argument
 @click.option(
     "--to", required=True, callback=_begins, help="beginning, end, 10m (ago), a time, or a message id to go on behind."
 )
@@ -169,8 +171,8 @@ def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, 
 
 
 @lease_command.command("rm")
-@click.argument("queue")
-@click.argument("group")
+@queue_argument
+@lease_group_argument
 @yes_option
 @with_client
 def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
@@ -180,6 +182,7 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
 
     Example: queuey lease rm jobs default --yes
     """
+    client.lease_group(queue, group)  # to forget one that is not there would be no error
     confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
     client.forget_lease_group(queue, group)
     say(f"forgot lease group {group} of {queue}")

@@ -3,29 +3,27 @@
 from __future__ import annotations
 
 import os
-import stat
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 import click
 
+from queuey.cli.line_forms import InputForm, line_form
+from queuey.cli.sending import MAX_BODY_BYTES, QueueSender, Streams, lines_of, opened, portions, said_if_broken_off
 from queuey.clock import SystemClock
-from queuey.errors import QueueNotFound, QueueyError
 from queuey.model import MAX_PARTITIONS
+from queuey.moments import rfc3339
+from queuey.terminal.completion import queue_argument
 from queuey.terminal.options import with_client
-from queuey.terminal.output import ProgressBar, message_row, output_option, say, write_rows
-from queuey.terminal.times import Duration, Moment, rfc3339
+from queuey.terminal.output import NothingFound, ProgressBar, message_row, output_option, say, write_rows
+from queuey.terminal.times import Duration, Moment
 
 if TYPE_CHECKING:
     from qdo.client import Appended, Client, NewMessage
 
-BATCH_MESSAGES = 500
-BATCH_BYTES = 1 << 20
-"""Of bodies: even if every byte needs six in JSON, that is below what a server takes."""
-MAX_BODY_BYTES = 64 << 20
-"""No server can be set to take more, so no more is read."""
 COLUMNS = ("partition", "message_id", "timestamp")
 WIDTHS = (9, 32, 0)
 
@@ -41,9 +39,24 @@ _OPTION_OF_HEADER = {
 
 
 @click.command("put")
-@click.argument("queue")
+@queue_argument
 @click.argument("text", required=False)
-@click.option("--lines", is_flag=True, help="Each line of stdin is a message; blank lines are none.")
+@click.option(
+    "--file",
+    "files",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="The message, or with --lines the messages, are in this file. May be repeated.",
+)
+@click.option("--lines", is_flag=True, help="Each line is a message; blank lines are none.")
+@click.option(
+    "--format",
+    "form",
+    callback=line_form,
+    metavar="FORM",
+    help=r"With --lines: what a line has, such as '{key}\t{body}' or '{header:kind} {body}'.",
+)
 @click.option(
     "-H",
     "--header",
@@ -67,7 +80,9 @@ def put_command(
     client: Client,
     queue: str,
     text: str | None,
+    files: Sequence[Path],
     lines: bool,
+    form: InputForm | None,
     headers: Sequence[str],
     ttl: int | None,
     delay: float | None,
@@ -80,151 +95,94 @@ def put_command(
     quiet: bool,
     output: str | None,
 ) -> None:
-    """Store messages in QUEUE.
+    r"""Store messages in QUEUE.
 
-    TEXT is the message; without it, or where it is -, stdin is, whole or by lines. Prints where each one went, when it is on disk.
+    TEXT is the message; without it, or where it is -, --file or the input is, whole or by lines. Prints where each one went,
+    when it is on disk.
+
+    --format takes {body}, {key}, {content_type} and {header:NAME}, and \n, \t, \0. {id}, {partition}, {time}, {timestamp} and
+    {queue} are skipped: so lines of 'queuey get --format' can be put again. 'queuey import' takes messages as JSON.
+
+    Examples: queuey put orders 'two chairs' --key customer-7; queuey put orders --lines --format '{key} {body}' --file orders.txt
     """
     text = None if text == "-" else text
-    _refuse_pairs({"--lines": lines, "TEXT": text is not None}, {"--lines": lines, "--count": count})
-    _refuse_pairs({"--delay": delay, "--at": at}, {"--partition": partition, "--key": key})
+    named = {"--lines": lines, "TEXT": text is not None, "--file": bool(files), "--count": count}
+    _refuse_pairs(named, ("--lines", "TEXT"), ("--lines", "--count"), ("--file", "TEXT"))
+    fixed = {"--delay": delay, "--at": at, "--partition": partition, "--key": key}
+    _refuse_pairs(fixed, ("--delay", "--at"), ("--partition", "--key"))
+    _refuse_pairs(fixed | {"{key} in --format": form and "key" in form.fields}, ("--partition", "{key} in --format"))
+    if form is not None and not lines:
+        raise click.UsageError("--format says what a line has: it goes with --lines.")
     from qdo.client import NewMessage
 
     content_type, own = _headers(headers)
     like = NewMessage(b"", ttl, partition, key, delay, at, content_type, headers=own)
-    sender = _Sender(client, queue, like, once, create=create)
-    placed = (place for bodies in _batches(text, lines=lines, count=count) for place in sender.send(bodies))
-    rows = (
-        message_row(place.partition, place.id, **({"repeated": True} if place.repeated else {})) for place in placed
-    )
-    try:
+    sender = QueueSender(client, create=create)
+    with opened(files) as streams, said_if_broken_off(sender):
+        batches = _by_lines(streams, like, form) if lines else _whole(streams, text, like, count)
+        rows = (_row(place) for batch in _named(batches, once) for place in sender.send(queue, batch))
         write_rows(
             (row for row in rows if not quiet), () if quiet else COLUMNS, "jsonl" if quiet else output, widths=WIDTHS
         )
-    except BrokenPipeError:
-        say(f"{sender.sent} messages were stored until nobody took the output any more")
-        raise
-    except (QueueyError, OSError, KeyboardInterrupt):
-        if sender.sent:
-            say(f"{sender.sent} messages were stored before this:")
-        raise
+        if not sender.sent:
+            raise NothingFound("nothing was stored: there is no line that is not blank")
 
 
-class _Sender:
-    """Sends batches, and makes the queue if the first one finds none."""
-
-    def __init__(
-        self,
-        client: Client,
-        queue: str,
-        like: NewMessage,
-        once: str | None,
-        *,
-        create: bool,
-    ) -> None:
-        self._client = client
-        self._queue = queue
-        self._like = like
-        self._once = once
-        self._create = create
-        self.sent = 0
-
-    def send(self, bodies: Sequence[bytes]) -> list[Appended]:
-        messages = [self._message(body, self.sent + index) for index, body in enumerate(bodies, 1)]
-        try:
-            placed = self._append(messages)
-        except QueueNotFound:
-            if not self._create:
-                raise
-            made = self._client.create_queue(self._queue)
-            say(f"made queue {made.name}, 1 partition" if made.partitions == 1 else f"made queue {made.name}")
-            placed = self._append(messages)
-        self.sent += len(messages)
-        return placed
-
-    def _message(self, body: bytes, number: int) -> NewMessage:
-        # Numbered by message and not by request: how stdin falls into requests differs from run to run.
-        once = self._once and (self._once if number == 1 else f"{self._once}-{number}")
-        return replace(self._like, body=body, idempotency_key=once)
-
-    def _append(self, messages: Sequence[NewMessage]) -> list[Appended]:
-        if len(messages) == 1:
-            return [self._client.append(self._queue, messages[0])]
-        return self._client.append_batch(self._queue, messages)
+def _row(place: Appended) -> dict[str, Any]:
+    return message_row(place.partition, place.id, **({"repeated": True} if place.repeated else {}))
 
 
-def _batches(text: str | None, *, lines: bool, count: int | None) -> Iterator[list[bytes]]:
-    """Bodies, in portions for one request each."""
-    stdin = sys.stdin.buffer
-    if lines:
-        yield from _by_lines(stdin)
-        return
-    if text is None and stdin.isatty():
-        say("reading the message from the terminal; Ctrl-D ends it")
-    body = stdin.read(MAX_BODY_BYTES + 1) if text is None else os.fsencode(text)
-    if not body:
+def _named(batches: Iterable[Sequence[NewMessage]], once: str | None) -> Iterator[list[NewMessage]]:
+    """The batches, with idempotency keys.
+
+    Numbered by message and not by request: how stdin falls into requests differs from run to run.
+    """
+    done = 0
+    for batch in batches:
+        yield [
+            replace(message, idempotency_key=once and (once if number == 1 else f"{once}-{number}"))
+            for number, message in enumerate(batch, done + 1)
+        ]
+        done += len(batch)
+
+
+def _by_lines(streams: Streams, like: NewMessage, form: InputForm | None) -> Iterator[list[NewMessage]]:
+    for found in lines_of(streams, "putting"):
+        yield from portions(
+            replace(like, body=line.text) if form is None else form.message(line, like) for line in found
+        )
+
+
+def _whole(streams: Streams, text: str | None, like: NewMessage, count: int | None) -> Iterator[list[NewMessage]]:
+    """Portions for one request each."""
+    bodies = [os.fsencode(text)] if text is not None else [_body(name, stream) for name, stream in streams]
+    if not all(bodies):
         raise click.UsageError("A message cannot be empty.")
-    if len(body) > MAX_BODY_BYTES:
-        raise click.UsageError(f"No server takes a message of more than {MAX_BODY_BYTES} bytes.")
     if count is None:
-        yield [body]
+        yield from portions(replace(like, body=body) for body in bodies)
         return
-    with ProgressBar("putting", count) as progress:
+    with ProgressBar("putting", count * len(bodies)) as progress:
         done = 0
-        for batch in portions(_numbered(body, count)):
+        numbered = chain.from_iterable(_numbered(body, count) for body in bodies)
+        for batch in portions(replace(like, body=body) for body in numbered):
             yield batch
             done += len(batch)
             progress.reach(done)
 
 
-def _by_lines(stdin: Any) -> Iterator[list[bytes]]:
-    """What has come so far is sent before more is waited for.
-
-    :param stdin: a buffered binary stream, which has ``read1``.
-    """
-    with ProgressBar("putting", _size_of(stdin)) as progress:
-        done, rest = 0, b""
-        while chunk := stdin.read1(BATCH_BYTES):
-            done += len(chunk)
-            *whole, rest = (rest + chunk).split(b"\n")
-            yield from portions(line for line in map(_chomp, whole) if line)
-            if len(rest) > MAX_BODY_BYTES:
-                raise click.UsageError(f"No server takes a line of more than {MAX_BODY_BYTES} bytes.")
-            progress.reach(done)
-        if _chomp(rest):
-            yield [_chomp(rest)]
-
-
-def portions(bodies: Iterable[bytes]) -> Iterator[list[bytes]]:
-    """As many together as one request should have."""
-    batch: list[bytes] = []
-    size = 0
-    for body in bodies:
-        if batch and (len(batch) == BATCH_MESSAGES or size + len(body) > BATCH_BYTES):
-            yield batch
-            batch, size = [], 0
-        batch.append(body)
-        size += len(body)
-    if batch:
-        yield batch
+def _body(name: str, stream: BinaryIO) -> bytes:
+    if stream.isatty():
+        say("reading the message from the terminal; Ctrl-D ends it")
+    body = stream.read(MAX_BODY_BYTES + 1)
+    if len(body) > MAX_BODY_BYTES:
+        raise click.UsageError(f"No server takes a message of more than {MAX_BODY_BYTES} bytes: {name} has more.")
+    return body
 
 
 def _numbered(body: bytes, count: int) -> Iterator[bytes]:
     clock = SystemClock()
     for number in range(1, count + 1):
         yield body.replace(b"{n}", b"%d" % number).replace(b"{time}", rfc3339(clock.now_ticks()).encode())
-
-
-def _chomp(line: bytes) -> bytes:
-    return line.removesuffix(b"\r")
-
-
-def _size_of(stream: BinaryIO) -> int:
-    """Bytes to come, 0 if that cannot be known."""
-    try:
-        status = os.fstat(stream.fileno())
-    except OSError:
-        return 0
-    return status.st_size if stat.S_ISREG(status.st_mode) else 0
 
 
 def _headers(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
@@ -249,7 +207,8 @@ def _headers(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
     return content_type, headers
 
 
-def _refuse_pairs(*pairs: Mapping[str, Any]) -> None:
+def _refuse_pairs(given: Mapping[str, Any], *pairs: tuple[str, str]) -> None:
+    """Refuse options of which both of a pair are given."""
     for pair in pairs:
-        if all(value is not None and value is not False for value in pair.values()):
+        if all(given[name] is not None and given[name] is not False for name in pair):
             raise click.UsageError(f"{' and '.join(pair)} exclude each other.")

@@ -10,11 +10,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from queuey.cli.leases import flat_settings
+from queuey.errors import PartitionsCannotShrink
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, QueueKind, Retention
+from queuey.moments import rfc3339
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
-from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client, PartitionInfo, QueueSettings
@@ -78,13 +80,16 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
+name_argument = click.argument("name", shell_complete=complete_queues)
+
+
 @click.group("queue")
 def queue_command() -> None:
     """List, make, look at, change and remove queues."""
 
 
 @queue_command.command("ls")
-@click.argument("prefix", default="")
+@click.argument("prefix", default="", shell_complete=complete_queues)
 @click.option("--counts", is_flag=True, help="Count the messages of each.")
 @click.option("--mine", is_flag=True, help="Only those that name the caller.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="The most queues to list.")
@@ -113,16 +118,20 @@ def add_queue(
 ) -> None:
     """Make a queue, with a random name if none is given.
 
-    Making it again is no error: the settings that are given take effect.
+    Making it again is no error: the settings that are given take effect. Fewer partitions than it has are refused; the other
+    settings take effect all the same.
     """
     if name == "":
         raise click.BadParameter("it is empty: leave it out for a random name.", param_hint="'NAME'")
     made = client.create_queue(name, principals=principals or None, only_new=only_new, **settings)
     write_one(_row(made), output)
+    asked = settings["partitions"]
+    if asked is not None and asked < made.partitions:
+        raise PartitionsCannotShrink(f"queue {made.name} was there, and keeps its {made.partitions} partitions")
 
 
 @queue_command.command("info")
-@click.argument("name")
+@name_argument
 @output_option
 @with_client
 def show_queue(client: Client, name: str, output: str | None) -> None:
@@ -148,7 +157,7 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
 
 
 @queue_command.command("edit")
-@click.argument("name")
+@name_argument
 @_settings_options
 @click.option("--no-principals", is_flag=True, help="Nobody but the owner reads.")
 @output_option
@@ -166,11 +175,14 @@ def edit_queue(
 
 
 @queue_command.command("rm")
-@click.argument("name")
+@name_argument
 @yes_option
 @with_client
 def remove_queue(client: Client, name: str, yes: bool) -> None:
-    """Remove a queue and all its messages."""
+    """Remove a queue and all its messages. 'queuey purge' removes the messages alone.
+
+    Example: queuey queue rm orders --yes
+    """
     confirm(f"Remove queue {name} of {client.application} and all its messages?", yes=yes)
     client.delete_queue(name)
     say(f"removed queue {name}")

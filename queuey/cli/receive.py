@@ -11,6 +11,7 @@ import click
 
 from queuey.cli.messages import COLUMNS, partitions_option, program_option, row_of, run_program
 from queuey.model import header_to_json
+from queuey.terminal.completion import complete_lease_groups, complete_queues
 from queuey.terminal.options import with_client
 from queuey.terminal.output import form_for, output_option, say, write_rows
 from queuey.terminal.times import Duration
@@ -40,10 +41,15 @@ def _queues(_ctx: click.Context, _param: click.Parameter, text: str) -> Queues:
     return {name: int(found["weight"]) if found else 1 for name, found in zip(names, weighted, strict=True)}
 
 
-queues_argument = click.argument("queue", metavar="QUEUE", callback=_queues)
+queues_argument = click.argument("queue", metavar="QUEUE", callback=_queues, shell_complete=complete_queues)
 
 group_option = click.option(
-    "-g", "--group", default=DEFAULT_GROUP, show_default=True, help="Lease group: its receivers share the messages."
+    "-g",
+    "--group",
+    shell_complete=complete_lease_groups,
+    default=DEFAULT_GROUP,
+    show_default=True,
+    help="Lease group: its receivers share the messages.",
 )
 
 

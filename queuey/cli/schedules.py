@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -10,15 +11,25 @@ import click
 from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.moments import rfc3339
+from queuey.terminal.completion import complete_queues, completing
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import output_option, say, write_one, write_rows
-from queuey.terminal.times import rfc3339
 
 if TYPE_CHECKING:
     from qdo.client import Client
     from qdo.tasks.schedules import Schedule
 
 COLUMNS = ("name", "cron", "tz", "queue", "task", "missed", "paused", "next")
+
+
+def _names(_ctx: click.Context, client: Client, begun: str) -> Iterator[str]:
+    from qdo.tasks.schedules import ScheduleBook
+
+    return (one.name for one in ScheduleBook(client).all() if one.name.startswith(begun))
+
+
+name_argument = click.argument("name", shell_complete=completing(_names))
 
 
 @click.group("schedule")
@@ -37,7 +48,7 @@ def schedule_command() -> None:
     "--cron", required=True, metavar="LINE", help="Minute, hour, day, month and weekday, such as '0 6 * * mon-fri'."
 )
 @click.option("--tz", default="UTC", show_default=True, metavar="ZONE", help="Time zone, such as Europe/Berlin.")
-@click.option("-q", "--queue", required=True, help="Where the messages go.")
+@click.option("-q", "--queue", required=True, shell_complete=complete_queues, help="Where the messages go.")
 @click.option(
     "--task", metavar="NAME", help="A task, such as myapp.jobs.report. BODY has its arguments then, a JSON object."
 )
@@ -101,7 +112,7 @@ def list_schedules(client: Client, output: str | None) -> None:
 
 
 @schedule_command.command("rm")
-@click.argument("name")
+@name_argument
 @yes_option
 @with_client
 def remove_schedule(client: Client, name: str, yes: bool) -> None:
@@ -113,7 +124,7 @@ def remove_schedule(client: Client, name: str, yes: bool) -> None:
 
 
 @schedule_command.command("pause")
-@click.argument("name")
+@name_argument
 @output_option
 @with_client
 def pause_schedule(client: Client, name: str, output: str | None) -> None:
@@ -122,7 +133,7 @@ def pause_schedule(client: Client, name: str, output: str | None) -> None:
 
 
 @schedule_command.command("resume")
-@click.argument("name")
+@name_argument
 @output_option
 @with_client
 def resume_schedule(client: Client, name: str, output: str | None) -> None:

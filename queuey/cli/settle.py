@@ -13,7 +13,7 @@ import click
 
 from queuey.cli.receive import group_option, queues_argument
 from queuey.terminal.options import with_client
-from queuey.terminal.output import say
+from queuey.terminal.output import output_option, say, write_one
 from queuey.terminal.times import Duration
 
 if TYPE_CHECKING:
@@ -40,8 +40,9 @@ class ReceiptCommand(click.Command):
 @queues_argument
 @receipts_argument
 @group_option
+@output_option
 @with_client
-def ack_command(client: Client, queue: Queues, receipts: Sequence[str], group: str) -> None:
+def ack_command(client: Client, queue: Queues, receipts: Sequence[str], group: str, output: str | None) -> None:
     """Acknowledge messages of QUEUE: they are done, and the group never gets them again.
 
     RECEIPT is what 'receive' printed. With - they come from stdin, one a line, alone or in the lines that 'receive' prints. A
@@ -51,7 +52,7 @@ def ack_command(client: Client, queue: Queues, receipts: Sequence[str], group: s
     """
     from qdo.client import Settle
 
-    _settle(client, queue, group, receipts, lambda some: Settle(acknowledge=some))
+    _settle(client, queue, group, receipts, output, lambda some: Settle(acknowledge=some))
 
 
 @click.command("release", cls=ReceiptCommand)
@@ -62,9 +63,16 @@ def ack_command(client: Client, queue: Queues, receipts: Sequence[str], group: s
     "--delay", type=Duration(), help="Hand it out again only after this long.  [default: the group's back-off]"
 )
 @click.option("--no-count", is_flag=True, help="It is no failure; without --delay it is handed out again at once.")
+@output_option
 @with_client
 def release_command(
-    client: Client, queue: Queues, receipts: Sequence[str], group: str, delay: float | None, no_count: bool
+    client: Client,
+    queue: Queues,
+    receipts: Sequence[str],
+    group: str,
+    delay: float | None,
+    no_count: bool,
+    output: str | None,
 ) -> None:
     """Give messages of QUEUE back, to be handed out again.
 
@@ -78,7 +86,7 @@ def release_command(
     def wanted(some: Sequence[str]) -> Settle:
         return Settle(release=[Release(receipt, delay, count=not no_count) for receipt in some])
 
-    _settle(client, queue, group, receipts, wanted)
+    _settle(client, queue, group, receipts, output, wanted)
 
 
 @click.command("reject", cls=ReceiptCommand)
@@ -86,8 +94,11 @@ def release_command(
 @receipts_argument
 @group_option
 @click.option("--reason", default="", help="Is kept with the dead letter.")
+@output_option
 @with_client
-def reject_command(client: Client, queue: Queues, receipts: Sequence[str], group: str, reason: str) -> None:
+def reject_command(
+    client: Client, queue: Queues, receipts: Sequence[str], group: str, reason: str, output: str | None
+) -> None:
     """Move messages of QUEUE to the dead letters of the group.
 
     RECEIPT is as for 'ack'.
@@ -96,20 +107,30 @@ def reject_command(client: Client, queue: Queues, receipts: Sequence[str], group
     """
     from qdo.client import Reject, Settle
 
-    _settle(client, queue, group, receipts, lambda some: Settle(reject=[Reject(receipt, reason) for receipt in some]))
+    def wanted(some: Sequence[str]) -> Settle:
+        return Settle(reject=[Reject(receipt, reason) for receipt in some])
+
+    _settle(client, queue, group, receipts, output, wanted)
 
 
 def _settle(
-    client: Client, queue: Queues, group: str, receipts: Sequence[str], wanted: Callable[[Sequence[str]], Settle]
+    client: Client,
+    queue: Queues,
+    group: str,
+    receipts: Sequence[str],
+    output: str | None,
+    wanted: Callable[[Sequence[str]], Settle],
 ) -> None:
-    done, stale = 0, 0
+    done, stale = 0, list[str]()
     left = iter(dict.fromkeys(_receipts(receipts)))
     while some := list(islice(left, RECEIPTS_AT_ONCE)):
         settled = client.settle(queue, group, wanted(some))
         done += settled.acknowledged + settled.released + settled.rejected
-        stale += len(settled.stale)
+        stale += settled.stale
         for receipt in settled.stale:
             say(f"StaleReceipt: {receipt}: this lease had ended; nothing changed")
+    if output is not None:
+        write_one({"settled": done, "stale": stale}, output)
     say(f"settled {done} message" if done == 1 else f"settled {done} messages")
     if stale:
         raise click.exceptions.Exit(1)

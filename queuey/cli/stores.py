@@ -18,8 +18,9 @@ DAMAGED = 1
 @click.command("backup")
 @click.argument("dest", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Take the place of a file that is there, once the copy is whole.")
+@output_option
 @with_settings
-def backup_command(settings: Settings, dest: Path, force: bool) -> None:
+def backup_command(settings: Settings, dest: Path, force: bool, output: str | None) -> None:
     """Copy the store while its server runs.
 
     The new file DEST is the store as it was at one moment. Metadata in a file of its own goes to DEST.metadata. "queuey restore" puts
@@ -39,13 +40,17 @@ def backup_command(settings: Settings, dest: Path, force: bool) -> None:
         if whole != target:
             whole.replace(target)
         say(f"copied {source} to {target}")
+    if output is not None:
+        rows = [{"from": str(one), "to": str(target)} for one, target in zip(files, targets, strict=True)]
+        write_rows(rows, ("from", "to"), output)
 
 
 @click.command("restore")
 @click.argument("source", type=click.Path(path_type=Path))
 @click.option("--force", is_flag=True, help="Also a backup that is damaged.")
+@output_option
 @with_settings
-def restore_command(settings: Settings, source: Path, force: bool) -> None:
+def restore_command(settings: Settings, source: Path, force: bool, output: str | None) -> None:
     """Put a backup in the place of the store, whose server must be stopped.
 
     SOURCE is a file that "queuey backup" made; metadata in a file of its own comes from SOURCE.metadata. It is checked for damage first. The former store stays beside
@@ -63,10 +68,14 @@ def restore_command(settings: Settings, source: Path, force: bool) -> None:
             raise ConfigurationError(
                 f"{one} is damaged: see 'queuey verify {one}', choose another backup, or say --force"
             )
+    rows = []
     for one, target in zip(sources, files, strict=True):
         with ProgressBar(f"copying {one.name}", 0) as progress:
             kept = restore(one, target, progress.reach)
         say(f"restored {target} from {one}" + (f"; as it was it lies in {kept}" if kept else ""))
+        rows.append({"from": str(one), "to": str(target), "kept": kept and str(kept)})
+    if output is not None:
+        write_rows(rows, ("from", "to", "kept"), output)
 
 
 @click.command("verify")

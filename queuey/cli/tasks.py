@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from queuey.ids import parse_timestamp
+from queuey.moments import rfc3339
+from queuey.terminal.completion import lease_group_argument, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import output_option, say, write_one
-from queuey.terminal.times import Moment, rfc3339
+from queuey.terminal.times import Moment
 
 if TYPE_CHECKING:
     from qdo.client import Client, QueueTask
@@ -28,7 +30,7 @@ def _task_options(command: Callable[..., None]) -> Callable[..., None]:
 
 
 @click.command("purge")
-@click.argument("queue")
+@queue_argument
 @_task_options
 @yes_option
 @output_option
@@ -59,8 +61,8 @@ def _pair(text: str) -> tuple[str, str]:
 
 
 @click.command("redrive")
-@click.argument("queue")
-@click.argument("group")
+@queue_argument
+@lease_group_argument
 @click.option("--to", metavar="QUEUE", help="Another queue that they go to.")
 @click.option("--group-only", is_flag=True, help="No other lease group of QUEUE gets them.")
 @click.option("--rate", type=click.FloatRange(0.01, 100_000), help="Dead letters a second.")

@@ -15,11 +15,13 @@ from click.testing import CliRunner, Result
 from hypothesis import given
 from hypothesis import strategies as st
 
-from qdo.client import Message
+from qdo.client import Message, NewMessage
 from queuey._version import __version__
 from queuey.cli import main
 from queuey.cli.get import _formatter
-from queuey.cli.put import BATCH_BYTES, BATCH_MESSAGES, _headers, portions
+from queuey.cli.put import _headers
+from queuey.cli.reading import QueueMessage
+from queuey.cli.sending import BATCH_BYTES, BATCH_MESSAGES, portions
 from queuey.cli.serve import first_words
 from queuey.errors import error_classes
 from queuey.ids import MessageId
@@ -42,7 +44,7 @@ def run(*arguments: str, **variables: str) -> Result:
 def test_portions_keep_everything_in_order_and_stay_small(bodies: list[bytes], more: int) -> None:
     everything = bodies + [b"x"] * more
 
-    batches = list(portions(everything))
+    batches = [[message.raw for message in batch] for batch in portions(map(NewMessage, everything))]
 
     assert [body for batch in batches for body in batch] == everything
     assert all(batch for batch in batches)
@@ -61,11 +63,12 @@ def test_headers_with_an_option_of_their_own_are_refused(header: str, said: str)
 
 
 def test_a_format_puts_bodies_in_as_they_are() -> None:
-    message = Message(MessageId.parse(HEX), 3, b"\xff{id}\n", key="k")
+    message = Message(MessageId.parse(HEX), 3, b"\xff{id}\n", key="k", headers={"kind": b"\xfe"})
+    form = r"{id}\t{partition} {queue} {key}{content_type} {unclosed {header:kind}{header:none}{body}\0\\n"
 
-    line = _formatter("q", r"{id}\t{partition} {queue} {key}{content_type} {unclosed {body}\0\\n")(message)
+    line = _formatter(form)(QueueMessage("q", message))
 
-    assert line == HEX.encode() + b"\t3 q k {unclosed \xff{id}\n\0\\n\n"
+    assert line == HEX.encode() + b"\t3 q k {unclosed \xfe\xff{id}\n\0\\n\n"
 
 
 @pytest.mark.parametrize(
@@ -79,6 +82,18 @@ def test_a_format_puts_bodies_in_as_they_are() -> None:
         (("put", "q", "x", "--at", HEX), "expected a time"),
         (("get", "q", "--follow", "--until", "now"), "--follow has no end"),
         (("get", "q", "--raw", "--format", "x"), "exclude each other"),
+        (("get", "q", "--cursor", "f", "--group", "g"), "--cursor and --group exclude each other"),
+        (("get", "q", "--cursor", "f", "--last", "3"), "--cursor goes on without a gap"),
+        (("get", "q", "--group", "g", "--order", "descending"), "--group goes on without a gap"),
+        (("get", "a", "b", "--follow", "--partitions", "1"), "leave out --partitions"),
+        (("put", "q", "--file", __file__, "text"), "--file and TEXT exclude each other"),
+        (("put", "q", "x", "--format", "{body}"), "it goes with --lines"),
+        (("put", "q", "--lines", "--format", "{key}{body}"), "nothing stands between {key} and {body}"),
+        (("put", "q", "--lines", "--format", "{key}"), "it has no {body}"),
+        (("put", "q", "--lines", "--format", "{key} {body}", "--partition", "1"), "{key} in --format exclude"),
+        (("show", "q", "abc"), "is no id of a message"),
+        (("rm", "q", f"x:{HEX}", "--yes"), "is no number of a partition"),
+        (("get", "q", "--context", "c", "--url", "http://127.0.0.1:1"), "--context and --url exclude each other"),
         (("get", "q", "--format", "{nothing}"), "{nothing} is not one of"),
         (("get", "q", "--partitions", "1,x"), "is not 'all' or a comma list"),
         (("get", "q", "--partitions", "0"), "from 1 to 200"),
