@@ -11,6 +11,11 @@ from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
 from queuey.service import Service
 
 _QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+NO_CREDENTIAL = (
+    "Access was denied: no credential came that this server can use. Send Authorization: Application KEY, with a key of the "
+    "application; or a token, where the server trusts their issuer."
+)
+"""It says nothing about what was asked for."""
 _RECENT = 1000
 """Authorization headers whose identity is remembered, for one second at most."""
 
@@ -88,7 +93,7 @@ async def allowed(
     if not permits(permission, identity, application, name, queue):
         if known is not None:
             await service.queues.look_anew(application, name)
-        raise Forbidden
+        raise Forbidden if identity.principals else Forbidden(NO_CREDENTIAL)
     if name and queue is None:
         raise QueueNotFound
     return queue

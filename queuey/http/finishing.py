@@ -135,6 +135,8 @@ class Finisher:
                     "request_id": call.request_id,
                     "principals": sorted(call.identity.principals),
                     "app": call.application,
+                    "queue": call.queue,
+                    "peer": call.peer,
                     "route": name,
                     "status": answer.status,
                     "duration_ms": round(took * 1000, 3),

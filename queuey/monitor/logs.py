@@ -18,7 +18,11 @@ _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", 
 
 
 class TextFormatter(logging.Formatter):
-    """A record as a line, with a bounded traceback behind it."""
+    """A record as a line with its ``extra``, and a bounded traceback behind it."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
+        extra = [f"{name}={_plain(value)}" for name, value in vars(record).items() if name not in _STANDARD]
+        return " ".join([super().formatMessage(record), *extra])
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
         return bounded(super().formatException(ei))
@@ -38,6 +42,12 @@ class JsonFormatter(TextFormatter):
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         return orjson.dumps(line, default=str).decode()
+
+
+def _plain(value: Any) -> str:
+    """A value that cannot be taken for more than one."""
+    text = ",".join(map(str, value)) if isinstance(value, list) else str(value)
+    return text if text and text.isprintable() and " " not in text else repr(text)
 
 
 def _without_drivers_stack(record: logging.LogRecord) -> bool:

@@ -84,6 +84,7 @@ def serve(settings: Settings, announce: Callable[[Started], None], *, first_key:
             uvloop.run(_serve(service, listener, lambda: announce(started)))
         finally:
             service.close()
+            log.info("stopped")
     return 0
 
 
@@ -176,6 +177,7 @@ async def _run(running: LoopServer, listener: socket.socket, listening: Callable
         loop.add_signal_handler(name, stop)
     listening()
     await asked.wait()
+    log.info("stopping: requests under way have %d s to end", running.drain_seconds)
     server.close()
     loop.call_later(running.drain_seconds, running.abandon)
     await running.stop()
