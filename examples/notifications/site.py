@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from examples.notifications.application import Application
-from queuey.errors import QueueyError
+from queuey.errors import OutcomeUnknown, QueueyError
 
 HOST = "127.0.0.1"
 MAX_BYTES = 16_384
@@ -62,7 +62,8 @@ class _Handler(BaseHTTPRequestHandler):
         try:
             status, content = 200, self._call()
         except QueueyError as error:
-            status, content = error.status, {"detail": str(error)}
+            self.log_error("%s: %s", error.code, error)
+            status, content = error.status, {"detail": _for_people(error)}
         except (KeyError, TypeError, ValueError) as error:
             status, content = 400, {"detail": f"This was not understood: {error}"}
         self._answer(status, json.dumps(content).encode(), "application/json")
@@ -91,3 +92,10 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Security-Policy", policy)
         self.end_headers()
         self.wfile.write(content)
+
+
+def _for_people(error: QueueyError) -> str:
+    """What somebody in a browser can do about it. Addresses of servers behind this one are nothing to them."""
+    if error.retriable or isinstance(error, OutcomeUnknown) or error.status >= 500:
+        return "That did not work just now. Try again in a moment."
+    return str(error)

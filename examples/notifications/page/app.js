@@ -36,7 +36,9 @@ function close(why = "") {
 /** A call of the application, which is at home where the page is. */
 async function call(path, form) {
   const body = JSON.stringify(Object.fromEntries(form));
-  const answer = await fetch(path, { method: "POST", body, headers: { "Content-Type": "application/json" } });
+  const answer = await fetch(path, { method: "POST", body, headers: { "Content-Type": "application/json" } }).catch(() => {
+    throw new Error("That did not work just now. Try again in a moment.");
+  });
   const content = await answer.json();
   if (!answer.ok) throw new Error(content.detail);
   return content;
@@ -48,6 +50,7 @@ async function open({ user, token, queue: url }) {
   const { signal } = (ended = new AbortController());
   const queue = new Queue(url, token, signal);
   let position = null;
+  let counting = 0;
 
   const newest = () => at("list").firstElementChild;
   const isUnread = (item) => position === null || order(item.dataset.id) > order(position);
@@ -97,6 +100,17 @@ async function open({ user, token, queue: url }) {
     at("state").className = kind;
   }
 
+  /** Until the next connection; nobody wants to hear each second. */
+  function countDown(ms) {
+    clearInterval(counting);
+    const end = Date.now() + ms;
+    const tick = () => { at("next").textContent = `Next try in ${Math.max(0, Math.ceil((end - Date.now()) / 1000))} s`; };
+    at("wait").hidden = !ms;
+    if (!ms) return;
+    tick();
+    counting = setInterval(tick, 250);
+  }
+
   function giveUp(error) {
     if (!signal.aborted) close(error.message);
   }
@@ -105,6 +119,8 @@ async function open({ user, token, queue: url }) {
   at("list").replaceChildren();
   at("sign-in").hidden = true;
   at("inbox").hidden = false;
+  at("try").addEventListener("click", () => queue.tryNow(), { signal });
+  signal.addEventListener("abort", () => countDown(0));
   at("mark").addEventListener("click", () => markAll().catch(giveUp), { signal });
   state("Connecting", "away");
   count();
@@ -115,6 +131,7 @@ async function open({ user, token, queue: url }) {
       if (name === "message") show(data);
       if (name === "message" || name === "reset") count();
       state(...(name === "away" ? ["Connection lost, trying again", "away"] : ["Live", "live"]));
+      countDown(name === "away" ? data.ms : 0);
     }
   } catch (error) {
     giveUp(error);

@@ -19,12 +19,18 @@ export class Queue {
   #url;
   #token;
   #signal;
+  #hurry = new EventTarget();
 
   /** `signal` ends everything that is under way. */
   constructor(url, token, signal) {
     this.#url = url;
     this.#token = token;
     this.#signal = signal;
+  }
+
+  /** Ends a pause between two connections. */
+  tryNow() {
+    this.#hurry.dispatchEvent(new Event("now"));
   }
 
   /** The id of the last message that a group has read, of a queue with one partition; null before the first. */
@@ -40,8 +46,8 @@ export class Queue {
 
   /**
    * What is in the queue, then what comes, as events {name, data}: "open" after each connection, "message" for each
-   * message once, "reset" if the queue is not the one it was, "away" when the connection broke. It goes on by itself,
-   * until something is refused that no waiting mends.
+   * message once, "reset" if the queue is not the one it was, "away" when the connection broke, with the milliseconds
+   * until the next one. It goes on by itself, until something is refused that no waiting mends.
    */
   async *follow() {
     let last = null;
@@ -59,8 +65,9 @@ export class Queue {
       } catch (error) {
         if (!mends(error)) throw error;
       }
-      yield { name: "away" };
-      await pause(Math.min(LONGEST_PAUSE, 500 * 2 ** failures++) * (0.5 + Math.random() / 2), this.#signal);
+      const ms = Math.min(LONGEST_PAUSE, 500 * 2 ** failures++) * (0.5 + Math.random() / 2);
+      yield { name: "away", data: { ms } };
+      await pause(ms, this.#signal, this.#hurry);
     }
   }
 
@@ -111,13 +118,14 @@ async function within(ms, promise) {
   return Promise.race([promise, late]).finally(() => clearTimeout(timer));
 }
 
-/** Until the time is over, or something is known to have changed. */
-function pause(ms, signal) {
+/** Until the time is over, or something is known to have changed, or somebody cannot wait. */
+function pause(ms, signal, hurry) {
   return new Promise((go) => {
     const done = new AbortController();
     const end = () => { clearTimeout(timer); done.abort(); go(); };
     const timer = setTimeout(end, ms);
     signal.addEventListener("abort", end, { signal: done.signal });
     window.addEventListener("online", end, { signal: done.signal });
+    hurry.addEventListener("now", end, { signal: done.signal });
   });
 }
