@@ -332,6 +332,16 @@ def test_errors_are_a_sentence_and_an_exit_code(queuey: Run, seen: Server) -> No
 # queue.
 
 
+def test_fewer_partitions_than_there_are_are_not_taken_in_silence(queuey: Run, seen: Server) -> None:
+    name = seen.queue(partitions=4)
+
+    refused = queuey("queue", "add", name, "--partitions", "2", "--type", "public")
+
+    assert (refused.code, refused.rows[0]["partitions"]) == (1, 4)
+    assert f"queue {name} was there, and keeps its 4 partitions" in refused.err
+    assert seen.settings(name)["type"] == "public"
+
+
 def test_an_empty_name_is_no_random_one(queuey: Run) -> None:
     """It is a variable of a script that is not set."""
     refused = queuey("queue", "add", "")

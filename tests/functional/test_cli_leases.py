@@ -85,12 +85,12 @@ def test_several_queues_are_received_from_and_settled_together(queuey: Run, seen
 
     got = done(queuey("receive", f"{other},{queue}", "--max", "3"))
     drawn = done(queuey("receive", f"{other}=2,{queue}=1", "--max", "9", "-o", "table")).text.splitlines()
-    ended = done(queuey("ack", f"{queue},{other}", "-", given=got.out))
+    ended = done(queuey("ack", f"{queue},{other}", "-", "-o", "json", given=got.out))
 
     assert [(row["queue"], row["body"]) for row in got.rows] == [(other, "x"), (queue, "a"), (queue, "b")]
     assert drawn[0].split() == ["QUEUE", "PARTITION", "DELIVERIES", "RECEIPT", "BODY"]
     assert [line.split()[0::4] for line in drawn[1:]] == [[queue, "c"], [queue, "d"]]
-    assert ended.err == "settled 3 messages\n"
+    assert (json.loads(ended.text), ended.err) == ({"settled": 3, "stale": []}, "settled 3 messages\n")
     assert done(queuey("pop", f"{queue}=1,{other}")).rows == []
     for wrong in (f"{queue},{queue}", f"{queue},", "=1", f"{queue}=1,{queue}"):
         assert queuey("receive", wrong).code == 2, wrong
@@ -300,11 +300,13 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     leased = done(queuey("lease", "info", name, "g", "--leased")).rows
     forgotten = done(queuey("lease", "rm", name, "g", "--yes"))
     gone = queuey("lease", "info", name, "g")
+    again = queuey("lease", "rm", name, "g", "--yes")
 
     assert (made["visibility"], made["max_failures"], made["order"]) == (300, 3, "key")
     assert made["backoff"] == {"first": 10, "factor": 2, "most": 30, "jitter": 0.1}
     assert (paused["paused_reason"], paused["visibility"]) == ("night", 300)
     assert nothing.out == b""
+    assert (again.code, f"'queuey lease ls {name}' lists those there are" in again.err) == (3, True)
     assert listed.column("group") == ["default", "g"]
     assert info["group"] == "g"
     assert isinstance(info["partitions"], list)

@@ -65,6 +65,10 @@ def test_three_workers_divide_the_partitions_and_say_so(processes: WorkProcesses
     assert sorted(processes.notes) == sorted(notes)
     told = json.loads(processes.run("status", "--json").text)
     assert (told["members"], told["lag_messages"], told["lag_seconds"]) == ([], 0, 0.0)
+    assert json.loads(processes.run("status", "-o", "json").text) == told
+    by_line = [json.loads(line) for line in processes.run("status", "-o", "jsonl").text.splitlines()]
+    assert by_line == told["partitions"]
+    assert processes.run("check", "--max-lag", "0", "-o", "json").text == "[\n]\n"
 
 
 @pytest.mark.drawn

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 import pytest
 import requests
 
-from tests.support.client import Server, refused
+from tests.support.client import Server, new_name, refused
 from tests.support.servers import APPLICATIONS, RunningServer
 
 OWN_KEY, OWN_SECOND_KEY = APPLICATIONS["queuey"]
@@ -94,6 +94,19 @@ def test_a_refusal_for_want_of_permission_says_access_was_denied(server: Server,
 
     assert "Access was denied" in refused(answer, 403, "Forbidden")["Forbidden"]
     assert answer.headers["WWW-Authenticate"].startswith("Application")
+
+
+@pytest.mark.parametrize("header", [None, "Basic {key}", "{key}"])
+def test_a_credential_of_no_known_scheme_is_told_to_be_none(
+    server: Server, anonymous: Server, header: str | None
+) -> None:
+    """In the same words for a queue that there is and one that there is not."""
+    sent = {} if header is None else {"Authorization": header.format(key=server.key)}
+
+    told = {anonymous.call("GET", name, headers=sent).json()["detail"] for name in (server.queue(), new_name())}
+
+    assert len(told) == 1
+    assert "no credential came that this server can use" in told.pop()
 
 
 def test_a_listed_application_acts_through_the_owners_path(server: Server, other: Server) -> None:
