@@ -182,8 +182,8 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
 
     Example: queuey lease rm jobs default --yes
     """
-    client.lease_group(queue, group)  # to forget one that is not there would be no error
     confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
+    client.lease_group(queue, group)  # to forget one that is not there would be no error
     client.forget_lease_group(queue, group)
     say(f"forgot lease group {group} of {queue}")
 

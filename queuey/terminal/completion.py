@@ -103,7 +103,8 @@ def _queue(ctx: click.Context) -> str:
 
     :raises click.UsageError: it names none.
     """
-    named: Any = ctx.params.get("queue")
+    # Before the value of an option the arguments are not assigned yet.
+    named: Any = ctx.params.get("queue") or ctx.args
     if isinstance(named, dict | list | tuple):
         named = next(iter(named), None)
     if not isinstance(named, str):

@@ -35,7 +35,7 @@ _OPTION_OF_FIELD = {
     "idempotency_key": "once",
 }
 """Fields of requests whose options have other names."""
-_NAMED = re.compile(r"no queue is named '([^']+)'")
+_NAMED = re.compile(r"""no queue is named (?P<sign>['\"])(?P<name>.+?)(?P=sign)""")
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ def _field(name: str, asked: Invocation) -> str:
 
 def _no_queue(error: QueueyError, asked: Invocation) -> str:
     named = _NAMED.search(str(error))
-    name = shlex.quote(named[1]) if named else asked.queue
+    name = shlex.quote(named["name"]) if named else asked.queue
     return (
         f"application {asked.application} has no queue {'of this name' if name == 'NAME' else name}: "
         f"'queuey queue add {name}' makes it, 'queuey queue ls' lists those there are"
@@ -104,7 +104,7 @@ def _no_queue(error: QueueyError, asked: Invocation) -> str:
 def _forbidden(error: QueueyError, asked: Invocation) -> str:
     if asked.has_credential:
         return f"{error} It is the application of --application, or a queue that names this user, that may."
-    return f"{error} No credential was given: set QUEUEY_KEY, or choose a context with 'queuey context use'."
+    return "Access was denied: no key was given: set QUEUEY_KEY, or choose a context with 'queuey context use'."
 
 
 def _unreachable(error: QueueyError, _asked: Invocation) -> str:

@@ -18,11 +18,14 @@ Run = Callable[..., "Ended"]
 
 def completed(environment: dict[str, str], line: str, program: str = "queuey") -> list[str]:
     """What the script of bash would offer at the end of a line."""
-    words = line.split(" ")
-    asked = {f"_{program.upper()}_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": str(len(words) - 1)}
+    asked = {
+        f"_{program.upper()}_COMPLETE": "bash_complete",
+        "COMP_WORDS": f"{program} {line}",
+        "COMP_CWORD": str(1 + line.count(" ")),
+    }
     module = {"queuey": "queuey.cli", "qdo": "qdo.cli"}[program]
     ended = run_in({**environment, **asked}, None, module=module)
-    return [offer.partition(",")[2] for offer in ended.text.splitlines()]
+    return [offer.partition(",")[2] for offer in ended.text.splitlines() if offer]
 
 
 def test_names_of_queues_and_groups_are_completed(environment: dict[str, str], seen: Server, queuey: Run) -> None:
