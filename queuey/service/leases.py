@@ -76,7 +76,7 @@ class Leases:
         self.note_use: Callable[[Queue, str], None] = lambda queue, group: None
         """Hears of each step of a group."""
         self.note_step: Callable[[Queue], None] = lambda queue: None
-        """Hears of each step in a queue whose messages go once they are settled."""
+        """Hears of each step that may settle messages of a queue whose messages then go."""
 
     @property
     def default_settings(self) -> GroupSettings:
@@ -200,7 +200,7 @@ class Leases:
                 await each
         for one in step.groups:
             self.note_use(one.queue, one.name)
-            if one.queue.retention is Retention.ACKNOWLEDGED:
+            if one.queue.retention is Retention.ACKNOWLEDGED and _may_settle(step, one, outcome):
                 self.note_step(one.queue)
         return outcome
 
@@ -230,10 +230,11 @@ class Leases:
         found: dict[int, MessageId] = {}
         start = ""
         while names := await self._groups(queue, start, _GROUPS):
-            for name in names:
-                counts = await self._store.count(queue.uuid, name, range(1, queue.partitions + 1))
-                for number, one in counts.items():
+            for counts in [self.count(queue, name) for name in names]:
+                for number, one in (await counts).items():
                     found[number] = min(found.get(number, one.done_up_to), one.done_up_to)
+            if len(names) < _GROUPS:
+                break
             start = names[-1] + "\0"
         return found
 
@@ -341,6 +342,15 @@ def _within(step: LeaseStep, room: AnswerRoom) -> LeaseStep:
     if receive is None or receive.max_bytes == room.bytes:
         return step
     return step._replace(receive=receive._replace(max_bytes=room.bytes))
+
+
+def _may_settle(step: LeaseStep, one: GroupStep, outcome: LeaseOutcome) -> bool:
+    """Whether a group may be further than before.
+
+    A receive that hands messages out, and does nothing else, lets them stay; one that finds none may have passed over some.
+    """
+    receives_only = step.receive is not None and not step.receive.pop and outcome.handed
+    return bool(one.settles or one.passes or outcome.given_up or not receives_only)
 
 
 def _has_done(step: LeaseStep) -> bool:

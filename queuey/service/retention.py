@@ -1,6 +1,6 @@
 """Gives back messages that all lease groups of a queue have settled, if the queue says so.
 
-Each step of a lease group notes its queue. A thread then looks how far all groups of the queue are, and removes what lies
+Each step of a lease group that may settle messages notes its queue. A thread then looks how far all groups of the queue are, and removes what lies
 before that. So nothing is removed that a group may still hand out, and a queue at rest costs nothing.
 """
 
@@ -8,13 +8,18 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import NamedTuple, TypeVar
 from uuid import UUID
 
+from queuey import future
 from queuey.clock import Clock
 from queuey.errors import QueueyError
+from queuey.future import Future
 from queuey.ids import ZERO_ID, MessageId
 from queuey.locks import new_lock
-from queuey.model import PartitionId, Queue, Span
+from queuey.model import PartitionId, Queue, Span, SpanRemoval
 from queuey.monitor.metrics import MESSAGES_SETTLED_REMOVED, Monitor
 from queuey.service.background import BackgroundWork
 from queuey.service.leases import Leases
@@ -24,12 +29,28 @@ __all__ = ["Retained"]
 
 log = logging.getLogger(__name__)
 
+T = TypeVar("T")
+
 REST_SECONDS, SHARED_REST_SECONDS = 1.0, 10.0
 """Between two looks at a queue: in a store of one server, and in one of several, where each look leaves a tombstone."""
 _MOST_TOGETHER = 2000
 """Messages that are removed together: a few milliseconds of an embedded store's writer."""
+_PLACES_TOGETHER = 32
+"""Queues that are looked at together, and partitions from which is removed together: they share commits."""
 _MOST_QUEUES = 10_000
 """Queues that wait for a look; the one that waits longest is forgotten first, and is noted again by its next step."""
+
+
+class _Settled(NamedTuple):
+    """A partition, and up to where all groups have settled its messages."""
+
+    queue: Queue
+    number: int
+    upto: MessageId
+
+    @property
+    def place(self) -> PartitionId:
+        return self.queue.partition(self.number)
 
 
 class Retained(BackgroundWork):
@@ -44,7 +65,7 @@ class Retained(BackgroundWork):
         self._lock = new_lock()
 
     def note(self, queue: Queue) -> None:
-        """A lease group of this queue has done a step."""
+        """A lease group of this queue may have settled messages."""
         with self._lock:
             self._noted[queue.uuid] = queue
             if len(self._noted) > _MOST_QUEUES:
@@ -55,24 +76,54 @@ class Retained(BackgroundWork):
         """Look at each queue that was noted."""
         with self._lock:
             noted, self._noted = self._noted, OrderedDict()
-        for queue in noted.values():
-            try:
-                await self._look_at(queue)
-            except QueueyError as error:
-                log.info("settled messages of %s/%s stay for now: %s", queue.application, queue.name, error)
+        for queues in _portions([*noted.values()]):
+            for settled in _portions(await self._settled(queues)):
+                if self.stopping:
+                    return
+                await self._remove(settled)
 
-    async def _look_at(self, queue: Queue) -> None:
-        for number, upto in (await self._leases.settled_by_all(queue)).items():
-            place = queue.partition(number)
-            after = self._gone.pop(place, ZERO_ID)
-            removed = 0
-            while after < upto and not self.stopping:
-                found = await self._log.delete_span(queue, number, Span(after, upto), most=_MOST_TOGETHER, whole=True)
-                removed += found.messages
-                if found.upto <= after:
-                    break
-                after = found.upto
-            self._gone[place] = after
-            if len(self._gone) > _MOST_QUEUES:
-                self._gone.popitem(last=False)
-            self._monitor.count(MESSAGES_SETTLED_REMOVED, removed, queue.application)
+    async def _settled(self, queues: Sequence[Queue]) -> list[_Settled]:
+        """Partitions of some queues with messages that may go."""
+        asked = [(queue, future.start(self._leases.settled_by_all(queue))) for queue in queues]
+        found: list[_Settled] = []
+        for queue, settled in asked:
+            with _told(queue):
+                found += [_Settled(queue, number, upto) for number, upto in (await settled).items()]
+        return [one for one in found if self._gone.get(one.place, ZERO_ID) < one.upto]
+
+    async def _remove(self, several: Sequence[_Settled]) -> None:
+        """Remove what may go: a share of each partition in one commit, then the rest of one after the other."""
+        share = _MOST_TOGETHER // len(several)
+        for one, removal in [(one, self._removal(one, share)) for one in several]:
+            with _told(one.queue):
+                before, removed = self._gone.get(one.place, ZERO_ID), await removal
+                while self._note(one, removed) < one.upto and removed.upto > before and not self.stopping:
+                    before, removed = removed.upto, await self._removal(one, _MOST_TOGETHER)
+
+    def _removal(self, one: _Settled, most: int) -> Future[SpanRemoval]:
+        """Remove the first messages that may go."""
+        span = Span(self._gone.get(one.place, ZERO_ID), one.upto)
+        return future.start(self._log.delete_span(one.queue, one.number, span, most=most, whole=True))
+
+    def _note(self, one: _Settled, removed: SpanRemoval) -> MessageId:
+        """Note what is gone; returns up to where."""
+        self._gone[one.place] = removed.upto
+        self._gone.move_to_end(one.place)
+        if len(self._gone) > _MOST_QUEUES:
+            self._gone.popitem(last=False)
+        self._monitor.count(MESSAGES_SETTLED_REMOVED, removed.messages, one.queue.application)
+        return removed.upto
+
+
+def _portions(values: Sequence[T]) -> Iterator[Sequence[T]]:
+    for start in range(0, len(values), _PLACES_TOGETHER):
+        yield values[start : start + _PLACES_TOGETHER]
+
+
+@contextmanager
+def _told(queue: Queue) -> Iterator[None]:
+    """What cannot be removed now stays for the next look, and the log says so."""
+    try:
+        yield
+    except QueueyError as error:
+        log.info("settled messages of %s/%s stay for now: %s", queue.application, queue.name, error)

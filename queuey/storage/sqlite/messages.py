@@ -210,8 +210,7 @@ class SqliteMessages(MessageStore):
         def job(transaction: Transaction) -> SpanRemoval:
             if queue.uuid.bytes in self._dropped:
                 return SpanRemoval(0, span.upto)
-            with transaction.whole():
-                return remove_span(transaction, partition_key, span, most, whole=whole)
+            return remove_span(transaction, partition_key, span, most, whole=whole)
 
         return self._committer.submit(job, grows=False)
 

@@ -31,17 +31,27 @@ class _Pack(NamedTuple):
 def remove_span(
     transaction: Transaction, partition_key: bytes, span: Span, most: int, *, whole: bool = False
 ) -> SpanRemoval:
-    """See :meth:`queuey.storage.MessageStore.delete_span`."""
-    after, upto = span
-    where = (partition_key, *after, *upto)
+    """See :meth:`queuey.storage.MessageStore.delete_span`. If it raises, it has changed nothing."""
+    where = (partition_key, *span.after, *span.upto)
     rows = transaction.execute(SQL["span_rows"], (*where, most))
     packs = transaction.execute(SQL["span_packs"], (*where, most // _PACK_ROWS + 1))
     end = min(
-        upto,
-        _end(rows, upto, is_cut=len(rows) == most),
-        _end(packs, upto, is_cut=len(packs) > most // _PACK_ROWS),
+        span.upto,
+        _end(rows, span.upto, is_cut=len(rows) == most),
+        _end(packs, span.upto, is_cut=len(packs) > most // _PACK_ROWS),
     )
-    removed = 0
+    if packs:
+        with transaction.whole():
+            return _remove_with_packs(transaction, partition_key, Span(span.after, end), packs, whole=whole)
+    removed = _delete_between(transaction, "delete_between", partition_key, Span(span.after, end)) if rows else 0
+    return SpanRemoval(removed, end)
+
+
+def _remove_with_packs(
+    transaction: Transaction, partition_key: bytes, span: Span, packs: list[Row], *, whole: bool
+) -> SpanRemoval:
+    """:raises CorruptMessage: a pack that is to be removed in part is damaged."""
+    (after, end), removed = span, 0
     for first_ticks, first_tail, messages, seq, last_ticks, last_tail, _ in packs:
         pack = _Pack(MessageId(first_ticks, first_tail), MessageId(last_ticks, last_tail), seq, messages)
         if whole and pack.first <= end < pack.last:
@@ -49,13 +59,17 @@ def remove_span(
             break
         if pack.first <= end and (pack.first <= after or pack.last > end):
             removed += _remove_part(transaction, partition_key, pack, Span(after, end))
-    ends = (partition_key, *after.following(), *end)
     for statement in ("delete_between", "packs_delete_between"):
-        deleted = transaction.execute(SQL[statement], ends)
-        removed += sum([messages for messages, _ in deleted])
-        uncount(transaction, partition_key, deleted)
-    transaction.counted.note_change(partition_key)
+        removed += _delete_between(transaction, statement, partition_key, Span(after, end))
     return SpanRemoval(removed, end)
+
+
+def _delete_between(transaction: Transaction, statement: str, partition_key: bytes, span: Span) -> int:
+    """Delete whole rows or whole packs of a span; returns how many messages they had."""
+    deleted = transaction.execute(SQL[statement], (partition_key, *span.after.following(), *span.upto))
+    uncount(transaction, partition_key, deleted)
+    transaction.counted.note_change(partition_key)
+    return sum([messages for messages, _ in deleted])
 
 
 def _end(rows: list[Row], upto: MessageId, *, is_cut: bool) -> MessageId:
