@@ -114,12 +114,15 @@ class Leases:
             return found
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
+            receiver.attempt = step.attempt and step.attempt.key
+            has_joined = all(self._rooms.has(one.queue.uuid, one.name) for one in step.groups)
+            if has_joined:  # others wait already: mostly there is nothing, and one look will do
+                receiver.join(step.groups)
             outcome = await self._step(first)
             if outcome.handed:
                 return outcome
-            receiver.attempt = step.attempt and step.attempt.key
             try:
-                return await self._wait(step, outcome, room, receiver, until)
+                return await self._wait(step, outcome, room, receiver, until, has_looked=has_joined)
             except QueueyError:
                 if not _has_done(step):
                     raise
@@ -149,18 +152,28 @@ class Leases:
         return _with_handed(outcome, found)
 
     async def _wait(
-        self, step: LeaseStep, outcome: LeaseOutcome, room: AnswerRoom, receiver: WaitingReceiver, until: float
+        self,
+        step: LeaseStep,
+        outcome: LeaseOutcome,
+        room: AnswerRoom,
+        receiver: WaitingReceiver,
+        until: float,
+        *,
+        has_looked: bool,
     ) -> LeaseOutcome:
-        again = _only_receive(step)
-        for one in again.groups:
-            self._rooms.join(receiver, one.queue, one.name, one.receive_from)
+        """:param has_looked: ``outcome`` is that of a look after the receiver joined its rooms."""
+        again, found = _only_receive(step), outcome
+        if not has_looked:
+            receiver.join(again.groups)
         while True:
-            receiver.looks()
-            try:
-                found = await self._step(_within(again, room))
-            except QueueyError:
-                self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks
-                raise
+            if not has_looked:
+                receiver.looks()
+                try:
+                    found = await self._step(_within(again, room))
+                except QueueyError:
+                    self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks
+                    raise
+            has_looked = False
             if found.larger:
                 return await self._larger(again, outcome, found, room)
             if found.handed or found.more:
@@ -172,7 +185,7 @@ class Leases:
                 continue
             with room.waiting():
                 await receiver.wait(until)
-            if not room.regain():
+            if not room.regain() or (self._clock.elapsed() >= until and not receiver.has_heard):
                 return outcome
 
     async def _withdraw(self, step: LeaseStep, attempt: IdempotencyKey) -> None:

@@ -15,6 +15,7 @@ from uuid import UUID
 from queuey.clock import Clock
 from queuey.locks import new_lock
 from queuey.model import Queue
+from queuey.model.lease_steps import GroupStep
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch
 
@@ -68,6 +69,12 @@ class WaitingReceiver:
     ) -> None:
         self._rooms.leave(self)
 
+    def join(self, groups: Iterable[GroupStep]) -> None:
+        """Hear of these groups, from now on."""
+        for one in groups:
+            self._rooms.join(self, one.queue, one.name, one.receive_from)
+        self.looks()
+
     def looks(self) -> bool:
         """Call it before a look: what comes later wakes the receiver again.
 
@@ -76,6 +83,11 @@ class WaitingReceiver:
         self.is_rung = False
         _, invalidated = self.watch.take_events()
         return invalidated
+
+    @property
+    def has_heard(self) -> bool:
+        """Whether there may be something that it has not looked at."""
+        return self.watch.invalidated or self._rooms.have_news(self.joined)
 
     async def wait(self, until: float) -> None:
         """Wait until there may be something, or for the elapsed time ``until``."""
@@ -97,6 +109,15 @@ class Rooms:
     def has_receivers(self) -> bool:
         """Whether any receiver waits."""
         return bool(self._rooms)
+
+    def has(self, queue: UUID, group: str) -> bool:
+        """Whether a receiver waits for messages of this group."""
+        return (queue, group) in self._rooms
+
+    def have_news(self, rooms: Sequence[Room]) -> bool:
+        """Whether something has come to these rooms that has woken nobody yet."""
+        now = self._clock.elapsed()
+        return any(room.watch.readable or room.watch.invalidated or room.due <= now for room in rooms)
 
     def admit(self, readers: Sequence[str], *, in_thread: bool) -> WaitingReceiver:
         """A receiver that waits for nothing yet; see :meth:`Waiters.watch` for what is raised."""
