@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import uuid
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf
@@ -14,14 +13,9 @@ from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, Q
 from queuey.future import Future
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
+from queuey.service.queue_cache import QueueCache
 from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
-
-CACHED_QUEUES = 10_000
-"""Queues whose settings are cached. They take about 8 MB; a million other queues cost nothing."""
-_AGED = 0.75
-"""A part of the time for which cached settings may be used. After it, one call looks them up again while others use
-them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,25 +40,6 @@ class QueueSettings:
         return replace(queue, **named)
 
 
-class _Known:
-    """A cached queue."""
-
-    __slots__ = ("aged", "asked", "queue", "since", "until")
-
-    def __init__(self, queue: Queue, since: float, trusted: float) -> None:
-        self.queue = queue
-        self.since = since
-        """The elapsed time at which its look-up began."""
-        self.until = since + trusted
-        """The elapsed time up to which it may be used."""
-        self.aged = since + _AGED * trusted
-        self.asked = False
-        """One call is looking it up again."""
-
-    def serves(self, now: float) -> bool:
-        return now < self.aged or (self.asked and now < self.until)
-
-
 async def _nothing(_: uuid.UUID) -> None:
     """Nobody hears of removals."""
 
@@ -82,8 +57,7 @@ class Queues:
         self._metadata = stores.metadata
         self._clock = clock
         self._trusted: float = stores.metadata.trusted_seconds
-        self._cache: OrderedDict[tuple[str, str], _Known] = OrderedDict()
-        self._changes = 0
+        self._cache = QueueCache(self._trusted, clock.elapsed)
         self._monitor = monitor
         self.before_drop: Callable[[uuid.UUID], Coroutine[Future[Any], None, None]] = _nothing
         """Hears of each queue that was removed, while what is stored beside it is still there. May hear of it again."""
@@ -98,7 +72,7 @@ class Queues:
 
     def cached(self, application: str, name: str) -> Queue | None:
         """The queue, if its settings are cached."""
-        known = self._cache.get((application, name))
+        known = self._cache.get(application, name)
         if known is None or not (self._trusted == inf or known.serves(self._clock.elapsed())):
             return None
         return known.queue
@@ -110,7 +84,7 @@ class Queues:
 
     async def look_anew(self, application: str, name: str) -> Queue | None:
         """The queue as the store has it, or None; from now on it is cached."""
-        known = self._cache.get((application, name))
+        known = self._cache.get(application, name)
         if known is not None:
             known.asked = True
         self._monitor.count(QUEUE_CACHE, 1, "miss")
@@ -129,10 +103,10 @@ class Queues:
         return found if found is not None and found.uuid == queue.uuid else queue
 
     async def _look_up(self, application: str, name: str) -> Queue | None:
-        changes, since = self._changes, self._clock.elapsed()
+        changes, since = self._cache.changes, self._clock.elapsed()
         queue = await self._metadata.find_queue(application, name)
-        if queue is not None and changes == self._changes:
-            self._remember(queue, since)
+        if queue is not None:
+            self._cache.learn(queue, since, changes)
         return queue
 
     async def is_there(self, queue: Queue, settled_seconds: float) -> bool:
@@ -144,7 +118,7 @@ class Queues:
         :param settled_seconds: 0 if appends are not timed: then the store's answer counts, however late it comes.
         :raises OutcomeUnknown: the store's answer took longer than that.
         """
-        known = self._cache.get((queue.application, queue.name))
+        known = self._cache.get(queue.application, queue.name)
         if known is not None and known.queue.uuid == queue.uuid and self._is_recent(known.since, settled_seconds):
             return True
         since = self._clock.elapsed()
@@ -157,19 +131,6 @@ class Queues:
 
     def _is_recent(self, since: float, settled_seconds: float) -> bool:
         return self._clock.elapsed() - since < self._trusted + settled_seconds
-
-    def _remember(self, queue: Queue, since: float) -> None:
-        self._cache[queue.application, queue.name] = _Known(queue, since, self._trusted)
-        while len(self._cache) > CACHED_QUEUES:
-            self._cache.popitem(last=False)
-
-    def _forget(self, queue: Queue) -> None:
-        """Drop a queue from the cache, before and after a change.
-
-        A look-up that began before the change must not put the old settings back.
-        """
-        self._changes += 1
-        self._cache.pop((queue.application, queue.name), None)
 
     async def create(
         self, application: str, name: str | None, settings: QueueSettings, *, only_new: bool = False
@@ -185,8 +146,11 @@ class Queues:
         """
         chosen = name or uuid.uuid4().hex
         fresh = settings.changed(Queue(application, chosen, uuid.uuid4(), self._clock.now_ticks()))
+        changes, since = self._cache.changes, self._clock.elapsed()
         queue, created = await self._metadata.create_queue(fresh)
         if created:
+            if self.hears_of_changes:
+                self._cache.learn(queue, since, changes)
             return queue
         if only_new:
             raise QueueExists(f"a queue named {chosen} exists already")
@@ -225,9 +189,9 @@ class Queues:
             wanted = changed(queue)
             if wanted == queue:
                 return queue
-            self._forget(queue)
+            self._cache.forget(queue)
             done = await self._metadata.replace_queue(queue, wanted)
-            self._forget(queue)
+            self._cache.forget(queue)
             if done:
                 self._waiters.changed(queue.uuid)
                 return wanted
@@ -241,9 +205,9 @@ class Queues:
 
         :raises QueueNotFound: there is no such queue any more.
         """
-        self._forget(queue)
+        self._cache.forget(queue)
         gone = await self._metadata.remove_queue(queue)
-        self._forget(queue)
+        self._cache.forget(queue)
         if not gone:
             raise QueueNotFound
         self._waiters.changed(queue.uuid)

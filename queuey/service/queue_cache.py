@@ -1,0 +1,94 @@
+"""Settings of queues in memory: those that were used last as objects, and many more in a compact form."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from math import inf
+
+from queuey.model import Queue
+from queuey.service.compact_queues import CompactQueues
+
+__all__ = ["CACHED_QUEUES", "CachedQueue", "QueueCache"]
+
+CACHED_QUEUES = 10_000
+"""Queues whose settings are cached as objects; they take about 8 MB."""
+_AGED = 0.75
+"""A part of the time for which cached settings may be used. After it, one call looks them up again while others use
+them."""
+
+
+class CachedQueue:
+    """A cached queue."""
+
+    __slots__ = ("aged", "asked", "queue", "since", "until")
+
+    def __init__(self, queue: Queue, since: float, trusted: float) -> None:
+        self.queue = queue
+        self.since = since
+        """The elapsed time at which its look-up began."""
+        self.until = since + trusted
+        """The elapsed time up to which it may be used."""
+        self.aged = since + _AGED * trusted
+        self.asked = False
+        """One call is looking it up again."""
+
+    def serves(self, now: float) -> bool:
+        return now < self.aged or (self.asked and now < self.until)
+
+
+class QueueCache:
+    """The queues that were used last. Thread-safe.
+
+    Where this process makes every change of a queue, what it has read of it stays true. Then it also knows in the compact
+    form the queues that were used before, and those that it has made.
+    """
+
+    def __init__(self, trusted: float, elapsed: Callable[[], float]) -> None:
+        """:param trusted: seconds for which settings may be used; infinite where this process makes every change."""
+        self._trusted, self._elapsed = trusted, elapsed
+        self._known: OrderedDict[tuple[str, str], CachedQueue] = OrderedDict()
+        self._compact = CompactQueues() if trusted == inf else None
+        self.changes = 0
+        """Changes of queues so far."""
+
+    def get(self, application: str, name: str) -> CachedQueue | None:
+        """What is known of a queue."""
+        known = self._known.get((application, name))
+        if known is None and self._compact is not None:
+            changes = self.changes
+            queue = self._compact.find(application, name)
+            if queue is not None:
+                known = CachedQueue(queue, self._elapsed(), self._trusted)
+                self._keep(known, changes)
+        return known
+
+    def learn(self, queue: Queue, since: float, changes: int) -> None:
+        """Cache what the store said of a queue, unless some queue was changed meanwhile.
+
+        :param since: the elapsed time at which it was asked.
+        :param changes: how many there had been before it was asked.
+        """
+        if self._compact is not None:
+            self._compact.add(queue)
+        self._keep(CachedQueue(queue, since, self._trusted), changes)
+
+    def _keep(self, known: CachedQueue, changes: int) -> None:
+        self._known[known.queue.application, known.queue.name] = known
+        while len(self._known) > CACHED_QUEUES:
+            self._known.popitem(last=False)
+        if changes != self.changes:  # only now: a change that is made meanwhile drops it
+            self._drop(known.queue)
+
+    def forget(self, queue: Queue) -> None:
+        """Know nothing of a queue, before and after a change.
+
+        A look-up that began before the change must not put the old settings back.
+        """
+        self.changes += 1
+        self._drop(queue)
+
+    def _drop(self, queue: Queue) -> None:
+        self._known.pop((queue.application, queue.name), None)
+        if self._compact is not None:
+            self._compact.forget(queue.application, queue.name)
