@@ -92,7 +92,14 @@ RECENT_HEAD_BYTES = 1 << 10
 _KEY = "idempotency-key"
 _KEY_LINE = b"\r\nIdempotency-Key: "
 """The header as our client and most libraries spell it; other spellings are parsed with the whole head."""
+_INVOCATION = "amz-sdk-invocation-id"
+_INVOCATION_LINE = b"\r\namz-sdk-invocation-id: "
+"""As SDKs of AWS spell it, beside a signature."""
 _PLAIN = re.compile(rb"[!-~]+").fullmatch
+_AUTHORIZATION = (b"Authorization: AWS4-", b"authorization: AWS4-")
+_SIGNATURE = b"Signature="
+_SIGNATURE_BYTES = 64
+_IS_SIGNATURE = re.compile(rb"[0-9a-f]{64}\r\n").match
 
 
 def parse_head(raw: bytes) -> RequestHead:
@@ -108,26 +115,51 @@ def parse_head(raw: bytes) -> RequestHead:
     if len(raw) > RECENT_HEAD_BYTES:
         return _parse(raw)
     begins = raw.find(_KEY_LINE)
-    return _parse_recent(raw) if begins < 0 else _parse_keyed(raw, begins)
+    if begins >= 0:
+        return _parse_keyed(raw, begins, _KEY, _KEY_LINE)
+    at = raw.find(_SIGNATURE)
+    return _parse_recent(raw) if at < 0 else _parse_signed(raw, at + len(_SIGNATURE))
 
 
-def _parse_keyed(raw: bytes, begins: int) -> RequestHead:
-    """Parse a head with an idempotency key, which is different each time.
+def _parse_keyed(raw: bytes, begins: int, name: str, line: bytes) -> RequestHead:
+    """Parse a head with a line that is different each time.
 
-    Without the line of the key the head is often a recent one. A value of visible characters between two line ends
-    changes nothing in how the other lines are read.
+    Without it the head is often a recent one. A value of visible characters between two line ends changes nothing in how
+    the other lines are read.
 
-    :param begins: where the line end before the key's line is.
+    :param begins: where the line end before that line is.
+    :param name: of its header, in lower case.
+    :param line: a line end and the beginning of the line, up to its value.
     """
-    ends = raw.find(b"\r\n", begins + len(_KEY_LINE))
-    value = raw[begins + len(_KEY_LINE) : ends]
+    ends = raw.find(b"\r\n", begins + len(line))
+    value = raw[begins + len(line) : ends]
     if not _PLAIN(value):
         return _parse(raw)
-    head = _parse_recent(raw[:begins] + raw[ends:])
+    head = parse_head(raw[:begins] + raw[ends:])
     method, path, query, headers, length, lasting, knows_chunks = head
-    if _KEY in headers or len(headers) >= MAX_HEADERS:
+    if name in headers or len(headers) >= MAX_HEADERS:
         return _parse(raw)
-    return RequestHead(method, path, query, {**headers, _KEY: value.decode()}, length, lasting, knows_chunks)
+    return RequestHead(method, path, query, {**headers, name: value.decode()}, length, lasting, knows_chunks)
+
+
+def _parse_signed(raw: bytes, begins: int) -> RequestHead:
+    """Parse a head with a signature, which is different each time. Without it the head is often a recent one.
+
+    :param begins: where the signature may begin: at the end of the line of the Authorization header.
+    """
+    ends = begins + _SIGNATURE_BYTES
+    line = raw.rfind(b"\r\n", 0, begins) + 2
+    if not raw.startswith(_AUTHORIZATION, line) or not _IS_SIGNATURE(raw, begins):
+        return _parse_recent(raw)
+    at = raw.find(_INVOCATION_LINE)
+    if at >= 0:
+        return _parse_keyed(raw, at, _INVOCATION, _INVOCATION_LINE)
+    method, path, query, headers, length, lasting, knows_chunks = _parse_recent(raw[:begins] + raw[ends:])
+    before = headers["authorization"]
+    if before.find("Signature=") != len(before) - len(_SIGNATURE):
+        return _parse(raw)  # it came more than once
+    signed = {**headers, "authorization": before + raw[begins:ends].decode()}
+    return RequestHead(method, path, query, signed, length, lasting, knows_chunks)
 
 
 def _parse(raw: bytes) -> RequestHead:

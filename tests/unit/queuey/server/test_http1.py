@@ -256,13 +256,50 @@ def test_a_head_with_an_idempotency_key_is_read_as_if_it_were_the_first_one(line
     """Without that line it is looked for among the recent ones."""
     raw = request(*lines, host=b"Host: q" if named else b"")
 
-    def read(parse: Callable[[bytes], RequestHead]) -> object:
-        try:
-            return parse(raw)
-        except QueueyError as error:
-            return type(error)
+    assert _read(raw, parse_head) == _read(raw, http._parse)
 
-    assert read(parse_head) == read(http._parse)
+
+_SIGNED = st.builds(
+    b"%b%b%b".__mod__,
+    st.tuples(
+        st.sampled_from(
+            [
+                b"Authorization: AWS4-X Signature=",
+                b"authorization: AWS4-X Signature=",
+                b"X-A: Signature=",
+                b"Signature=",
+            ]
+        ),
+        st.sampled_from([b"0f" * 32, b"0f" * 31, b"", b"0F" * 32, b"g" * 64]),
+        st.sampled_from([b"", b" ", b", Signature=" + b"a" * 64, b"\n", b"\xff"]),
+    ),
+)
+_IDS = st.builds(b"amz-sdk-invocation-id: %b".__mod__, _KEYS)
+_SIGNATURE_LINE = b"Authorization: AWS4-X Signature=" + b"0f" * 32
+
+
+@given(st.lists(_SIGNED | _IDS | _KEYED | _LINES, max_size=5), st.booleans())
+@example([_SIGNATURE_LINE], True)
+@example([_SIGNATURE_LINE, b"amz-sdk-invocation-id: 1-2"], True)
+@example([_SIGNATURE_LINE, b"amz-sdk-invocation-id: 1-2", b"Amz-Sdk-Invocation-Id: 3"], True)
+@example([_SIGNATURE_LINE, b"Idempotency-Key: k1", b"amz-sdk-invocation-id: 1"], True)
+@example([_SIGNATURE_LINE] * 2, True)
+@example([b"Authorization: AWS4-X Signature=", _SIGNATURE_LINE], True)
+@example([_SIGNATURE_LINE, b"Authorization: AWS4-X Signature="], True)
+@example([b"X-A: Signature=" + b"0f" * 32, b"Authorization: AWS4-X Signature="], True)
+@example([_SIGNATURE_LINE, b" folded"], True)
+def test_a_signed_head_is_read_as_if_it_were_the_first_one(lines: list[bytes], named: bool) -> None:
+    """Without its signature it is looked for among the recent ones."""
+    raw = request(*lines, host=b"Host: q" if named else b"")
+
+    assert _read(raw, parse_head) == _read(raw, http._parse)
+
+
+def _read(raw: bytes, parse: Callable[[bytes], RequestHead]) -> object:
+    try:
+        return parse(raw)
+    except QueueyError as error:
+        return type(error)
 
 
 @given(
