@@ -24,6 +24,7 @@ __all__ = [
     "QueueAttributes",
     "RedrivePolicy",
     "attributes_of",
+    "modified_seconds",
     "parse_arn",
     "redrive_allow_policy",
     "redrive_policy",
@@ -192,15 +193,18 @@ class QueueAttributes:
 
 
 @lru_cache(1024)
-def _read(text: str, created: int) -> QueueAttributes:
-    """:param created: seconds since 1970."""
-    found = QueueAttributes(**orjson.loads(text)) if text else QueueAttributes({})
-    return found if found.modified else replace(found, modified=created)
+def _read(text: str) -> QueueAttributes:
+    return QueueAttributes(**orjson.loads(text)) if text else QueueAttributes({})
 
 
 def attributes_of(queue: Queue) -> QueueAttributes:
     """Those of a queue; of a queue that another door has made, all are the defaults."""
-    return _read(queue.attributes, (queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND)
+    return _read(queue.attributes)
+
+
+def modified_seconds(queue: Queue) -> int:
+    """When the attributes of a queue were last changed, or it was made: seconds since 1970."""
+    return attributes_of(queue).modified or (queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND
 
 
 def _checked(name: str, text: str, *, is_fifo: bool) -> str:

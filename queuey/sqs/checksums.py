@@ -35,7 +35,12 @@ def md5_of_body(body: bytes) -> str:
     >>> md5_of_body(b"hello")
     '5d41402abc4b2a76b9719d911017c592'
     """
-    return md5(body, usedforsecurity=False).hexdigest()
+    total = _NOTHING.copy()  # half the time that a new one takes
+    total.update(body)
+    return total.hexdigest()
+
+
+_NOTHING = md5(usedforsecurity=False)
 
 
 def md5_of_attributes(attributes: Mapping[str, Attribute]) -> str:

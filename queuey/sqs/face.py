@@ -7,10 +7,11 @@ and asks the table of rights itself.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Hashable, Mapping, Sequence
 from functools import lru_cache, partial
+from itertools import count
 from typing import Any
+from uuid import uuid4
 
 from queuey.errors import QueueyError
 from queuey.http.exchange import Answer, Call, Target
@@ -31,7 +32,6 @@ __all__ = ["Sqs"]
 _JSON = "application/x-amz-json-1.0"
 _ANYWHERE = ("CreateQueue", "ListQueues")
 """Actions that are about no queue, and so are none of a queue's URL."""
-_SOME_REGION = "us-east-1"
 
 
 class Sqs:
@@ -108,10 +108,12 @@ def _unsigned() -> SqsError:
     return SqsError("MissingAuthenticationToken", "Request is missing Authentication Token.")
 
 
+_process, _counter = str(uuid4())[:-12], count(1)
+
+
 def _request_id() -> str:
-    """A random UUID, without the object that :mod:`uuid` makes for it."""
-    found = os.urandom(16).hex()
-    return f"{found[:8]}-{found[8:12]}-4{found[13:16]}-a{found[17:20]}-{found[20:]}"
+    """In the form of a UUID: random for this process, then a number. A random one for each request costs a system call."""
+    return f"{_process}{next(_counter):012x}"
 
 
 @lru_cache(1024)
@@ -177,6 +179,4 @@ _OF_FORM = _carried_out("sqs", _carry_out_form, by_body=_of_form)
 async def _result(action: SqsAction, service: Service, call: Call, values: dict[str, Any]) -> Mapping[str, Any]:
     """Do what a request asks."""
     (application,) = [name for one in call.identity.principals if (name := application_of(one)) is not None]
-    shown = presented(call)
-    region = _SOME_REGION if shown is None else shown.region
-    return await FUNCTIONS[action.name](SqsRequest(action.name, service, call, application, region, values))
+    return await FUNCTIONS[action.name](SqsRequest(action.name, service, call, application, values))

@@ -39,17 +39,19 @@ def parse(action: SqsAction, body: bytes) -> dict[str, Any]:
     return complete(action, _members(action.members, given, ""))
 
 
-def _members(structure: Structure, given: Mapping[str, Any], path: str) -> dict[str, Any]:
+def _members(structure: Structure, given: dict[str, Any], path: str) -> dict[str, Any]:
     """Members that are absent, null or empty lists are left out.
 
     :param path: where the structure is: ``Entries.1.``
     """
+    if given.keys() <= structure.texts and {*map(type, given.values())} == {str}:  # most are nothing else
+        return given
     values: dict[str, Any] = {}
     for name, value in given.items():
         field = structure.get(name)
         if field is None:
             raise invalid_parameter(f"{shown(path + name)} is no parameter of this action.")
-        if field.kind == "string" and type(value) is str:  # most are
+        if field.kind == "string" and type(value) is str:
             values[name] = value
             continue
         if value is None:
@@ -140,7 +142,7 @@ def answer(action: SqsAction, result: Mapping[str, Any]) -> bytes:
 
 
 def _filled(structure: Structure, result: Mapping[str, Any]) -> Mapping[str, Any]:
-    if structure.is_flat and None not in result.values() and result.keys() <= structure.keys():
+    if None not in result.values() and structure.containers.isdisjoint(result) and result.keys() <= structure.keys():
         return result
     return {
         name: _deeper(structure[name], value)

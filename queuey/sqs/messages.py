@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import base64
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from decimal import Decimal
+from functools import lru_cache
+from itertools import accumulate, pairwise
 from typing import Any, NamedTuple
 
 import orjson
 
-from queuey.ids import EPOCH_TICKS, MessageId
+from queuey.ids import EPOCH_TICKS, MessageId, hex_after
 from queuey.model.dead_letters import STORY_HEADER, Story, story_of
 from queuey.model.headers import decode_headers, encode_headers
 from queuey.sqs.checksums import Attribute
@@ -31,6 +33,7 @@ __all__ = [
     "parts_of",
     "sequence_number",
     "shown_attributes",
+    "shown_bodies",
     "shown_body",
     "stored_headers",
     "unix_ms",
@@ -231,14 +234,31 @@ def shown_body(body: bytes) -> tuple[str, bytes]:
     return text, body
 
 
+def shown_bodies(bodies: Sequence[bytes]) -> list[tuple[str, bytes]]:
+    """As :func:`shown_body`, of several; those of ASCII alone are looked at together."""
+    whole = b"".join(bodies)
+    if not whole.isascii() or whole.translate(None, _ALLOWED_ASCII):
+        return [*map(shown_body, bodies)]
+    text = whole.decode()
+    texts = [text[begin:end] for begin, end in pairwise(accumulate(map(len, bodies), initial=0))]
+    return [*zip(texts, bodies, strict=True)]
+
+
 def message_id(id_: MessageId) -> str:
     """An id as SQS shows it.
 
     >>> message_id(MessageId.parse("1f9f6640e56711f189bf02fc00000001"))
     '1f9f6640-e567-11f1-89bf-02fc00000001'
     """
-    text = id_.hex
-    return f"{text[:8]}-{text[8:12]}-{text[12:16]}-{text[16:20]}-{text[20:]}"
+    ticks, tail = id_
+    return f"{ticks & 0xFFFFFFFF:08x}{_behind(ticks >> 32, tail)}"
+
+
+@lru_cache(1024)
+def _behind(high: int, tail: int) -> str:
+    """All but the first eight digits, which the ids of some minutes have in common."""
+    text = hex_after(high, tail)
+    return f"-{text[:4]}-{text[4:8]}-{text[8:12]}-{text[12:]}"
 
 
 def unix_ms(ticks: int) -> int:

@@ -16,11 +16,13 @@ from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 from queuey.sqs.attributes import attributes_of
 from queuey.sqs.errors import no_such_queue
+from queuey.sqs.signature import presented
 
 __all__ = ["SqsRequest", "is_sqs_name"]
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _ACCOUNT = re.compile(r"[0-9]{12}")
+_SOME_REGION = "us-east-1"
 
 
 def is_sqs_name(text: str) -> bool:
@@ -37,7 +39,6 @@ class SqsRequest(NamedTuple):
     call: Call
     application: str
     """The caller's."""
-    region: str
     values: dict[str, Any]
     """The members of the request, as :mod:`queuey.sqs.json` and :mod:`queuey.sqs.query` give them."""
 
@@ -49,6 +50,12 @@ class SqsRequest(NamedTuple):
     @property
     def now_ticks(self) -> int:
         return self.service.clock.now_ticks()
+
+    @property
+    def region(self) -> str:
+        """That of the signature, for ARNs."""
+        shown = presented(self.call)
+        return _SOME_REGION if shown is None else shown.region
 
     async def queue(self, permission: Permission) -> Queue:
         """The queue of the member ``QueueUrl``.

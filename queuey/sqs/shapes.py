@@ -52,8 +52,9 @@ class Structure(dict[str, Field]):
             if field.least is not None and field.most is not None
         ]
         """Of each number that has some: its name, the least and the most."""
-        self.is_flat = all(field.kind in SIMPLE for field in self.values())
-        """No member is a list or a map."""
+        self.containers = frozenset(name for name, field in self.items() if field.kind not in SIMPLE)
+        """Members that are lists or maps."""
+        self.texts = frozenset(name for name, field in self.items() if field.kind == "string")
 
 
 NO_STRUCTURE = Structure(())

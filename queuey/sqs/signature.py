@@ -37,10 +37,12 @@ SKEW_SECONDS = 15 * 60
 MAX_EXPIRES_SECONDS = 7 * 24 * 3600
 """The longest life of a presigned link."""
 SIGNING_KEYS = 4096
-"""Signing keys that are kept: about 2 MB. Each is for an access key, a day and a region, which the caller names."""
+"""Signing keys that are kept: about 4 MB. Each is for an access key, a day and a region, which the caller names."""
 
-HEADERS = 64
-"""Signatures that are kept once they are read: each request's is asked for several times."""
+HEADERS = 256
+"""Headers that are kept once they are read, without their signatures. An SDK's is the same for a second."""
+_MOST_HEADER_CHARACTERS = 1024
+"""Longer ones are read each time."""
 
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _SERVICE = "sqs"
@@ -48,6 +50,7 @@ _END = "aws4_request"
 _KEY_ID = re.compile(r"[!-.0-~]{1,128}")
 _REGION = re.compile(r"[!-.0-~]{1,64}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_SIGNATURE_CHARACTERS = 64
 _TIME = re.compile(r"[0-9]{8}T[0-9]{6}Z", re.ASCII)
 _TIME_FORMAT = "%Y%m%dT%H%M%SZ"
 _EXPIRES = re.compile(r"[0-9]{1,6}", re.ASCII)
@@ -83,7 +86,12 @@ def presented(call: Call) -> Presented | None:
     """
     header = call.headers.get("authorization", "")
     if header.startswith("AWS4-"):
-        return _from_header(header, call.headers.get("x-amz-date") or _time_of_date(call.headers.get("date", "")))
+        time = call.headers.get("x-amz-date") or _time_of_date(call.headers.get("date", ""))
+        if len(header) <= _MOST_HEADER_CHARACTERS:
+            usual, signature = _usual(header[:-_SIGNATURE_CHARACTERS], time), header[-_SIGNATURE_CHARACTERS:]
+            if usual is not None and _SIGNATURE.fullmatch(signature):
+                return Presented(*usual, signature, time, None)
+        return _from_header(header, time)
     if "X-Amz-Algorithm=" in call.query_string or "X-Amz-Signature=" in call.query_string:
         return _from_query(dict(of_link(call.query_string)))
     return None
@@ -139,29 +147,27 @@ class Signatures:
         for name in _DECIDING:
             if name in call.headers and name not in signature.signed_headers:
                 raise _incomplete(f"SignedHeaders do not name the header {name}.")
-        absent = [name for name in signature.signed_headers if name not in call.headers]
-        if absent:
-            raise _mismatch(f"it was made with the header {shown(absent[0])}, which has not arrived")
         key = self._signing_key(signature.key_id, signature.date, signature.region)
         stamp = f"{_ALGORITHM}\n{signature.time}\n{signature.date}/{signature.region}/{_SERVICE}/{_END}\n"
         for request in _canonical_requests(signature, call):
-            text = stamp + sha256(request.encode("utf-8", "surrogateescape")).hexdigest()
-            if hmac.compare_digest(hmac.digest(key, text.encode(), "sha256").hex(), signature.signature):
+            made = key.copy()
+            made.update(f"{stamp}{sha256(request.encode('utf-8', 'surrogateescape')).hexdigest()}".encode())
+            if hmac.compare_digest(made.hexdigest(), signature.signature):
                 return application
         raise _mismatch(
             "the secret access key is another one, or a proxy changed method, path, headers or body. The header Host "
             f"arrived as {shown(call.headers.get('host', ''))}"
         )
 
-    def _derived(self, key_id: str, date: str, region: str) -> bytes:
-        """The key that signs for a day, a region and this service."""
+    def _derived(self, key_id: str, date: str, region: str) -> hmac.HMAC:
+        """Signs with the key for a day, a region and this service: a copy of it, for it is kept."""
         secret = self._secrets.secret_of(key_id)
         if secret is None:
             raise _unknown_key(key_id)
         key = f"AWS4{secret}".encode()
         for part in (date, region, _SERVICE, _END):
             key = hmac.digest(key, part.encode(), "sha256")
-        return key
+        return hmac.new(key, digestmod="sha256")
 
 
 # What a request shows
@@ -169,19 +175,30 @@ class Signatures:
 
 _AS_SDKS_WRITE_IT = re.compile(
     r"AWS4-HMAC-SHA256 Credential=([!-+.0-~-]{1,128})/([0-9]{8})/([!-+.0-~-]{1,64})/sqs/aws4_request, ?"
-    r"SignedHeaders=([!-+.-~-]+), ?Signature=([0-9a-f]{64})",
+    r"SignedHeaders=([!-+.-~-]+), ?Signature=",
     re.ASCII,
 )
+"""All but the signature itself."""
 
 
 @lru_cache(HEADERS)
+def _usual(beginning: str, time: str) -> tuple[str, str, str, tuple[str, ...]] | None:
+    """What stands before the signature in a header as SDKs write it: key id, day, region and signed headers.
+
+    None for any other header: :func:`_from_header` then reads it, or says what is wrong.
+    """
+    found = _AS_SDKS_WRITE_IT.fullmatch(beginning)
+    if found is None:
+        return None
+    key_id, date, region, headers = found.groups()
+    names = tuple(headers.split(";"))
+    if not _TIME.fullmatch(time) or date != time[:8] or len({*names}) < len(names):
+        return None
+    return key_id, date, region, names
+
+
 def _from_header(header: str, time: str) -> Presented:
     """A signature in the form ``AWS4-HMAC-SHA256 Credential=..., SignedHeaders=..., Signature=...``."""
-    if usual := _AS_SDKS_WRITE_IT.fullmatch(header):
-        key_id, date, region, headers, signature = usual.groups()
-        names = tuple(headers.split(";"))
-        if _TIME.fullmatch(time) and date == time[:8] and len({*names}) == len(names):
-            return Presented(key_id, date, region, names, signature, time, None)
     algorithm, _, rest = header.partition(" ")
     fields = {name.strip(): value.strip() for name, _, value in (part.partition("=") for part in rest.split(","))}
     return _presented(algorithm, fields, "", time, None)
@@ -259,9 +276,15 @@ def _canonical_requests(signature: Presented, call: Call) -> Iterator[str]:
     """What the client may have signed, the likely first: one text, unless path or query can be written in several ways.
 
     Path and query have arrived, and are acted on, in one meaning, whichever way they were written.
+
+    :raises SqsError: a signed header is absent (SignatureDoesNotMatch).
     """
-    headers = [f"{name}:{' '.join(call.headers[name].split())}\n" for name in signature.signed_headers]
-    end = f"{''.join(headers)}\n{';'.join(signature.signed_headers)}\n{sha256(call.body).hexdigest()}"
+    sent, names = call.headers, signature.signed_headers
+    try:
+        headers = [f"{name}:{' '.join(sent[name].split())}\n" for name in names]
+    except KeyError as absent:
+        raise _mismatch(f"it was made with the header {shown(absent.args[0])}, which has not arrived") from None
+    end = f"{''.join(headers)}\n{';'.join(names)}\n{sha256(call.body).hexdigest()}"
     for path in _paths(call.path):
         for query in _queries(call.query_string, presigned=signature.expires_seconds is not None):
             yield f"{call.method}\n{path}\n{query}\n{end}"

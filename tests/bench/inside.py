@@ -6,27 +6,31 @@ import asyncio
 import cProfile
 import gc
 import io
+import json
 import pstats
 import re
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import cycle
 from time import perf_counter, process_time, thread_time
 from typing import NamedTuple
 
 import uvloop
+from botocore.credentials import Credentials
 
 from queuey.future import run
+from queuey.security.access_keys import account_of
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
 from queuey.server.run import GC_THRESHOLDS
 from queuey.service import Service
 from queuey.settings import load_settings
-from tests.bench import leases
+from tests.bench import leases, sqs
 from tests.bench.drivers import append_batch, append_one, read_page
 from tests.bench.measure import BenchFailed
 from tests.bench.plan import CONNECTIONS, PARTITIONS, Plan
-from tests.bench.servers import KEY
+from tests.bench.servers import APPLICATION, KEY
 from tests.bench.store import fill, make_queue, open_store
 
 _QUEUE = "inside"
@@ -43,17 +47,18 @@ Next = Callable[[bytes], bytes]
 class Scene(NamedTuple):
     """What clients ask of a queue."""
 
-    client: Callable[[], Next]
-    """Makes one; its first request is made of no answer."""
+    clients: Callable[[Service], Callable[[], Next]]
+    """Of a service, makes what makes a client; its first request is made of no answer."""
     partitions: int = PARTITIONS
     filled_a_second: int = 0
     """Messages that the queue has for each second, beside a thousand."""
+    settings: Mapping[str, Mapping[str, str]] = {}
 
 
-def again(text: str) -> Callable[[], Next]:
+def again(text: str) -> Callable[[Service], Callable[[], Next]]:
     """Clients that ask the same over and over."""
     request = text.encode()
-    return lambda: lambda answer: request
+    return lambda _: lambda: lambda answer: request
 
 
 def _receiving(messages: int, *, apart: bool = False) -> Scene:
@@ -70,9 +75,42 @@ def _receiving(messages: int, *, apart: bool = False) -> Scene:
 
         return following
 
-    return Scene(client, 1, _MOST_A_SECOND[messages])
+    return Scene(lambda _: client, 1, _MOST_A_SECOND[messages])
 
 
+def _sending(messages: int) -> Scene:
+    """Sends of SQS clients, each with a signature of its own."""
+
+    def clients(service: Service) -> Callable[[], Next]:
+        made = run(service.keys.new_access_key(APPLICATION, service.master_secrets))
+        texts = sqs.sends(Credentials(made.id, made.secret), _URL, messages)
+        requests = cycle([text.encode() for text in texts])
+        return lambda: lambda answer: next(requests)
+
+    return Scene(clients, 1)
+
+
+def _deleting(messages: int) -> Scene:
+    """Receives of SQS clients, each followed by the deletion of what has come. No signature is checked."""
+    key = Credentials("x", "x")
+    receive = sqs.signed(key, "ReceiveMessage", {"QueueUrl": _URL, "MaxNumberOfMessages": messages}).encode()
+    action = "DeleteMessage" if messages == 1 else "DeleteMessageBatch"
+    head = sqs.signed(key, action, {}).partition("Content-Length")[0]
+
+    def following(answer: bytes) -> bytes:
+        handles = [handle.decode() for handle in _HANDLE.findall(answer)]
+        if not handles:
+            return receive
+        entries = [{"Id": str(at), "ReceiptHandle": handle} for at, handle in enumerate(handles)]
+        named = {"ReceiptHandle": handles[0]} if messages == 1 else {"Entries": entries}
+        body = json.dumps({"QueueUrl": _URL, **named})
+        return f"{head}Content-Length: {len(body)}\r\n\r\n{body}".encode()
+
+    return Scene(lambda _: lambda: following, 1, _MOST_A_SECOND[messages], {"sqs": {"auth": "open"}})
+
+
+_URL = f"http://127.0.0.1/{account_of(APPLICATION)}/{_QUEUE}"
+_HANDLE = re.compile(rb'"ReceiptHandle":"([^"]+)"')
 _RECEIPT = re.compile(rb'"receipt":("[^"]+")')
 
 CALLS: dict[str, Scene] = {
@@ -84,6 +122,11 @@ CALLS: dict[str, Scene] = {
     "lease": _receiving(1),
     "lease10": _receiving(10),
     "lease100": _receiving(100),
+    "lease10-apart": _receiving(10, apart=True),
+    "sqs-send": _sending(1),
+    "sqs-send10": _sending(10),
+    "sqs-delete": _deleting(1),
+    "sqs-delete10": _deleting(10),
 }
 
 
@@ -136,12 +179,12 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     with open_store(folder) as store:
         queue = make_queue(store, _QUEUE, scene.partitions)
         fill(store, [queue], _FILLED + round(scene.filled_a_second * (2 * plan.seconds + 1)))
-    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
+    service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}, **scene.settings}))
     try:
         run(service.start(KEY))
         gc.freeze()  # as the shipped server does
         gc.set_threshold(*GC_THRESHOLDS)
-        found = uvloop.run(measured(service, scene.client, plan.seconds))
+        found = uvloop.run(measured(service, scene.clients(service), plan.seconds))
         yield found.summary
         yield found.profile
     finally:

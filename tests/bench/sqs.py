@@ -47,6 +47,18 @@ def ask(server: Server, key: Credentials, action: str, values: Mapping[str, Any]
     return dict(answer.json()) if answer.content else {}
 
 
+def sends(key: Credentials, url: str, messages: int) -> list[str]:
+    """Requests that send this number of messages, each with another signature."""
+
+    def send(at: int) -> str:
+        if messages == 1:
+            return signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": f"{at:03}{BODY[3:]}"})
+        entries = [{"Id": str(one), "MessageBody": f"{at:03}{BODY[3:]}"} for one in range(messages)]
+        return signed(key, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
+
+    return [send(at) for at in range(DISTINCT)]
+
+
 def make_queue(server: Server, key: Credentials, name: str) -> str:
     """Make a queue; its URL."""
     return str(ask(server, key, "CreateQueue", {"QueueName": name})["QueueUrl"])
@@ -82,17 +94,11 @@ def _sent(plan: Plan, messages: int) -> Row:
         below = in_turn([leases.append_some("v1", messages)])
         url = make_queue(server, key, "sqs")
 
-        def send(at: int) -> str:
-            if messages == 1:
-                return signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": f"{at:03}{BODY[3:]}"})
-            entries = [{"Id": str(one), "MessageBody": f"{at:03}{BODY[3:]}"} for one in range(messages)]
-            return signed(key, "SendMessageBatch", {"QueueUrl": url, "Entries": entries})
-
         def appended() -> leases.Run:
             return _load(server, below, messages, plan)
 
         def sent() -> leases.Run:
-            return _load(server, in_turn([send(at) for at in range(DISTINCT)]), messages, plan)
+            return _load(server, in_turn(sends(key, url, messages)), messages, plan)
 
         runs = alternate(appended, sent, plan.rounds)
     action = "SendMessage" if messages == 1 else f"SendMessageBatch of {messages}"

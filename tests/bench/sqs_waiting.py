@@ -1,7 +1,8 @@
 """Long polls of SQS clients, thousands of them, and how long a message takes to one of them.
 
-``python -m tests.bench.sqs_waiting PORT COUNT`` is such a crowd: it reads a line of JSON with the requests of each connection,
-waits, deletes what comes, waits again, and prints how long each message took, in milliseconds, once it has them all.
+``python -m tests.bench.sqs_waiting PORT COUNT`` is such a crowd: it reads a line of JSON with the requests of each
+connection, waits, deletes what comes, waits again, and prints how long each message took, in milliseconds, once it has
+them all. Datagrams to the port that it prints first say how late it is itself: their times come with the others.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import json
 import re
 import resource
+import socket
 import subprocess
 import sys
 import time
@@ -22,7 +24,7 @@ import uvloop
 from botocore.credentials import Credentials
 
 from tests.bench.arrival import RATE, WAIT_SECONDS, Asking
-from tests.bench.measure import BenchFailed, until
+from tests.bench.measure import BenchFailed, percentile, until
 from tests.bench.plan import BODY_BYTES, Plan
 from tests.bench.servers import ROOT, Server, access_key, queuey
 from tests.bench.sqs import OPEN, make_queue, signed
@@ -30,7 +32,6 @@ from tests.bench.table import Row, times
 
 POLLS = 5_000
 QUEUES = 100
-_CONNECT_AT_ONCE = 200
 _START_SECONDS = _PATIENCE_SECONDS = 60
 _LENGTH = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
 _WAITERS = re.compile(r"^queuey_waiters (\S+)$", re.MULTILINE)
@@ -40,18 +41,18 @@ _END_OF_HEAD = b"\r\n\r\n"
 class _Poll(asyncio.Protocol):
     """One connection: it waits for messages, deletes what has come, and waits again."""
 
-    def __init__(self, polls: list[str], delete: list[str], arrived: _Arrived) -> None:
-        """:param polls: the first and all later requests for messages.
+    def __init__(self, poll: str, delete: list[str], arrived: _Arrived) -> None:
+        """:param poll: a request for messages.
         :param delete: a request up to the length of its body, and that body with ``@`` for a receipt handle.
         """
-        self._first, self._next = (one.encode() for one in polls)
+        self._poll = poll.encode()
         self._head, self._body = delete
         self._arrived, self._got, self._handles = arrived, b"", list[str]()
         self._transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         self._transport = transport
-        transport.write(self._first)
+        transport.write(self._poll)
 
     def data_received(self, data: bytes) -> None:
         self._got += data
@@ -68,7 +69,7 @@ class _Poll(asyncio.Protocol):
             self._arrived.note((now - int(message["Body"].split(" ")[0])) / 1e6)
             self._handles.append(message["ReceiptHandle"])
         if self._transport is not None:
-            self._transport.write(self._deletion() if self._handles else self._next)
+            self._transport.write(self._deletion() if self._handles else self._poll)
 
     def _deletion(self) -> bytes:
         body = self._body.replace("@", self._handles.pop())
@@ -95,14 +96,25 @@ class _Arrived:
             self.all.set_exception(BenchFailed(why))
 
 
-async def _crowd(port: int, count: int, asked: list[tuple[list[str], list[str]]]) -> list[float]:
+class _Own(asyncio.DatagramProtocol):
+    """How long datagrams took that the sender of the messages sends as well: what the crowd itself takes."""
+
+    def __init__(self) -> None:
+        self.took: list[float] = []
+
+    def datagram_received(self, data: bytes, addr: object) -> None:
+        self.took.append((time.monotonic_ns() - int(data)) / 1e6)
+
+
+async def _crowd(port: int, count: int, asked: list[tuple[str, list[str]]]) -> list[list[float]]:
     loop, arrived = asyncio.get_running_loop(), _Arrived(count)
-    for start in range(0, len(asked), _CONNECT_AT_ONCE):
-        some = asked[start : start + _CONNECT_AT_ONCE]
-        await asyncio.gather(
-            *(loop.create_connection(partial(_Poll, *one, arrived), "127.0.0.1", port) for one in some)
-        )
-    return await arrived.all
+    transport, own = await loop.create_datagram_endpoint(_Own, ("127.0.0.1", 0))
+    print(transport.get_extra_info("sockname")[1], flush=True)
+    began = loop.time()
+    for at, one in enumerate(asked):
+        await asyncio.sleep(began + at * WAIT_SECONDS / len(asked) - loop.time())
+        await loop.create_connection(partial(_Poll, *one, arrived), "127.0.0.1", port)
+    return [await arrived.all, own.took]
 
 
 def main(port: int, count: int) -> None:
@@ -118,56 +130,73 @@ def measure(plan: Plan) -> Iterator[Row]:
     with queuey(folder, OPEN) as server:
         urls = [make_queue(server, key, f"q{turn}") for turn in range(QUEUES)]
         count = round(RATE * plan.seconds * plan.rounds)
-        with _waiting(server, key, urls, count) as crowd:
-            _send(server, key, urls, count)
+        with _waiting(server, key, urls, count) as (crowd, own):
+            busy = server.cpu_seconds()
+            _send(server, key, urls, count, own)
+            share = (server.cpu_seconds() - busy) / (count / RATE)
             said, _ = crowd.communicate(timeout=_PATIENCE_SECONDS)
         if crowd.returncode:
             raise BenchFailed("the long polls did not last: see above")
-        took = json.loads(said)
+        took, late = json.loads(said)
     yield times(
         f"SQS: send to a long poll, {RATE} sends/s, {POLLS:,} long polls of {QUEUES} queues wait",
         took,
+        more=f"; a datagram to the same clients p99 {percentile(late, 0.99):.2f} ms; {share:.0%} of a core",
         first="p99 <= 10 ms",
         goal="p99 <= 5 ms",
     )
 
 
-def _send(server: Server, key: Credentials, urls: list[str], count: int) -> None:
-    """Send at an even rate; each message says when it was sent, or was due if that was earlier."""
+def _send(server: Server, key: Credentials, urls: list[str], count: int, own: int) -> None:
+    """Send at an even rate; each message says when it was sent, or was due if that was earlier.
+
+    :param own: a port of the crowd: half-way between two messages it gets a datagram.
+    """
     sent_at = "0" * 19
     body = f"{sent_at} ".ljust(BODY_BYTES, "x")
     texts = [signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": body}).split(sent_at) for url in urls]
     asking, began, answered = Asking(_port(server)), time.monotonic_ns(), 0
-    for turn in range(count):
-        due = began + turn * 1_000_000_000 // RATE
-        time.sleep(max(due - time.monotonic_ns(), 0) / 1e9)
-        sent = time.monotonic_ns() if answered <= due else due
-        asking.ask(f"{sent:019}".join(texts[turn % len(texts)]))
-        answered = time.monotonic_ns()
+    with socket.socket(type=socket.SOCK_DGRAM) as beside:
+        for turn in range(count):
+            due = began + turn * 1_000_000_000 // RATE
+            _sleep_until(due)
+            sent = time.monotonic_ns() if answered <= due else due
+            asking.ask(f"{sent:019}".join(texts[turn % len(texts)]))
+            answered = time.monotonic_ns()
+            _sleep_until(due + 500_000_000 // RATE)
+            beside.sendto(str(time.monotonic_ns()).encode(), ("127.0.0.1", own))
+
+
+def _sleep_until(moment: int) -> None:
+    time.sleep(max(moment - time.monotonic_ns(), 0) / 1e9)
 
 
 @contextmanager
-def _waiting(server: Server, key: Credentials, urls: list[str], count: int) -> Iterator[subprocess.Popen[str]]:
-    """The crowd, of which all wait. Their first long polls end in different seconds, and so do those that follow.
+def _waiting(
+    server: Server, key: Credentials, urls: list[str], count: int
+) -> Iterator[tuple[subprocess.Popen[str], int]]:
+    """The crowd, of which all wait, and its port for datagrams.
+
+    Its connections begin one after the other over as long as a long poll lasts, so their long polls end evenly.
 
     :param count: messages that will come.
     """
     asked = []
     for turn in range(POLLS):
         url = urls[turn % len(urls)]
-        first = {"QueueUrl": url, "WaitTimeSeconds": 1 + turn * WAIT_SECONDS // POLLS}
-        polls = [signed(key, "ReceiveMessage", one) for one in (first, {**first, "WaitTimeSeconds": WAIT_SECONDS})]
+        poll = signed(key, "ReceiveMessage", {"QueueUrl": url, "WaitTimeSeconds": WAIT_SECONDS})
         body = json.dumps({"QueueUrl": url, "ReceiptHandle": "@"})
-        asked.append((polls, [signed(key, "DeleteMessage", {}).partition("Content-Length")[0], body]))
+        asked.append((poll, [signed(key, "DeleteMessage", {}).partition("Content-Length")[0], body]))
     command = [sys.executable, "-m", "tests.bench.sqs_waiting", str(_port(server)), str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
-            if process.stdin is None:
-                raise BenchFailed("the crowd has no standard input")
+            if process.stdin is None or process.stdout is None:
+                raise BenchFailed("the crowd has no standard input or output")
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
+            own = int(process.stdout.readline())
             until(lambda: _waiters(server) >= POLLS * 0.99, _START_SECONDS, f"{POLLS} long polls to wait")
-            yield process
+            yield process, own
         finally:
             process.kill()
 

@@ -31,9 +31,9 @@ def check_entries(entries: Sequence[Mapping[str, Any]], name: str) -> None:
             "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 "
             "letters long.",
         )
-    for at, id_ in enumerate(ids):
-        if id_ in ids[:at]:
-            raise SqsError("BatchEntryIdsNotDistinct", f"Id {id_} repeated.")
+    if len({*ids}) < len(ids):
+        repeated = next(id_ for at, id_ in enumerate(ids) if id_ in ids[:at])
+        raise SqsError("BatchEntryIdsNotDistinct", f"Id {repeated} repeated.")
 
 
 def failed(id_: str, error: QueueyError) -> dict[str, Any]:

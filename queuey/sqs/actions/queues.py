@@ -21,6 +21,7 @@ from queuey.sqs.attributes import (
     MAX_TAGS,
     QueueAttributes,
     attributes_of,
+    modified_seconds,
     parse_arn,
     redrive_allow_policy,
     redrive_policy,
@@ -84,7 +85,6 @@ async def create_queue(asked: SqsRequest) -> Result:
     found = await asked.service.queues.find(asked.application, name)
     if found is None:
         await _check_dead_letters(asked, name, attributes)
-        attributes = replace(attributes, modified=_now(asked))
         settings = QueueSettings(
             retention=Retention.ACKNOWLEDGED, leases=attributes.lease_settings, attributes=attributes.text
         )
@@ -195,7 +195,7 @@ async def get_queue_attributes(asked: SqsRequest) -> Result:
     found = attributes.reported()
     found |= {
         "CreatedTimestamp": str((queue.created_ticks - EPOCH_TICKS) // TICKS_PER_SECOND),
-        "LastModifiedTimestamp": str(attributes.modified),
+        "LastModifiedTimestamp": str(modified_seconds(queue)),
         "QueueArn": asked.arn_of(queue),
     }
     if "All" in names or not {*_COUNTERS}.isdisjoint(names):

@@ -12,7 +12,7 @@ from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooMa
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import IdempotencyKey, Message, Queue
+from queuey.model import Columns, IdempotencyKey, Message, Queue
 from queuey.model.holes import Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
@@ -37,6 +37,7 @@ from queuey.sqs.messages import (
     parts_of,
     sequence_number,
     shown_attributes,
+    shown_bodies,
     shown_body,
     unix_ms,
     value_of,
@@ -147,6 +148,9 @@ class _Messages:
             deliveries = [lease.deliveries for lease in leases]
             ends = receipt_ends(partition, messages.ticks, messages.tails, deliveries)
             self._keys += messages.keys
+            if not system and messages.headers.count(None) == len(messages):
+                self.shown += _plain(messages, [start + end for end in ends])
+                continue
             self.shown += [
                 self._message(message, lease, start + end)
                 for message, lease, end in zip(messages, leases, ends, strict=True)
@@ -201,6 +205,15 @@ class _Messages:
             source = f"arn:aws:sqs:{self._asked.region}:{account_of(owner)}:{story.queue}"
             found["DeadLetterQueueSourceArn"] = source
         return found
+
+
+def _plain(messages: Columns, handles: Sequence[str]) -> list[Result]:
+    """Messages without headers, of which nothing more is asked for: most are."""
+    ids = map(message_id, map(MessageId, messages.ticks, messages.tails))
+    return [
+        {"MessageId": id_, "ReceiptHandle": handle, "MD5OfBody": md5_of_body(body), "Body": text}
+        for id_, handle, (text, body) in zip(ids, handles, shown_bodies([*messages.bodies]), strict=True)
+    ]
 
 
 # Settling

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
+from functools import lru_cache
 from typing import Any
 from uuid import UUID
 
@@ -236,8 +237,13 @@ def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[
 
 def _group(rows: Sequence[Row]) -> LeaseGroup | None:
     for token, ticks, tail, settings in rows:
-        return LeaseGroup(token, MessageId(ticks, tail), GroupSettings.from_json(json.loads(settings)))
+        return LeaseGroup(token, MessageId(ticks, tail), _settings(settings))
     return None
+
+
+@lru_cache(1024)
+def _settings(text: str) -> GroupSettings:
+    return GroupSettings.from_json(json.loads(text))
 
 
 class _Access:
@@ -270,16 +276,16 @@ class _Access:
         self.transaction.look(SQL["lease_group_keep"], values)
 
     def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
-        return _checked(token, partition, self.transaction.execute(SQL["lease_changes"], (token, partition)))
+        return _checked(token, partition, self.transaction.lease_changes(SQL["lease_changes"], (token, partition)))
 
     def has_large(self, token: int, partition: int) -> bool:
         """Whether the changes of a state are many."""
-        ((number, size),) = self.transaction.execute(SQL["lease_changes_bytes"], (token, partition))
+        ((number, size),) = self.transaction.lease_changes(SQL["lease_changes_bytes"], (token, partition))
         return number == _MOST_SMALL or (size or 0) > LARGE_BYTES
 
     def last_change(self, token: int, partition: int) -> int | None:
         """The number of the last change."""
-        ((number,),) = self.transaction.execute(SQL["lease_changes_last"], (token, partition))
+        ((number,),) = self.transaction.lease_changes(SQL["lease_changes_last"], (token, partition))
         return None if number is None else int(number)
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:

@@ -74,6 +74,12 @@ class Transaction:
         self.begin()
         return self.connection.execute(sql, bindings).fetchall()
 
+    def lease_changes(self, sql: str, bindings: Bindings) -> list[Row]:
+        """Run a statement that reads changes of lease groups. Gathered messages may still wait."""
+        if self._lease_changes:
+            return self.execute(sql, bindings)
+        return self.look(sql, bindings)
+
     def insert(self, values: Row) -> None:
         """Insert one message, by the end of the group at the latest.
 
