@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 from queuey.errors import Forbidden, QueueNotFound
@@ -23,11 +24,22 @@ __all__ = ["SqsRequest", "is_sqs_name"]
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,80}|[A-Za-z0-9_-]{1,75}\.fifo")
 _ACCOUNT = re.compile(r"[0-9]{12}")
 _SOME_REGION = "us-east-1"
+_USUAL_URL = 256
+"""Characters. Longer ones are taken apart each time."""
 
 
 def is_sqs_name(text: str) -> bool:
     """1 to 80 letters, digits, ``_`` and ``-``; the name of a FIFO queue ends in ``.fifo``, which counts."""
     return _NAME.fullmatch(text) is not None
+
+
+def _parts(url: str) -> tuple[str, str]:
+    """The account and the name in a queue URL; no account if there is none."""
+    *before, name = url.rstrip("/").split("/")
+    return before[-1] if before and _ACCOUNT.fullmatch(before[-1]) else "", name
+
+
+_usual_parts = lru_cache(4096)(_parts)
 
 
 class SqsRequest(NamedTuple):
@@ -91,9 +103,8 @@ class SqsRequest(NamedTuple):
 
     def _place(self, url: str) -> tuple[str, str]:
         """The application and the name in a queue URL of any host. The name alone is one of the caller's queues."""
-        *before, name = url.rstrip("/").split("/")
-        account = before[-1] if before else ""
-        if account == account_of(self.application) or not _ACCOUNT.fullmatch(account):
+        account, name = _usual_parts(url) if len(url) <= _USUAL_URL else _parts(url)
+        if not account or account == account_of(self.application):
             return self.application, name
         return self.application_of(account), name
 
