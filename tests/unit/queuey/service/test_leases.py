@@ -1,0 +1,124 @@
+"""Receivers that wait: how often they look, and that they miss nothing meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.future import Future, run, start
+from queuey.http.admission import EXEMPT
+from queuey.http.answer_room import CountedRoom
+from queuey.ids import ZERO_ID, IdGenerator
+from queuey.model import AppendRequest, Draft, Queue
+from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.service import Service
+from queuey.service.leases import Waiting
+from queuey.service.queues import QueueSettings
+from queuey.settings import load_settings
+from queuey.storage.memory import MemoryStores
+
+GROUP, WAIT_SECONDS = "g", 20.0
+
+
+class Receivers:
+    """Receivers of one group. Its clock stands still but in :meth:`pass_time`."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        stores = MemoryStores(self.clock, IdGenerator(self.clock))
+        self.service = Service(load_settings(None, {}, {}), stores, clock=self.clock, waiters_by_hand=True)
+        self.queue: Queue = run(self.service.queues.create("demo", "q", QueueSettings(partitions=2)))
+        self.looks = 0
+        self.after_look: Callable[[], object] = lambda: None
+        """Called before a receiver hears what it found."""
+        self._step = stores.leases.step
+        stores.leases.step = self._counted  # type: ignore[method-assign]
+
+    def _counted(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        self.looks += 1
+        found = self._step(step)
+        self.after_look()
+        return found
+
+    def append(self, *, seconds: float = 0.0) -> None:
+        due = self.clock.now_ticks() + round(seconds * 10_000_000) if seconds else None
+        run(self.service.log.append(AppendRequest(self.queue, [Draft(1, b"x", 1000, due_ticks=due)])))
+
+    def wait(self, seconds: float = WAIT_SECONDS) -> Future[LeaseOutcome]:
+        new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
+        receive = ReceiveRequest(1, 30.0)
+        step = LeaseStep([GroupStep(self.queue, GROUP, new, receive_from=(1, 2))], receive=receive)
+
+        async def received() -> LeaseOutcome:
+            with CountedRoom(EXEMPT, receive) as room:
+                return await self.service.leases.step(step, room, Waiting(seconds, ["app:demo"], in_thread=False))
+
+        return start(received())
+
+    def pass_time(self, seconds: float) -> None:
+        self.clock.advance(seconds)
+        self.service.waiters.tick()
+
+
+@pytest.fixture
+def receivers() -> Iterator[Receivers]:
+    found = Receivers()
+    yield found
+    found.service.close()
+
+
+def _handed(outcome: Future[Any]) -> int:
+    assert outcome.done
+    return len(outcome.result().handed)
+
+
+def test_where_others_wait_a_receiver_looks_once_and_not_at_the_end(receivers: Receivers) -> None:
+    receivers.wait(1000)
+    before = receivers.looks
+    outcome = receivers.wait()
+    assert receivers.looks == before + 1
+    receivers.pass_time(WAIT_SECONDS - 1)
+    assert not outcome.done
+    receivers.pass_time(1)
+
+    assert _handed(outcome) == 0
+    assert receivers.looks == before + 1
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_what_comes_after_a_look_and_before_the_wait_is_found(receivers: Receivers, others: int) -> None:
+    waiting = [receivers.wait(1000) for _ in range(others)]
+
+    def append() -> None:
+        receivers.after_look = lambda: None
+        receivers.append()
+
+    receivers.after_look = append
+    waiting.append(receivers.wait())
+
+    assert [_handed(one) for one in waiting if one.done] == [1]
+
+
+@pytest.mark.parametrize("seconds", [WAIT_SECONDS - 1, WAIT_SECONDS])
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_message_that_is_due_by_the_end_of_the_wait_is_found(
+    receivers: Receivers, others: int, seconds: float
+) -> None:
+    waiting = [receivers.wait(WAIT_SECONDS + 5) for _ in range(others)]
+    receivers.append(seconds=seconds)
+    waiting.append(receivers.wait())
+    receivers.pass_time(seconds)
+
+    assert sum([_handed(one) for one in waiting if one.done]) == 1
+
+
+def test_a_receiver_that_was_woken_and_has_no_time_left_wakes_the_next(receivers: Receivers) -> None:
+    first, second = receivers.wait(), receivers.wait(1000)
+    receivers.clock.advance(WAIT_SECONDS)
+    receivers.append()  # wakes the first, whose time is up
+
+    assert sum([_handed(one) for one in (first, second) if one.done]) == 1
