@@ -271,6 +271,19 @@ def test_changes_are_folded_and_forgotten_ones_are_purged(opened: Opened, monkey
         opened.jobs().settle(kept[1])
 
 
+def test_a_small_state_that_is_read_often_has_few_changes(opened: Opened) -> None:
+    opened.log.append(*[draft(b"%d" % at) for at in range(60)])
+    (kept,) = opened.jobs().receive(visibility_seconds=9999.0)
+    for _ in range(10):
+        opened.again()
+        jobs = opened.jobs()
+        for _ in range(5):
+            (handed,) = jobs.receive()
+            assert jobs.settle(handed)
+        assert opened.rows("lease_changes") <= 30
+    assert (opened.jobs().count().holes, opened.jobs().settle(kept)) == (1, True)
+
+
 def test_a_dropped_queue_leaves_nothing_and_attempts_are_forgotten(opened: Opened) -> None:
     opened.log.add(b"0")
     opened.jobs().step(attempt=IdempotencyKey("a", b""), receive=ReceiveRequest())

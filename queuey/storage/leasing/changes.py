@@ -22,6 +22,9 @@ __all__ = ["ChangesAccess", "StoredChanges"]
 _FOLD_AT = 10
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
 small part to what is written, however much is held."""
+_MANY_READ = 16
+"""A small state that was read from more changes than this is folded with its next one: it may be read again soon, as
+where very many queues have little to do."""
 _BLOCKS_TOGETHER = 4
 """Blocks of a fold that one transaction writes at least: some thousand holes."""
 _MOST_BLOCKS = 32
@@ -128,7 +131,10 @@ class StoredChanges:
         :param begun: as the group began.
         :raises ValueError: one of them is no change.
         """
-        return state_of(self._changes(stored), begun)
+        found = state_of(self._changes(stored), begun)
+        if self._in_portions and self._base == self._least_base and self.next - self._first > _MANY_READ:
+            self._since = max(self._since, _FOLD_AT * self._base + 1)
+        return found
 
     def learn(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
         """Changes that were stored elsewhere, behind those that are known.

@@ -187,6 +187,8 @@ class SqliteLeases(LeaseStore):
             transaction.execute(SQL["lease_group_forget"], (queue.bytes, name))
             transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))
             self._book.forget_group(queue, name)
+            if self._last_access is not None:
+                self._last_access.groups.clear()
 
         return self._file.committer.submit(job, grows=False)
 
@@ -259,6 +261,8 @@ class _Access:
         self.passed_over = 0
         self.plain_steps: dict[tuple[int, str, int], list[tuple[PlainStep, Later]]] = {}
         """By queue, group and partition: those of one are carried out together, later in the transaction."""
+        self.groups: dict[tuple[int, str], LeaseGroup | None] = {}
+        """Those that were read, by queue and name."""
 
     def later(self, plain: PlainStep) -> Later:
         """The outcome of a plain step, once it is carried out."""
@@ -267,13 +271,17 @@ class _Access:
         return later
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
-        with making_sense():
-            return _group(self.transaction.look(SQL["lease_group"], (queue.bytes, name)))
+        key = (queue.int, name)
+        if key not in self.groups:
+            with making_sense():
+                self.groups[key] = _group(self.transaction.look(SQL["lease_group"], (queue.bytes, name)))
+        return self.groups[key]
 
     def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
         settings = json.dumps(group.settings.to_json())
         values: Row = (queue.bytes, name, group.token, *group.start, settings)
         self.transaction.look(SQL["lease_group_keep"], values)
+        self.groups[queue.int, name] = group
 
     def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
         return _checked(token, partition, self.transaction.lease_changes(SQL["lease_changes"], (token, partition)))
