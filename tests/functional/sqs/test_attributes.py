@@ -49,6 +49,26 @@ def test_all_attributes_of_a_fresh_queue(sqs: SqsServer, client: Any, make: Call
     assert len(found["CreatedTimestamp"]) == len(found["LastModifiedTimestamp"]) == len("1800000000")
 
 
+def test_messages_that_are_deleted_or_received_while_they_are_counted(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = timed.client, timed_make()
+    for body in "abc":
+        client.send_message(QueueUrl=url, MessageBody=body)
+    handles = [client.receive_message(QueueUrl=url)["Messages"][0]["ReceiptHandle"] for _ in range(2)]
+    holes = timed.service.leases.holes
+
+    def later(*given: Any, **named: Any) -> Any:
+        client.delete_message(QueueUrl=url, ReceiptHandle=handles[0])
+        client.receive_message(QueueUrl=url)
+        return holes(*given, **named)
+
+    monkeypatch.setattr(timed.service.leases, "holes", later)
+    found = attributes(client, url, "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
+
+    assert [*found.values()] == ["1", "1"]
+
+
 def test_all_attributes_of_a_fresh_fifo_queue(client: Any, make: Callable[..., str]) -> None:
     found = attributes(client, make(fifo=True))
 
