@@ -215,6 +215,7 @@ class Queues:
             await self._drop(queue.uuid)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error  # the queue is gone; its unreadable messages go later
+        self._waiters.changed(queue.uuid)  # again: a receiver that looked before found a queue without messages
 
     async def _drop(self, incarnation: uuid.UUID) -> None:
         await self.before_drop(incarnation)

@@ -78,7 +78,7 @@ def _refusal(plan: Plan) -> Row:
     service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}}))
     try:
         run(service.start(KEY))
-        client = again(append_one("inside"))
+        client = again(append_one("inside"))(service)
         append = uvloop.run(measured(service, client, plan.seconds)).process_us
         refusal = uvloop.run(_refused(service, client()))
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from dataclasses import replace
+from typing import Any
 from uuid import UUID, uuid4
 
 import pytest
@@ -15,15 +16,15 @@ from queuey.model.lease_groups import LeaseDefaults
 from queuey.service import compact_queues
 from queuey.service.compact_queues import MOST_KIND_CHARACTERS, CompactQueues
 
-_SETTINGS = [
+_SETTINGS: list[dict[str, Any]] = [
     {},
     {"partitions": 4, "kind": QueueKind.PUBLIC},
     {"retention": Retention.ACKNOWLEDGED, "leases": LeaseDefaults('{"k": 3}'), "attributes": "{}"},
 ]
 
 
-def _queue(number: int, **settings: object) -> Queue:
-    return replace(Queue("demo", f"q{number}", UUID(int=number + 1), 1000 + number), **settings)  # type: ignore[arg-type]
+def _queue(number: int, **settings: Any) -> Queue:
+    return replace(Queue("demo", f"q{number}", UUID(int=number + 1), 1000 + number), **settings)
 
 
 @given(st.lists(st.tuples(st.integers(0, 99), st.sampled_from([None, 0, 1, 2])), max_size=400))

@@ -78,10 +78,11 @@ def test_a_cursor_from_a_server_that_knows_more_partitions_skips_and_repeats_not
     assert before is not None
     path, asked = ("/v1/demo", "follow=true&queues=q") if several else ("/v1/demo/q", "follow=true&partitions=1,3")
     house.service.queues._metadata.replace_queue(before, replace(before, partitions=3)).wait()
-    house.service.queues._forget(before)
+    cache = house.service.queues._cache
+    cache.forget(before)
     house.append("q", "first", 3)
     told = house.reader(asked, path).cursors[-1]
-    house.service.queues._remember(before, house.clock.elapsed())
+    cache.learn(before, house.clock.elapsed(), cache.changes)
 
     reader = house.reader(f"{asked.removesuffix('&partitions=1,3')}&cursor={told}", path)
     house.append("q", "second", 3)
