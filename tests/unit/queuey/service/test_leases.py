@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from queuey.clock import ManualClock
+from queuey.errors import QueueNotFound
 from queuey.future import Future, run, start
 from queuey.http.admission import EXEMPT
 from queuey.http.answer_room import CountedRoom
@@ -122,3 +123,14 @@ def test_a_receiver_that_was_woken_and_has_no_time_left_wakes_the_next(receivers
     receivers.append()  # wakes the first, whose time is up
 
     assert sum([_handed(one) for one in (first, second) if one.done]) == 1
+
+
+@pytest.mark.parametrize("others", [0, 1])
+def test_a_receiver_hears_at_once_that_its_queue_is_removed(receivers: Receivers, others: int) -> None:
+    waiting = [receivers.wait() for _ in range(others + 1)]
+    run(receivers.service.queues.delete(receivers.queue))
+
+    for one in waiting:
+        assert one.done
+        with pytest.raises(QueueNotFound):
+            one.result()
