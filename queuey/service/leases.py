@@ -115,7 +115,7 @@ class Leases:
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
-            has_joined = all(self._rooms.has(one.queue.uuid, one.name) for one in step.groups)
+            has_joined = (step.attempt is None or step.renews) and self._rooms.have_all(step.groups)
             if has_joined:  # others wait already: mostly there is nothing, and one look will do
                 receiver.join(step.groups)
             outcome = await self._step(first)

@@ -110,9 +110,9 @@ class Rooms:
         """Whether any receiver waits."""
         return bool(self._rooms)
 
-    def has(self, queue: UUID, group: str) -> bool:
-        """Whether a receiver waits for messages of this group."""
-        return (queue, group) in self._rooms
+    def have_all(self, groups: Iterable[GroupStep]) -> bool:
+        """Whether receivers wait for messages of each of these groups."""
+        return all((one.queue.uuid, one.name) in self._rooms for one in groups)
 
     def have_news(self, rooms: Sequence[Room]) -> bool:
         """Whether something has come to these rooms that has woken nobody yet."""
