@@ -244,6 +244,8 @@ def test_work_between_commits_that_fails_ends_no_committer(committer: Committer)
 
 @pytest.fixture
 def on_loop(stores: SqliteStores) -> Iterator[Committer]:
+    assert stores.file.upkeep is not None
+    stores.file.upkeep.stop()  # its jobs are the thread's, and the loop waits for none of them
     with turning_loop() as inbox:
         carry_on_loop(stores, inbox)
         yield stores.file.committer
@@ -339,8 +341,6 @@ def test_while_the_log_is_copied_the_loop_carries_nothing(
     on_loop: Committer, stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     jobs = [Job(), Job()]
-    assert stores.file.upkeep is not None
-    stores.file.upkeep.stop()
     checkpoints = stores.file.checkpoints
     checkpoints._due = 0
     monkeypatch.setattr(

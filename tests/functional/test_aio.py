@@ -12,6 +12,7 @@ import pytest
 from qdo.aio import AsyncClient, AsyncDelivery
 from qdo.client import NewMessage, Receive, Settle
 from queuey.errors import ConfigurationError, StaleReceipt
+from queuey.ids import MessageId
 from tests.support.cancelling import each_await
 from tests.support.client import new_name
 from tests.support.servers import APPLICATIONS, RunningServer
@@ -240,15 +241,27 @@ def test_blocks_of_many_tasks_are_extended_together(shipped_server: RunningServe
     async def scenario(client: AsyncClient, queue: str) -> None:
         await client.append_batch(queue, [NewMessage(str(number), partition=number % 2 + 1) for number in range(20)])
 
+        all_begun, extended = asyncio.Barrier(21), asyncio.Event()
+
         async def work() -> str:
-            async with client.receive_one(queue, "g", visibility=1) as delivery:
+            async with client.receive_one(queue, "g", visibility=4.5) as delivery:
                 assert delivery is not None
-                await asyncio.sleep(1.5)
+                await all_begun.wait()
+                await extended.wait()
                 return delivery.text
 
-        texts = await asyncio.gather(*(work() for _ in range(20)))
+        async def until_extended() -> None:
+            first: dict[MessageId, str] = {}
+            await all_begun.wait()
+            while not extended.is_set():
+                now = {one.id: one.visible_at async for one in client.leases(queue, "g")}
+                first = now | first
+                if len(now) == 20 and all(float(now[id_]) > float(first[id_]) for id_ in now):
+                    extended.set()
 
-        assert sorted(texts, key=int) == [str(number) for number in range(20)]
+        *texts, _ = await asyncio.gather(*(work() for _ in range(20)), until_extended())
+
+        assert sorted(map(str, texts), key=int) == [str(number) for number in range(20)]
         assert [one async for one in client.leases(queue, "g")] == []
 
     run(shipped_server, scenario)

@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -177,12 +176,26 @@ def test_a_program_gets_the_message_in_its_environment(queuey: Run, seen: Server
     }
 
 
-def test_a_lease_is_extended_while_its_program_runs(queuey: Run, client: Client, queue: str) -> None:
-    began = time.monotonic()
+def test_a_lease_is_extended_while_its_program_runs(
+    environment: dict[str, str], client: Client, queue: str, tmp_path: Path
+) -> None:
+    begun, go = tmp_path / "begun", tmp_path / "go"
+    runs = f"sh -c 'touch {begun}; until [ -e {go} ]; do sleep 0.05; done'"
 
-    done(queuey("receive", queue, "--visibility", "1", "--exec", "sleep 2.5"))
+    def ends() -> list[float]:
+        return [float(lease.visible_at) for lease in client.leases(queue, "default")]
 
-    assert time.monotonic() - began > 2.5
+    with Program(
+        command("receive", queue, "--visibility", "4.5", "--exec", runs), env=os.environ | environment
+    ) as process:
+        try:
+            eventually(begun.exists)
+            first = ends()
+            eventually(lambda: ends() > first)
+        finally:
+            go.touch()
+        assert process.wait(90) == 0
+
     assert states(client, queue) == {}
     (following,) = client.receive(queue, "default")
     assert following.text == "b"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -100,8 +101,9 @@ def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
             command("serve", "--port", "0", "--data", "."), stdout=output, stderr=output, cwd=other
         )
     try:
-        eventually(lambda: b"http://" in told.read_bytes(), seconds=90)
-        url = told.read_text().split("listens on ")[1].split(",")[0]
+        listens = eventually(lambda: re.search(r"listens on (http://\S+),", told.read_text()), seconds=90)
+        assert listens is not None
+        url = listens[1]
         got = done(run_in({**environment, "QUEUEY_URL": url}, tmp_path, "get", "q"))
     finally:
         process.send_signal(signal.SIGTERM)

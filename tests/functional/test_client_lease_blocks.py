@@ -24,6 +24,23 @@ def work(client: Client, queue: str, job: Callable[[Delivery], object], **option
         job(delivery)
 
 
+LEASE_SECONDS = 4.5
+"""A third of it passes until it is extended; two thirds are left for a busy machine."""
+
+
+def until_extended(client: Client, queue: str, *groups: str, times: int = 1) -> None:
+    """Until all leases of these groups were extended this often."""
+    for _ in range(times):
+        before = ends(client, queue, *groups)
+        assert before
+        eventually(lambda before=before: all(now > before[of] for of, now in ends(client, queue, *groups).items()))  # type: ignore[misc]
+
+
+def ends(client: Client, queue: str, *groups: str) -> dict[tuple[str, str], float]:
+    """When the leases of these groups end, by group and message."""
+    return {(group, lease.id.hex): float(lease.visible_at) for group in groups for lease in client.leases(queue, group)}
+
+
 def settled_elsewhere(client: Client, delivery: Delivery) -> None:
     """Another process ends the lease."""
     client.settle(delivery.queue, delivery.group, Settle(acknowledge=[receipt_of(delivery)]))
@@ -32,9 +49,9 @@ def settled_elsewhere(client: Client, delivery: Delivery) -> None:
 def test_a_block_extends_its_lease_and_acknowledges_at_its_end(client: Client, queue: str) -> None:
     client.append(queue, "x")
 
-    with client.receive_one(queue, "g", visibility=1) as delivery:
+    with client.receive_one(queue, "g", visibility=LEASE_SECONDS) as delivery:
         assert delivery is not None
-        time.sleep(2.5)
+        until_extended(client, queue, "g", times=2)
         assert client.receive(queue, "g") == []
         assert not delivery.is_lost
 
@@ -46,24 +63,24 @@ def test_a_block_extends_its_lease_and_acknowledges_at_its_end(client: Client, q
 def test_leases_that_are_held_together_are_extended_together(client: Client, queue: str) -> None:
     client.append_batch(queue, list("abcdef"))
     with ExitStack() as stack:
-        for delivery in client.receive(queue, "g", 3, visibility=1):
+        for delivery in client.receive(queue, "g", 3, visibility=LEASE_SECONDS):
             stack.enter_context(delivery)
-        for delivery in client.receive(queue, "h", 3, visibility=1.5):
+        for delivery in client.receive(queue, "h", 3, visibility=LEASE_SECONDS + 1):
             stack.enter_context(delivery)
-        time.sleep(3)
+        until_extended(client, queue, "g", "h")
         assert {lease.deliveries for group in "gh" for lease in client.leases(queue, group)} == {1}
         assert {lease.state for group in "gh" for lease in client.leases(queue, group)} == {"leased"}
         assert sum(thread.name == "queuey-leases" for thread in threading.enumerate()) <= 1
 
 
 def test_a_lease_of_the_groups_length_is_extended_as_well(client: Client, queue: str) -> None:
-    client.set_lease_group(queue, "g", visibility=1)
+    client.set_lease_group(queue, "g", visibility=LEASE_SECONDS)
     client.append(queue, "x")
     (delivery,) = client.receive(queue, "g", visibility=0)
     (delivery,) = client.receive(queue, "g")
 
     with delivery:
-        time.sleep(2.5)
+        until_extended(client, queue, "g")
 
     assert delivery.deliveries == 2
     assert list(client.leases(queue, "g")) == []
@@ -125,12 +142,17 @@ def test_a_block_learns_that_its_lease_is_lost(client: Client, queue: str) -> No
 
 
 def test_a_long_extension_in_a_block_stays(client: Client, queue: str) -> None:
-    client.append(queue, "x")
+    """While its thread extends another."""
+    client.append_batch(queue, [NewMessage(text, partition=1) for text in "ab"])
 
-    with client.receive_one(queue, "g", visibility=1) as delivery:
-        assert delivery is not None
-        delivery.extend(3600)
-        time.sleep(1)
+    with (
+        client.receive_one(queue, "g", visibility=LEASE_SECONDS) as long,
+        client.receive_one(queue, "h", visibility=LEASE_SECONDS) as short,
+    ):
+        assert long is not None
+        assert short is not None
+        long.extend(3600)
+        until_extended(client, queue, "h")
         (lease,) = client.leases(queue, "g")
         assert float(lease.visible_at) - time.time() == pytest.approx(3600, abs=60)
 

@@ -256,7 +256,7 @@ def test_several_queues_are_received_from_and_settled_by_one_request(client: Cli
 
     found = client.receive([queue, other], "workers", 2)
     assert {one.queue for one in found} == {queue}
-    with client.receive_one({queue: 3, other: 1}, "workers", visibility=1.5) as delivery:
+    with client.receive_one({queue: 3, other: 1}, "workers", visibility=30) as delivery:
         assert delivery is not None
         assert (delivery.queue, delivery.text) == (other, "b")
         settled = client.settle(

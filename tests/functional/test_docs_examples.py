@@ -6,15 +6,19 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from tests.support.loaded import Program
-from tests.support.servers import FIRST_KEY, RunningServer
+from tests.support.servers import FIRST_KEY, RunningServer, eventually
 
 ROOT = Path(__file__).parent.parent.parent
 _FENCE = re.compile(r"^```(\w+)\n(.*?)^```", re.MULTILINE | re.DOTALL)
+
+
+NO_WAITS: Mapping[str, str] = {}
 
 
 def blocks(path: Path, language: str) -> str:
@@ -42,10 +46,16 @@ def run(program: list[str], text: str, folder: Path, environment: dict[str, str]
     return done.stdout
 
 
-def shell(path: Path, folder: Path, environment: dict[str, str]) -> str:
-    """Every line must succeed; curl fails on a refusal."""
+def shell(path: Path, folder: Path, environment: dict[str, str], waits: Mapping[str, str] = NO_WAITS) -> str:
+    """Every line must succeed; curl fails on a refusal.
+
+    :param waits: by the beginning of a line, what must succeed before it is typed: a person looks first.
+    """
     (folder / ".curlrc").write_text("fail-with-body\n")
     script = "set -euo pipefail\n" + blocks(path, "sh")
+    for line, look in waits.items():
+        assert script.count(f"\n{line}") == 1
+        script = script.replace(f"\n{line}", f"\nuntil {look} > looked.txt 2>&1; do sleep 0.1; done\n{line}")
     return run(["bash"], script, folder, {**environment, "CURL_HOME": str(folder)})
 
 
@@ -90,7 +100,9 @@ def test_the_python_of_the_client_page(tmp_path: Path, surroundings: dict[str, s
 def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
     environment = {**surroundings, "QDO_STATE": str(tmp_path / "state"), "PYTHONUNBUFFERED": "1"}
 
-    said = shell(ROOT / "docs/workers.md", tmp_path, environment)
+    said = shell(
+        ROOT / "docs/workers.md", tmp_path, environment, waits={"until qdo check": "qdo status | grep '3 workers'"}
+    )
 
     done = re.findall(r"report (\d+)", said)  # lines of three processes at once, and those of the worker on leases
     assert sorted(map(int, done)) == sorted([*range(1, 301)] * 2)
@@ -107,17 +119,20 @@ def test_the_tasks_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
     said = shell(page, tmp_path, environment)
     assert "mail to ann@example.org: hello" in said
     command = [sys.executable, "-m", "qdo.cli", "work", "--tasks", "shop"]
-    with Program(command, cwd=tmp_path, env=environment, stdout=subprocess.PIPE) as worker:
+    path = tmp_path / "done.txt"
+    with path.open("wb") as output, Program(command, cwd=tmp_path, env=environment, stdout=output) as worker:
         try:
             told = python(page, tmp_path, environment)
+            eventually(lambda: all(f"mail to {name}@" in path.read_text() for name in ("ann", "bob", "cleo", "hans")))
         finally:
             worker.terminate()
-            done, _ = worker.communicate(timeout=60)
+            worker.wait(60)
+    done = path.read_text()
 
     assert "mail to gina@example.org: hello" in told
     assert "task shop.send_mail: Expected `str`, got `int` - at `$.to`" in told
     assert told.endswith("order 7 leaves on 2026-11-26\n106\n")
     for name in ("ann", "bob", "cleo", "hans"):
-        assert f"mail to {name}@example.org" in done.decode()
+        assert f"mail to {name}@example.org" in done
     for name in ("dora", "emil", "fred"):
-        assert name not in done.decode()
+        assert name not in done

@@ -6,7 +6,6 @@ import contextlib
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +13,7 @@ from pathlib import Path
 import requests
 
 from tests.support.servers import eventually
+from tests.support.services.ports import free_ports
 
 PAGE = Path(__file__).parent.parent.parent / "docs/identity.md"
 
@@ -22,12 +22,6 @@ def block(language: str) -> str:
     found = re.search(rf"^```{language}\n(.*?)^```", PAGE.read_text(), re.MULTILINE | re.DOTALL)
     assert found is not None
     return found[1]
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def answers(url: str) -> bool:
@@ -40,7 +34,7 @@ def answers(url: str) -> bool:
 def test_five_commands_from_an_empty_directory_to_a_users_own_queue(tmp_path: Path) -> None:
     """Typed one after the other, as a person does: what follows the server is typed when it listens."""
     commands = block("sh").splitlines()
-    port = free_port()
+    (port,) = free_ports(1, ["127.0.0.1"])
     url = f"http://127.0.0.1:{port}"
     (tmp_path / ".curlrc").write_text("fail-with-body\n")
     environment = {

@@ -21,11 +21,11 @@ def aside() -> Iterator[ThreadPoolExecutor]:
 
 
 def polling(aside: ThreadPoolExecutor, server: Server, queue: str, **params: object) -> Future[requests.Response]:
-    """A poll that waits now."""
-    before = waiters(server)
+    """A poll that waits now, and nobody else: what a test before has left behind has gone."""
+    until_waiting(server, 0)
     with_own_connection = Server(server.running, server.application, server.key)
     poll = aside.submit(with_own_connection.get, queue, **{"wait": 20, **params})
-    until_waiting(server, before + 1)
+    until_waiting(server, 1)
     return poll
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.servers import RunningServer, eventually
+from tests.support.services.ports import free_ports
 from tests.support.source import ROOT
 
 SHIPPED = ROOT / "etc" / "nginx.conf"
@@ -49,14 +50,10 @@ def nginx() -> str:
 def ports(nginx: str, shipped_server: RunningServer, tmp_path: Path) -> Iterator[tuple[int, int]]:
     """Where nginx listens for callers that may see metrics, and for those that may not."""
     text = SHIPPED.read_text()
-    free = []
-    for _ in range(2):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            free.append(probe.getsockname()[1])
+    free = free_ports(2, ["127.0.0.1"])
     for there, here in (
         ("server 127.0.0.1:5000;", f"server 127.0.0.1:{shipped_server.port};"),
-        ("listen 8080;", f"listen 127.0.0.1:{free[0]};"),
+        ("listen 8080;", "listen 127.0.0.1:PORT;"),
         ("/var/log/nginx/queuey.log", str(tmp_path / "access.log")),
     ):
         assert text.count(there) == 1
@@ -69,7 +66,7 @@ def _running(nginx: str, folder: Path, text: str, free: list[int]) -> Iterator[t
     processes = []
     try:
         for number, port in enumerate(free):
-            own = text.replace(str(free[0]), str(port))
+            own = text.replace("PORT", str(port))
             if number:
                 own = own.replace("allow 127.0.0.1;", "")
             (folder / f"{number}").mkdir()

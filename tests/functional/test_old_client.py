@@ -208,14 +208,14 @@ def test_a_post_is_given_up_after_the_last_timeout(queue: str) -> None:
 
 
 def test_a_server_that_is_down_is_left_for_another_once_and_for_all(running: RunningServer, queue: str) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        nobody = taken.getsockname()[1]
-    down, up = f"http://127.0.0.1:{nobody}/v1/queuey/", base(running)
-    client = OldClient(KEY, f"{down},{up}")
-    client.app_url, client._urls = down, [down, up]
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))  # nobody listens there, and nobody else gets it
+        down, up = f"http://127.0.0.1:{taken.getsockname()[1]}/v1/queuey/", base(running)
+        client = OldClient(KEY, f"{down},{up}")
+        client.app_url, client._urls = down, [down, up]
 
-    client.connect()
-    client.post(queue, data="moved", headers={"X-Partition": "1"})
+        client.connect()
+        client.post(queue, data="moved", headers={"X-Partition": "1"})
 
     assert client.app_url == up
     assert [message["body"] for message in client.messages(queue)] == ["moved"]

@@ -154,16 +154,16 @@ def live_view(processes: WorkProcesses, *options: str) -> Iterator[int]:
 
 def until_shown(ours: int, text: str) -> str:
     """What a terminal shows until this is on it."""
-    found = ""
+    found = b""
 
     def look() -> bool:
         nonlocal found
         if select.select([ours], [], [], 0.1)[0]:
-            found += os.read(ours, 65536).decode()
-        return text in found
+            found += os.read(ours, 65536)
+        return text.encode() in found
 
     eventually(look, seconds=WAIT_SECONDS)
-    return found
+    return found.decode(errors="replace")  # the last character may have come in part
 
 
 def test_the_live_view_goes_on_until_q_is_typed(processes: WorkProcesses) -> None:

@@ -136,7 +136,7 @@ def test_delay_makes_an_open_connection_slower_until_it_heals(
 
 
 def test_delay_keeps_the_order_when_it_becomes_shorter(proxy: Proxy, client: Client) -> None:
-    proxy.delay(0.3, [Way.BACK])
+    proxy.delay(1.5, [Way.BACK])
     client.send(b"first ")
     assert client.hears_nothing()
     proxy.heal()

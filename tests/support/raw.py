@@ -95,27 +95,55 @@ def drain(connection: socket.socket) -> bytes:
 
 
 def replies(received: bytes) -> list[Reply]:
-    """The answers in a stream of bytes."""
+    """The answers in a stream of bytes that has come to its end. One that was cut short has what came of its body."""
     found = []
     while received:
-        head, _, rest = received.partition(b"\r\n\r\n")
-        status_line, *lines = head.decode("latin-1").split("\r\n")
-        assert status_line.startswith("HTTP/1."), status_line
-        headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
-        if headers.get("transfer-encoding") == "chunked":
-            body, received = _chunked(rest)
-        else:
-            length = int(headers.get("content-length", len(rest)))
-            body, received = rest[:length], rest[length:]
-        found.append(Reply(int(status_line.split(" ")[1]), headers, body))
+        reply, received = _first(received)
+        found.append(reply)
     return found
 
 
+def whole_replies(received: bytes) -> list[Reply]:
+    """The answers that are whole, in a stream of bytes that goes on."""
+    found = []
+    while b"\r\n\r\n" in received:
+        try:
+            reply, rest = _first(received)
+        except Incomplete:
+            break
+        if len(reply.body) < int(reply.headers.get("content-length", 0)):
+            break
+        found.append(reply)
+        received = rest
+    return found
+
+
+class Incomplete(AssertionError):
+    """A chunked body whose end has not come."""
+
+
+def _first(received: bytes) -> tuple[Reply, bytes]:
+    """The first answer, and what lies behind it."""
+    head, _, rest = received.partition(b"\r\n\r\n")
+    status_line, *lines = head.decode("latin-1").split("\r\n")
+    assert status_line.startswith("HTTP/1."), status_line
+    headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
+    if headers.get("transfer-encoding") == "chunked":
+        body, rest = _chunked(rest)
+    else:
+        length = int(headers.get("content-length", len(rest)))
+        body, rest = rest[:length], rest[length:]
+    return Reply(int(status_line.split(" ")[1]), headers, body), rest
+
+
 def _chunked(rest: bytes) -> tuple[bytes, bytes]:
+    """:raises Incomplete: the last chunk is not there."""
     body = b""
     while True:
-        size, _, rest = rest.partition(b"\r\n")
-        length = int(size, 16)
+        size, ends, rest = rest.partition(b"\r\n")
+        length = int(size, 16) if ends else 0
+        if not ends or len(rest) < length + 2:
+            raise Incomplete(f"{len(body)} bytes of a chunked body have come, and not its end")
         body, rest = body + rest[:length], rest[length + 2 :]
         if length == 0:
             return body, rest

@@ -27,7 +27,8 @@ STOP_SECONDS = 120
 ANSWER_SECONDS = 60
 """Deadlines are for what hangs: on a machine that has other things to do, a start or an answer may take very long."""
 QUEUEY = (sys.executable, "-m", "queuey.cli")
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
+_ADDRESS = re.compile(r"(http://127\.0\.0\.1:[1-9][0-9]*)[^0-9]")
+"""With what follows it: before, its last digits may not be there."""
 
 FIRST_KEY = "f1257" + "0" * 27 + "5e551081"
 """The key of ``demo``, given to the shipped server in QUEUEY_KEY."""
@@ -180,7 +181,7 @@ def _announced(process: subprocess.Popen[bytes], said: Path) -> str | None:
     if process.poll() is not None:
         raise EndedEarly(process.returncode, text)
     found = _ADDRESS.search(text)
-    return found.group() if found else None
+    return found[1] if found else None
 
 
 def _answers(running: RunningServer) -> bool:

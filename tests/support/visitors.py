@@ -36,9 +36,9 @@ class OpenConsole:
         return {"QUEUEY_CONFIG": str(self.folder / "queuey.ini")}
 
     def log(self) -> list[dict[str, Any]]:
-        """What the server has logged."""
-        lines = (self.folder / "said.txt").read_text().splitlines()
-        return [json.loads(line) for line in lines if line.startswith("{")]
+        """What the server has logged, in lines that are whole."""
+        lines = (self.folder / "said.txt").read_text().splitlines(keepends=True)
+        return [json.loads(line) for line in lines if line.startswith("{") and line.endswith("\n")]
 
 
 class Visitor:

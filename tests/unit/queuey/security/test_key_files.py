@@ -217,7 +217,7 @@ def test_looks_go_on_by_themselves_and_tell_of_changes(
 
     site.body = b'"two"'
 
-    assert changed.wait(10)
+    assert changed.wait(60)
     refresher.stop()
     assert quick.keys() == "two"
 
@@ -255,9 +255,9 @@ def test_looks_go_on_after_a_failure_of_any_kind(
     refresher = Refresher([quick], note)
     refresher.start()
     (tmp_path / "keys").write_text('"two"')
-    assert failed.wait(10)
+    assert failed.wait(60)
     (tmp_path / "keys").write_text('"three"')
 
-    assert changed.wait(10)
+    assert changed.wait(60)
     refresher.stop()
     assert "planted" in caplog.text

@@ -55,6 +55,7 @@ def test_byte_by_byte_is_as_good_as_at_once() -> None:
             if wire.is_ending():
                 break
             wire.connection.data_received(STREAM[at : at + 1])
+        await until(wire.is_ending)
         return [reply.status for reply in replies(wire.received)]
 
     assert at_home(test) == ANSWERS

@@ -294,6 +294,7 @@ def test_a_client_that_was_refused_is_not_read_until_there_is_room_and_the_first
     async def test(house: House) -> None:
         ticket = Ticket(house.server.admission)
         assert ticket.enter()
+        house.server.pauses._seconds = 3600.0
         wires = [house.wire() for _ in range(3)]
         for wire in wires:
             wire.connection.data_received(WHOLE)

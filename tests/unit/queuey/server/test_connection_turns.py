@@ -19,7 +19,7 @@ from queuey.server.turns import UPLOADS_A_TURN
 from queuey.service.queues import QueueSettings
 from queuey.storage.memory import MemoryMessages
 from tests.support.loop_server import PATH, House, answered, at_home, request, status_of, until
-from tests.support.raw import replies
+from tests.support.raw import replies, whole_replies
 
 
 @pytest.mark.parametrize("asked", [b"/wide?partitions=all", b"/wide?wait=20", b"?queues=wide&limit=1000"])
@@ -151,7 +151,7 @@ def test_a_large_batch_as_json_gives_way_to_others_between_its_steps() -> None:
         wire, beats = house.wire(), 0
         head = request(b"POST", PATH, b"Content-Type: application/json", b"Content-Length: %d" % len(body))
         wire.connection.data_received(head + body)
-        while not wire.received:
+        while not whole_replies(wire.received):
             other = house.wire()
             other.connection.data_received(request(b"GET", b"/__heartbeat__", b"Connection: close"))
             assert [reply.status for reply in replies(other.received)] == [200]
