@@ -17,7 +17,7 @@ LIMIT ?= 60m
 # `make cassandra NODES=3` starts three.
 NODES ?= 1
 JAVA := java=openjdk-17-jdk-headless mvn=maven
-JAVASCRIPT := node=nodejs npm
+NODEJS := node=nodejs
 
 help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
@@ -28,7 +28,7 @@ serve: ## Make the environment, then run the server on 127.0.0.1:5000 with its d
 	@exec $(BIN)/queuey serve
 
 test: ## Run lint, types and all tests
-	@sh scripts/need.sh chromium curl nginx strace $(JAVA)
+	@sh scripts/need.sh chromium curl nginx strace $(NODEJS) $(JAVA)
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.support.services fetch
 	$(BIN)/ruff check
@@ -36,7 +36,7 @@ test: ## Run lint, types and all tests
 	@sh scripts/beside.sh $(BIN)/mypy timeout --foreground --signal INT --kill-after 1m $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
 
 faults: ## Try to break the guarantees for many rounds: kill -9, full disks, dead nodes, cut networks
-	@sh scripts/need.sh curl nginx strace $(JAVA) $(JAVASCRIPT)
+	@sh scripts/need.sh curl nginx strace $(JAVA) $(NODEJS) npm
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.support.services fetch
 	@$(BIN)/python -m pytest $(TESTS) -m "faults or drawn or long" --fault-rounds $(ROUNDS)

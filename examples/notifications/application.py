@@ -43,7 +43,9 @@ class Application:
         return {
             "user": user,
             "token": self._issuer.id_token(user),
-            "queue": f"{self.url}/v1/{self._name}/{queue_of(user)}",
+            "url": self.url,
+            "application": self._name,
+            "queue": queue_of(user),
         }
 
     def notify(self, address: str, text: str) -> None:

@@ -18,6 +18,7 @@ MAX_BYTES = 16_384
 _TYPES = {".html": "text/html; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".css": "text/css"}
 _FILES = {f"/{path.name}": path for path in (Path(__file__).parent / "page").iterdir() if path.suffix in _TYPES}
 _FILES["/"] = _FILES.pop("/index.html")
+_FILES["/queuey.js"] = Path(__file__).parents[2] / "clients" / "javascript" / "queuey.js"
 
 
 class Site(ThreadingHTTPServer):

@@ -1,6 +1,6 @@
 // The page: the user, their notifications, and how far they have read.
 
-import { mends, order, Queue } from "./queuey.js";
+import { Client, order } from "./queuey.js";
 
 const GROUP = "page"; // whose position it is; another application may keep one of its own
 const at = (id) => document.getElementById(id);
@@ -46,19 +46,19 @@ async function call(path, form) {
 
 // The inbox.
 
-async function open({ user, token, queue: url }) {
+async function open({ user, token, url, application, queue: name }) {
   const { signal } = (ended = new AbortController());
-  const queue = new Queue(url, token, signal);
+  const client = new Client(url, { application, token, timeoutMs: 5000 });
+  const queue = client.queue(name);
   let position = null;
   let counting = 0;
 
   const newest = () => at("list").firstElementChild;
   const isUnread = (item) => position === null || order(item.dataset.id) > order(position);
 
-  function show({ message_id, timestamp, body }) {
+  function show({ id, date: when, body }) {
     const item = at("notification").content.cloneNode(true).firstElementChild;
-    const when = new Date(timestamp * 1000);
-    item.dataset.id = message_id;
+    item.dataset.id = id;
     item.querySelector("p").textContent = body; // text, never markup: anybody may have written it
     item.querySelector("time").dateTime = when.toISOString();
     item.querySelector("time").textContent = when.toLocaleString([], { dateStyle: "medium", timeStyle: "short" });
@@ -77,9 +77,9 @@ async function open({ user, token, queue: url }) {
 
   async function lookUpPosition() {
     try {
-      position = await queue.position(GROUP);
+      position = (await queue.offsets(GROUP)).get(1);
     } catch (error) {
-      if (!mends(error)) throw error; // it is looked up after each connection
+      if (!error.retriable) throw error; // it is looked up after each connection
     }
     for (const item of at("list").children) item.classList.toggle("unread", isUnread(item));
     count();
@@ -87,9 +87,9 @@ async function open({ user, token, queue: url }) {
 
   async function markAll() {
     try {
-      await queue.setPosition(GROUP, newest().dataset.id);
+      await queue.commit(GROUP, newest().dataset.id);
     } catch (error) {
-      if (mends(error)) return state("Not saved, try again", "away");
+      if (error.retriable) return state("Not saved, try again", "away");
       if (error.code !== "OffsetMovesBack") throw error; // else another window was further: it is taken from there
     }
     await lookUpPosition();
@@ -119,19 +119,19 @@ async function open({ user, token, queue: url }) {
   at("list").replaceChildren();
   at("sign-in").hidden = true;
   at("inbox").hidden = false;
-  at("try").addEventListener("click", () => queue.tryNow(), { signal });
+  at("try").addEventListener("click", () => client.tryNow(), { signal });
   signal.addEventListener("abort", () => countDown(0));
   at("mark").addEventListener("click", () => markAll().catch(giveUp), { signal });
   state("Connecting", "away");
   count();
   try {
-    for await (const { name, data } of queue.follow()) {
+    for await (const { name, message, ms } of queue.events({ signal })) {
       if (name === "reset") at("list").replaceChildren();
       if (name === "open") await lookUpPosition();
-      if (name === "message") show(data);
+      if (name === "message") show(message);
       if (name === "message" || name === "reset") count();
       state(...(name === "away" ? ["Connection lost, trying again", "away"] : ["Live", "live"]));
-      countDown(name === "away" ? data.ms : 0);
+      countDown(ms ?? 0);
     }
   } catch (error) {
     giveUp(error);

@@ -1,0 +1,141 @@
+// What a program does with the client. Each line that it prints is a scene that went well.
+import assert from "node:assert/strict";
+import { Client, QueueyError, order } from "../../../clients/javascript/queuey.js";
+
+const { QUEUEY_URL: url, QUEUEY_KEY: key, QUEUE: name } = process.env;
+const client = new Client(url, { application: "queuey", key });
+const bodies = (messages) => messages.map((message) => message.body);
+const all = async (messages) => { const found = []; for await (const one of messages) found.push(one); return found; };
+
+async function scene(what, play) {
+  await play();
+  console.log(what);
+}
+
+await scene("messages are stored and read", async () => {
+  const queue = await client.createQueue(`${name}-read`, { partitions: 2, principals: ["app:queuey", "app:other"] });
+  const stored = await queue.append("two chairs", { key: "joe", ttl: 60, headers: { Trace: "a1", Raw: new Uint8Array([0, 255]) } });
+  assert.match(stored.id, /^[0-9a-f]{32}$/);
+  const again = { idempotencyKey: "once" };
+  assert.deepEqual(await queue.append(new Uint8Array([0, 255]), again), await queue.append(new Uint8Array([0, 255]), again));
+  await queue.appendJson({ table: 4 }, { partition: 1 });
+  const found = await all(queue.read());
+  assert.equal(found.length, 3);
+  const text = found.find((message) => message.id === stored.id);
+  assert.equal(text.body, "two chairs");
+  assert.deepEqual([text.key, text.partition, text.headers.Trace, [...text.headers.Raw]], ["joe", stored.partition, "a1", [0, 255]]);
+  assert.ok(Math.abs(text.date - Date.now()) < 600_000);
+  assert.deepEqual([...found.find((one) => typeof one.body !== "string").body], [0, 255]);
+  assert.deepEqual(found.find((one) => one.contentType === "application/json").json(), { table: 4 });
+});
+
+await scene("a long queue is read to its end, in order, by pages", async () => {
+  const queue = await client.createQueue(`${name}-long`);
+  const texts = Array.from({ length: 2500 }, (_, at) => `message ${at}`);
+  for (let at = 0; at < texts.length; at += 500) await queue.appendMany(texts.slice(at, at + 500).map((body) => ({ body })));
+  const found = await all(queue.read());
+  assert.deepEqual(bodies(found), texts);
+  assert.deepEqual(found.map((one) => order(one.id)), found.map((one) => order(one.id)).sort());
+  assert.deepEqual(bodies(await all(queue.read({ limit: 1200 }))), texts.slice(0, 1200));
+  assert.deepEqual(bodies(await all(queue.read({ order: "descending", limit: 2 }))), ["message 2499", "message 2498"]);
+  await queue.remove(found[0].id, found[1].id);
+  assert.equal((await queue.page({ limit: 1 })).messages[0].body, "message 2");
+  await queue.commit("mail", found[7].id);
+  assert.deepEqual([...(await queue.offsets("mail"))], [[1, found[7].id]]);
+});
+
+await scene("what is followed comes once, and a signal ends it", async () => {
+  const queue = await client.createQueue(`${name}-live`, { partitions: 3 });
+  const other = await client.createQueue(`${name}-live2`);
+  await queue.append("first", { partition: 3 });
+  const { signal, ...ended } = endings();
+  const found = [];
+  for await (const message of client.follow([queue.name, other.name], { signal })) {
+    found.push(`${message.queue === other.name} ${message.body}`);
+    if (found.length === 1) await other.append("second");
+    if (found.length === 2) ended.end();
+  }
+  assert.deepEqual(found, ["false first", "true second"]);
+});
+
+function endings() {
+  const controller = new AbortController();
+  return { signal: controller.signal, end: () => controller.abort() };
+}
+
+await scene("a follower goes on behind a cursor", async () => {
+  const queue = await client.createQueue(`${name}-cursor`);
+  await queue.appendMany([{ body: "a" }, { body: "b" }, { body: "c" }]);
+  let cursor;
+  for await (const event of queue.events()) {
+    if (event.name !== "message") continue;
+    cursor = event.cursor;
+    if (event.message.body === "b") break;
+  }
+  for await (const message of queue.follow({ cursor })) {
+    assert.equal(message.body, "c");
+    break;
+  }
+});
+
+await scene("a message is leased, released, extended, rejected and settled", async () => {
+  const queue = await client.createQueue(`${name}-leases`);
+  const leases = queue.leases("mail");
+  await queue.appendMany([{ body: "one" }, { body: "two" }]);
+  const [one] = await leases.receive({ visibility: 60 });
+  assert.deepEqual([one.body, one.deliveries], ["one", 1]);
+  assert.equal((await leases.extend(one, 120)).settled.extended, 1);
+  await leases.release(one, { delay: 0, count: false });
+  const found = await leases.receive({ max: 10 });
+  assert.deepEqual(bodies(found).sort(), ["one", "two"]);
+  const [first, second] = found;
+  await leases.reject(first, "no use");
+  const settled = await leases.acknowledge(second);
+  assert.deepEqual(settled.settled, { acknowledged: 1, released: 0, extended: 0, rejected: 0, stale: [] });
+  assert.deepEqual((await leases.acknowledge(second)).settled.stale, [second.receipt]);
+  const [dead] = await all(client.queue(`${queue.name}-dead`).read());
+  assert.equal(dead.body, first.body);
+});
+
+await scene("work runs a job for each message, and again for one that failed", async () => {
+  const queue = await client.createQueue(`${name}-work`);
+  const { signal, end } = endings();
+  await queue.appendMany(["a", "b", "c"].map((body) => ({ body })));
+  const seen = [];
+  const failed = [];
+  await queue.leases("jobs").work(
+    (message) => {
+      seen.push(message.body);
+      if (message.body === "b" && message.deliveries === 1) throw new Error("not now");
+      if (seen.length === 4) end();
+    },
+    { signal, concurrency: 2, wait: 60, onError: (error, message) => failed.push(`${message.body} ${error.message}`) },
+  );
+  assert.deepEqual(seen.sort(), ["a", "b", "b", "c"]);
+  assert.deepEqual(failed, ["b not now"]);
+  assert.deepEqual(await queue.leases("jobs").receive(), []);
+});
+
+await scene("a receive that is given up leaves no lease behind", async () => {
+  const queue = await client.createQueue(`${name}-given-up`);
+  const leases = queue.leases("mail");
+  const { signal, end } = endings();
+  const waiting = leases.receive({ wait: 60, visibility: 600, signal });
+  end();
+  await assert.rejects(waiting, { name: "AbortError" });
+  await queue.append("for another");
+  assert.deepEqual(bodies(await leases.receive({ wait: 60 })), ["for another"]);
+});
+
+await scene("refusals say what was wrong", async () => {
+  const queue = client.queue(`${name}-nothing`);
+  await assert.rejects(queue.append("x"), (error) => error instanceof QueueyError && error.code === "QueueNotFound" && error.status === 404);
+  await assert.rejects(queue.append({ a: 1 }), /appendJson stores any other value/);
+  await assert.rejects(queue.append("x", { tll: 4 }), /unknown option tll/);
+  assert.throws(() => new Client(url, { key }), /name the application/);
+  assert.throws(() => new Client(url, { application: "queuey" }), /give a key or a token/);
+  const wrong = new Client(url, { application: "queuey", key: "no such key, but long enough to be one" });
+  await assert.rejects(all(wrong.queue("q").read()), (error) => error.status === 401 || error.status === 403);
+  const nobody = new Client("http://127.0.0.1:9", { application: "queuey", key, timeoutMs: 1 });
+  await assert.rejects(nobody.queue("q").page(), (error) => error.code === "Unreachable" && error.retriable);
+});
