@@ -130,6 +130,7 @@ LAYERS = {
             "queuey.security.",
             "queuey.storage.",
             "queuey.server.",
+            "qdo.bench.",
             "qdo.client",
             "qdo.client.wire",
             "qdo.groups.subscription",
@@ -149,6 +150,8 @@ LAYERS = {
         ),
         others=("click", "pyarrow", "pyspark"),
     ),
+    # The load harness speaks to servers over networks, as any client does.
+    "qdo.bench": Layer(ours=(*LEAVES, "qdo.client."), others=("boto3", "botocore", "msgspec", "requests", "yaml")),
     # The client side: client < groups < worker < compat, tasks, pipeline < cli.
     "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.", "qdo.tasks")),
     "qdo.measure": Layer(),

@@ -43,6 +43,7 @@ _COMMANDS = {
     "backup": "stores",
     "restore": "stores",
     "verify": "stores",
+    "bench": "bench",
     "config": "admin",
     "errors": "admin",
     "version": "admin",

@@ -1,0 +1,115 @@
+"""Whether two results differ, and by how much, with an interval for the doubt.
+
+Runs in turn share the moods of the machine, so each run is compared with the one beside it: the mean of the ratios'
+logarithms, with Student's interval. It holds the true ratio 95 times in 100 if the moods are alike in both.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from statistics import mean, stdev
+from typing import Any, NamedTuple
+
+from qdo.bench.document import Document
+
+_STUDENT = (12.71, 4.30, 3.18, 2.78, 2.57, 2.45, 2.36, 2.31, 2.26, 2.23, 2.20, 2.18, 2.16, 2.14, 2.13)
+"""Quantiles of Student's distribution for 95 %, from one degree of freedom on."""
+
+
+class Ratio(NamedTuple):
+    """How much larger the second is than the first."""
+
+    name: str
+    first: float
+    second: float
+    """Geometric means of the runs."""
+    ratio: float
+    low: float
+    high: float
+    """The interval; 0 and infinity if there is one run only."""
+
+    @property
+    def said(self) -> str:
+        """Whether they differ."""
+        if self.low <= 1 <= self.high:
+            return "no difference shown"
+        return f"{'more' if self.ratio > 1 else 'less'} by {abs(self.ratio - 1):.1%}"
+
+
+FIGURES: dict[str, Callable[[Any], float | None]] = {
+    "sent a second": lambda run: run["publish_rate"],
+    "received a second": lambda run: run["consume_rate"],
+    "response p50": lambda run: run["response_ms"].get("p50"),
+    "response p99": lambda run: run["response_ms"].get("p99"),
+    "service p99": lambda run: run["service_ms"].get("p99"),
+    "end to end p50": lambda run: run["end_to_end_ms"].get("p50"),
+    "end to end p99": lambda run: run["end_to_end_ms"].get("p99"),
+}
+
+
+def ratio_of(name: str, first: Sequence[float], second: Sequence[float]) -> Ratio:
+    """The ratio of runs that lay beside each other.
+
+    >>> one = ratio_of("rate", [100, 110, 105], [200, 220, 210])
+    >>> round(one.ratio, 6), one.said
+    (2.0, 'more by 100.0%')
+    >>> ratio_of("rate", [100, 110, 105], [99, 112, 104]).said
+    'no difference shown'
+    >>> ratio_of("rate", [100], [300]).said
+    'no difference shown'
+    """
+    pairs = [(a, b) for a, b in zip(first, second, strict=False) if a > 0 and b > 0]
+    if not pairs:
+        return Ratio(name, 0, 0, 1, 0, math.inf)
+    logs = [math.log(b / a) for a, b in pairs]
+    one, other = (math.exp(mean(math.log(pair[at]) for pair in pairs)) for at in (0, 1))
+    middle = mean(logs)
+    if len(logs) < 2:
+        return Ratio(name, one, other, math.exp(middle), 0, math.inf)
+    student = _STUDENT[min(len(logs) - 2, len(_STUDENT) - 1)]
+    half = student * stdev(logs) / math.sqrt(len(logs))
+    return Ratio(name, one, other, math.exp(middle), math.exp(middle - half), math.exp(middle + half))
+
+
+def compared(first: Document, second: Document) -> list[Ratio]:
+    """The figures that both have."""
+    found = []
+    for name, figure in FIGURES.items():
+        ours, theirs = ([figure(run["queuey"]) for run in one["runs"]] for one in (first, second))
+        pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if a is not None and b is not None]
+        if pairs:
+            found.append(ratio_of(name, [a for a, _ in pairs], [b for _, b in pairs]))
+    return found
+
+
+def doubts(first: Document, second: Document) -> list[str]:
+    """Why the comparison may say nothing."""
+    found = []
+    if first["workload"] != second["workload"]:
+        differing = sorted(_differing(first["workload"], second["workload"]))
+        found.append(f"the workloads differ: {', '.join(differing)}")
+    if first["environment"] | {"load": ""} != second["environment"] | {"load": ""}:
+        found.append("the machines or programs differ")
+    if not _in_turn(first, second):
+        found.append("the runs were not made in turn: give both drivers to one 'queuey bench run' for that")
+    for at, one in enumerate((first, second), 1):
+        if one["verdict"]["exit"]:
+            found.append(f"the {'first' if at == 1 else 'second'} is not both trusted and clean")
+        if len(one["runs"]) < 3:
+            found.append(f"the {'first' if at == 1 else 'second'} has fewer than three runs")
+    return found
+
+
+def _differing(first: Any, second: Any, place: str = "") -> list[str]:
+    if isinstance(first, dict) and isinstance(second, dict):
+        names = sorted(first.keys() | second.keys())
+        return [one for name in names for one in _differing(first.get(name), second.get(name), f"{place}.{name}")]
+    return [] if first == second else [place.lstrip(".")]
+
+
+def _in_turn(first: Document, second: Document) -> bool:
+    """Each run of the one began between two of the other, or next to one."""
+    began = sorted((run["queuey"]["began"], at) for at, one in enumerate((first, second)) for run in one["runs"])
+    pairs = [{began[at][1], began[at + 1][1]} for at in range(0, len(began) - 1, 2)]
+    return all(len(pair) == 2 for pair in pairs)

@@ -1,0 +1,204 @@
+"""Results as JSON: what the report shows, and what two runs are compared by.
+
+Each run has the names of the OpenMessaging benchmark's results, so that its tools read them; milliseconds are theirs as
+well. What it has no name for stands in ``queuey``.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from qdo.bench.histogram import TimeHistogram, write_log
+from qdo.bench.judge import KINDS
+from qdo.bench.measuring import PhaseTimes, Times
+from qdo.bench.planting import Plant
+from qdo.bench.verdict import Repeat, checks, exit_code, unfound, violations
+from qdo.bench.workload import Workload
+from queuey.errors import ConfigurationError
+
+FORMAT = 1
+RANKS = {"50pct": 50.0, "75pct": 75.0, "95pct": 95.0, "99pct": 99.0, "999pct": 99.9, "9999pct": 99.99}
+_MOST_POINTS = 400
+"""Of a curve, in a document."""
+
+Document = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Subject:
+    """What one document is about."""
+
+    workload: Workload
+    driver: str
+    values: Mapping[str, Any] = field(default_factory=dict)
+    """What the workload has of that which varies."""
+
+    @property
+    def label(self) -> str:
+        """The driver, and the values."""
+        return " ".join([self.driver, *(f"{name}={_shown(value)}" for name, value in self.values.items())])
+
+
+def _shown(value: Any) -> str:
+    """A value in a label.
+
+    >>> _shown(3), _shown({"requests": 0.1, "answers": 0.1})
+    ('3', 'requests:0.1,answers:0.1')
+    """
+    if isinstance(value, Mapping):
+        return ",".join(f"{name}:{_shown(one)}" for name, one in value.items())
+    return str(value)
+
+
+def document_of(
+    subject: Subject, repeats: Sequence[Repeat], about: Mapping[str, Mapping[str, str]], plant: Plant | None
+) -> Document:
+    """The results of one subject.
+
+    :param about: ``environment`` and ``versions``.
+    """
+    workload, driver = subject.workload, subject.driver
+    limits = workload.queuey.expect
+    return {
+        "format": FORMAT,
+        "workload": workload.as_document(),
+        "driver": driver,
+        "label": subject.label,
+        "values": dict(subject.values),
+        "loop": workload.loop,
+        "plant": plant,
+        "environment": dict(about["environment"]),
+        "versions": dict(about["versions"]),
+        "verdict": {
+            "exit": exit_code(repeats, limits, plant),
+            "checks": [{"name": one.name, "ok": one.ok, "said": one.said} for one in checks(repeats)],
+            "violations": violations(repeats, limits),
+            "not_found": unfound(repeats, plant) if plant else [],
+        },
+        "runs": [_run(workload, driver, one) for one in repeats],
+    }
+
+
+def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
+    times, findings = repeat.times, repeat.findings
+    seconds = range(int(-(-times.seconds // 1)))
+    stored = [times.stored_by_second[at] for at in seconds]
+    received = [times.received_by_second[at] for at in range(max(times.received_by_second, default=-1) + 1)]
+    return {
+        "workload": workload.name,
+        "driver": driver,
+        "messageSize": workload.message_size,
+        "topics": workload.topics,
+        "partitions": workload.partitions_per_topic,
+        "producersPerTopic": workload.producers_per_topic,
+        "consumersPerTopic": workload.consumer_per_subscription * workload.subscriptions_per_topic,
+        "publishRate": stored,
+        "publishErrorRate": [times.refused_by_second[at] for at in seconds],
+        "consumeRate": received,
+        **_latency("aggregatedPublishLatency", times.service, 1e6),
+        **_latency("aggregatedPublishDelayLatency", times.delay, 1e3),
+        **_latency("aggregatedEndToEndLatency", times.end_to_end, 1e6),
+        "queuey": {
+            "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(repeat.began)),
+            "publish_rate": times.publish_rate,
+            "consume_rate": times.consume_rate,
+            "response_ms": _percentiles(times.response),
+            "service_ms": _percentiles(times.service),
+            "end_to_end_ms": _percentiles(times.end_to_end),
+            "quiet_end_to_end_ms": _percentiles(times.quiet) if times.quiet.count else None,
+            "lag_ms": _percentiles(times.lag),
+            "waited": times.waited,
+            "requests": times.response.count,
+            "phases": [_phase(one) for one in times.phases],
+            "curves": {"response": _curve(times.response), "end_to_end": _curve(times.end_to_end)},
+            "found": {kind: findings.counts[kind] for kind in KINDS},
+            "examples": {kind: some for kind, some in findings.examples.items() if some},
+            "sent": findings.sent,
+            "stored": findings.stored,
+            "unknown": findings.unknown,
+            "refused": findings.refused,
+            "received": findings.received,
+            "distinct": findings.distinct,
+            "redelivered": findings.redelivered,
+            "duplication": findings.duplication,
+            "disorder": findings.disorder,
+            "displacement": findings.displacement,
+            "planted": repeat.planted,
+            "busy_before": repeat.busy_before,
+            "stolen": repeat.stolen,
+            "processor_shares": list(repeat.processor_shares),
+            "refusals": dict(repeat.refusals),
+            "faults": [{"second": second, "what": what} for second, what in repeat.faults],
+        },
+    }
+
+
+def _latency(name: str, times: TimeHistogram, unit: float) -> dict[str, float]:
+    found = {f"{name}{suffix}": times.percentile(rank) / unit for suffix, rank in RANKS.items()}
+    return {f"{name}Avg": times.mean / unit, **found, f"{name}Max": times.most / unit}
+
+
+def _percentiles(times: TimeHistogram) -> dict[str, float]:
+    """By rank, in milliseconds; a rank is given if ten values lie above it."""
+    ranks = [rank for rank in RANKS.values() if times.count * (100 - rank) / 100 >= 10 or rank == 50]
+    found = {f"p{rank:g}": times.percentile(rank) / 1e6 for rank in ranks if times.count}
+    return {"mean": times.mean / 1e6, **found, "max": times.most / 1e6}
+
+
+def _phase(phase: PhaseTimes) -> Document:
+    return {
+        "seconds": phase.seconds,
+        "target": phase.target,
+        "requests": phase.requests,
+        "response_ms": _percentiles(phase.response),
+        "service_ms": _percentiles(phase.service),
+        "end_to_end_ms": _percentiles(phase.end_to_end),
+    }
+
+
+def _curve(times: TimeHistogram) -> list[tuple[float, float]]:
+    points = times.curve()
+    step = max(1, len(points) // _MOST_POINTS)
+    return points[::step] + points[-1:] if points else []
+
+
+def save(document: Document, path: Path) -> None:
+    """Write the JSON, whole or not at all."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
+    beside.replace(path)
+
+
+def save_log(repeats: Sequence[Repeat], path: Path) -> None:
+    """Write the histograms of all runs as an ``.hlog``."""
+    rows = []
+    for at, one in enumerate(repeats, 1):
+        named: Mapping[str, TimeHistogram] = _histograms(one.times)
+        rows += [(f"run{at}-{name}", one.began, one.times.seconds, times) for name, times in named.items()]
+    with path.open("w", encoding="ascii") as out:
+        write_log(out, rows, "queuey bench; values are nanoseconds")
+
+
+def _histograms(times: Times) -> Mapping[str, TimeHistogram]:
+    return {"response": times.response, "service": times.service, "end_to_end": times.end_to_end, "lag": times.lag}
+
+
+def read(path: Path) -> Document:
+    """The results in a file.
+
+    :raises ConfigurationError: it holds no results of this program, or of another version of their format.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{path}: this is no JSON: {error}") from error
+    known = found.get("format") if isinstance(found, dict) else None
+    if known != FORMAT or not found.get("runs"):
+        raise ConfigurationError(f"{path}: no results of 'queuey bench run --json', or of another version")
+    return dict(found)

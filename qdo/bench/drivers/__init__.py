@@ -1,0 +1,186 @@
+"""What a system must do to be measured: the contract, and where implementations are found.
+
+An implementation is one module with a subclass of :class:`Driver`: one of :data:`BUILT_IN`, or of another distribution,
+which names it in the entry points ``queuey.bench.drivers``. One suite, ``tests/functional/test_bench_drivers.py``, runs over
+all that are built in.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from importlib.metadata import EntryPoint, entry_points
+from typing import ClassVar, NamedTuple
+
+from qdo.bench.clock import LoadClock, MonotonicClock
+from qdo.bench.workload import Mode, Workload
+from queuey.errors import ConfigurationError
+
+GROUP = "queuey.bench.drivers"
+BUILT_IN: Mapping[str, str] = {
+    "memory": "qdo.bench.drivers.memory:MemoryDriver",
+    "faulty": "qdo.bench.drivers.faulty:FaultyDriver",
+    "queuey": "qdo.bench.drivers.queuey_v1:QueueyDriver",
+    "sqs": "qdo.bench.drivers.sqs:SqsDriver",
+}
+
+
+@dataclass(frozen=True)
+class MeasuredSystem:
+    """A system to be measured, as every process of the generator gets it."""
+
+    workload: Workload
+    run: int
+    """Number of the run; queues and messages carry it."""
+    options: Mapping[str, str] = field(default_factory=dict)
+    clock: LoadClock = field(default_factory=MonotonicClock)
+
+    def queue(self, topic: int) -> str:
+        """The name of a queue, unique to this run."""
+        return f"bench-{self.run:08x}-{topic}"
+
+
+class OutgoingMessage(NamedTuple):
+    """A message to send."""
+
+    body: bytes
+    key: str | None = None
+    delay: float = 0.0
+    """Seconds until it may be delivered."""
+
+
+class Delivered(NamedTuple):
+    """A message that a receiver got."""
+
+    body: bytes
+    token: object = None
+    """To acknowledge it with; None where nothing is acknowledged."""
+
+
+class Producer(ABC):
+    """Sends to the queues, from one thread."""
+
+    @abstractmethod
+    def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        """Store the messages in their order. What is repeated after a lost answer must be stored once.
+
+        :raises OutcomeUnknown: they may be stored, all, some or none.
+        :raises QueueyError: any other says that none is stored.
+        """
+
+    def close(self) -> None:  # noqa: B027 -- some have nothing to do
+        """End its connections."""
+
+
+class Consumer(ABC):
+    """Receives for one subscription of one queue, in one thread."""
+
+    @abstractmethod
+    def receive(self, wait: float) -> Sequence[Delivered]:
+        """Messages, or none after up to ``wait`` seconds. ``pop`` and reads are settled by this alone.
+
+        :raises QueueyError: there was no answer; what was handed out comes again when its leases run out.
+        """
+
+    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        """Settle these for good; for each, whether it was still held.
+
+        :raises QueueyError: nothing is known of them.
+        """
+        return [True] * len(tokens)
+
+    def fail(self, tokens: Sequence[object]) -> None:  # noqa: B027 -- some have nothing to do
+        """Give these back as failures.
+
+        :raises QueueyError: nothing is known of them.
+        """
+
+    def close(self) -> None:  # noqa: B027 -- some have nothing to do
+        """End its connections."""
+
+
+class Driver(ABC):
+    """One system. Each process of the generator makes its own."""
+
+    modes: ClassVar[frozenset[Mode]] = frozenset(["receive"])
+    delays: ClassVar[bool] = False
+    """Messages can be delayed."""
+    keys: ClassVar[bool] = False
+    """Messages can have keys, in whose order they are delivered."""
+    option_names: ClassVar[Mapping[str, str]] = {}
+    """Options, and what each is."""
+    in_process: ClassVar[bool] = False
+    """The system lives in the process that uses it, so there is one."""
+
+    def __init__(self, target: MeasuredSystem) -> None:
+        """:raises ConfigurationError: an option is unknown, or the system cannot do what the workload asks for."""
+        self.target = target
+        known = self.option_names
+        if unknown := sorted(set(target.options) - set(known)):
+            names = ", ".join(sorted(known)) or "none"
+            raise ConfigurationError(f"the driver has no option {', '.join(unknown)}; it knows {names}")
+        own = target.workload.queuey
+        if own.receiving.mode not in self.modes:
+            modes = ", ".join(sorted(self.modes))
+            raise ConfigurationError(f"receiving.mode {own.receiving.mode}: this driver knows {modes}")
+        if own.delay and not self.delays:
+            raise ConfigurationError("delay: the system of this driver delays no messages")
+
+    def option(self, name: str, default: float) -> float:
+        """A number among the options.
+
+        :raises ConfigurationError: it is none, or below 0.
+        """
+        text = self.target.options.get(name)
+        try:
+            found = default if text is None else float(text)
+        except ValueError:
+            found = -1.0
+        if not 0 <= found < float("inf"):
+            raise ConfigurationError(f"option {name}: {text!r} is no number from 0")
+        return found
+
+    @abstractmethod
+    def prepare(self) -> None:
+        """Make the queues and subscriptions, once, before any producer or consumer is made.
+
+        :raises QueueyError: the system is away, or refuses.
+        """
+
+    @abstractmethod
+    def producer(self) -> Producer:
+        """A sender for one thread."""
+
+    @abstractmethod
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        """A receiver for one thread."""
+
+    def remove(self) -> None:  # noqa: B027 -- some have nothing to do
+        """Remove the queues. Nothing is done about those that are left."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Names and versions of what is measured, for the report."""
+        return {}
+
+
+def driver_names() -> list[str]:
+    """Names of all drivers: those built in first."""
+    return [*BUILT_IN, *sorted({one.name for one in entry_points(group=GROUP)} - set(BUILT_IN))]
+
+
+def driver_class(name: str) -> type[Driver]:
+    """The implementation of this name.
+
+    :raises ConfigurationError: there is none, or what it imports is not installed.
+    """
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if name in BUILT_IN:
+        found = EntryPoint(name, BUILT_IN[name], GROUP)
+    if found is None:
+        raise ConfigurationError(f"no driver {name}: there are {', '.join(driver_names())}")
+    try:
+        loaded: type[Driver] = found.load()
+    except ImportError as error:
+        raise ConfigurationError(f"driver {name}: {error.name or error} is not installed") from error
+    return loaded

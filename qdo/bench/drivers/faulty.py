@@ -1,0 +1,74 @@
+"""A system that loses, repeats and swaps messages at stated rates: the judge must find each rate."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+from qdo.bench.drivers import Consumer, Delivered, MeasuredSystem, OutgoingMessage, Producer
+from qdo.bench.drivers.memory import MemoryDriver
+from queuey.errors import ConfigurationError
+
+
+class FaultyDriver(MemoryDriver):
+    """The system in memory, with faults drawn from the seed of the workload."""
+
+    option_names: ClassVar[Mapping[str, str]] = {
+        **MemoryDriver.option_names,
+        "lose": "share of the messages that are acknowledged to the producer, and not kept",
+        "repeat": "share of the messages that are handed out twice",
+        "swap": "share of the messages that are handed out after the next one of their answer",
+    }
+
+    def __init__(self, target: MeasuredSystem) -> None:
+        super().__init__(target)
+        self.rates = {name: self.option(name, 0) for name in ("lose", "repeat", "swap")}
+        for name, rate in self.rates.items():
+            if rate > 1:
+                raise ConfigurationError(f"option {name}: {rate} is no share: 0 to 1")
+        self._made = 0
+
+    def chance(self) -> random.Random:
+        """Of one producer or consumer."""
+        self._made += 1
+        return random.Random(f"{self.target.workload.queuey.seed}/{self._made}")  # noqa: S311 -- repeatable, not secret
+
+    def producer(self) -> Producer:
+        return _FaultyProducer(self, super().producer())
+
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        return _FaultyConsumer(self, super().consumer(topic, subscription))
+
+
+class _FaultyProducer(Producer):
+    def __init__(self, driver: FaultyDriver, inner: Producer) -> None:
+        self._inner = inner
+        self._chance = driver.chance()
+        self._lose = driver.rates["lose"]
+
+    def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        self._inner.send(topic, [one for one in messages if self._chance.random() >= self._lose])
+
+
+class _FaultyConsumer(Consumer):
+    def __init__(self, driver: FaultyDriver, inner: Consumer) -> None:
+        self._inner = inner
+        self._chance = driver.chance()
+        self._repeat, self._swap = driver.rates["repeat"], driver.rates["swap"]
+
+    def receive(self, wait: float) -> Sequence[Delivered]:
+        handed = [*self._inner.receive(wait)]
+        at = 0
+        while at + 1 < len(handed):
+            if self._chance.random() < self._swap:
+                handed[at], handed[at + 1] = handed[at + 1], handed[at]
+                at += 1
+            at += 1
+        return [one for one in handed for _ in range(1 + (self._chance.random() < self._repeat))]
+
+    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        return self._inner.acknowledge(tokens)
+
+    def fail(self, tokens: Sequence[object]) -> None:
+        self._inner.fail(tokens)

@@ -1,0 +1,175 @@
+"""Any service with the protocol of Amazon SQS, by boto3: Amazon's, ElasticMQ, Queuey's own.
+
+boto3 spends about a millisecond of processor time on a request, so speeds over it are mostly its own; what is lost,
+repeated or out of order is the service's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from itertools import count
+from typing import Any, ClassVar
+
+import boto3
+import botocore
+from botocore.config import Config
+from botocore.exceptions import BotoCoreError, ClientError
+
+from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, StorageUnavailable
+
+MOST_A_REQUEST = 10
+"""Messages, by the protocol."""
+
+
+class SqsDriver(Driver):
+    """An endpoint of SQS."""
+
+    keys = True
+    delays = True
+    option_names: ClassVar[Mapping[str, str]] = {
+        "url": "the endpoint; default Amazon's of the region",
+        "region": "default us-east-1",
+        "access_key": "id; default by boto3 from environment and files",
+        "secret_key": "secret of the access key; better set AWS_SECRET_ACCESS_KEY",
+        "fifo": "1 for FIFO queues",
+    }
+
+    def __init__(self, target: MeasuredSystem) -> None:
+        super().__init__(target)
+        self.fifo = bool(self.option("fifo", 0))
+        own = target.workload.queuey
+        if own.receiving.batch > MOST_A_REQUEST or own.batch > MOST_A_REQUEST:
+            raise ConfigurationError(f"batch: a request of SQS has at most {MOST_A_REQUEST} messages")
+        if own.delay and self.fifo:
+            raise ConfigurationError("delay: messages of FIFO queues have none of their own")
+        if target.workload.keys and not self.fifo:
+            raise ConfigurationError("keys: only FIFO queues keep order: option fifo=1")
+        self._urls: dict[int, str] = {}
+
+    def client(self) -> Any:
+        options = self.target.options
+        return boto3.client(
+            "sqs",
+            endpoint_url=options.get("url"),
+            region_name=options.get("region", "us-east-1"),
+            aws_access_key_id=options.get("access_key"),
+            aws_secret_access_key=options.get("secret_key"),
+            # A repeat of a send could store a message twice, and is none of the service's faults.
+            config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=40),
+        )
+
+    def queue(self, topic: int) -> str:
+        return self.target.queue(topic) + (".fifo" if self.fifo else "")
+
+    def url(self, client: Any, topic: int) -> str:
+        if topic not in self._urls:
+            self._urls[topic] = carried_out(client.get_queue_url, QueueName=self.queue(topic))["QueueUrl"]
+        return self._urls[topic]
+
+    def prepare(self) -> None:
+        if self.target.workload.subscriptions_per_topic > 1:
+            raise ConfigurationError("subscriptionsPerTopic: a queue of SQS gives each message once")
+        attributes = {"FifoQueue": "true"} if self.fifo else {}
+        with closing(self.client()) as client:
+            for topic in range(self.target.workload.topics):
+                carried_out(client.create_queue, QueueName=self.queue(topic), Attributes=attributes)
+
+    def remove(self) -> None:
+        with closing(self.client()) as client:
+            for topic in range(self.target.workload.topics):
+                carried_out(client.delete_queue, QueueUrl=self.url(client, topic))
+
+    def versions(self) -> Mapping[str, str]:
+        return {"boto3": boto3.__version__, "botocore": botocore.__version__, "url": self.target.options.get("url", "")}
+
+    def producer(self) -> Producer:
+        return _SqsProducer(self)
+
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        return _SqsConsumer(self, topic)
+
+
+def carried_out(call: Callable[..., Any], **values: Any) -> Any:
+    """The answer to a request.
+
+    :raises QueueyError: it was refused, or nothing is known of it.
+    """
+    try:
+        return call(**values)
+    except ClientError as error:
+        status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
+        if status >= 500:
+            raise OutcomeUnknown(str(error)) from error
+        raise StorageUnavailable(str(error)) from error
+    except BotoCoreError as error:
+        raise OutcomeUnknown(str(error)) from error
+
+
+class _SqsProducer(Producer):
+    def __init__(self, driver: SqsDriver) -> None:
+        self._driver = driver
+        self._client = driver.client()
+        self._once = count()
+        self._name = f"{id(self):x}"
+
+    def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        entries = [self._entry(at, one) for at, one in enumerate(messages)]
+        url = self._driver.url(self._client, topic)
+        answer = carried_out(self._client.send_message_batch, QueueUrl=url, Entries=entries)
+        if failed := answer.get("Failed"):
+            raise OutcomeUnknown(f"{len(failed)} of {len(entries)} messages were refused: {failed[0].get('Code')}")
+
+    def _entry(self, at: int, message: OutgoingMessage) -> dict[str, Any]:
+        entry: dict[str, Any] = {"Id": str(at), "MessageBody": message.body.decode()}
+        if self._driver.fifo:
+            entry["MessageGroupId"] = message.key or "all"
+            entry["MessageDeduplicationId"] = f"{self._name}-{next(self._once)}"
+        elif message.delay:
+            entry["DelaySeconds"] = math.ceil(message.delay)
+        return entry
+
+    def close(self) -> None:
+        self._client.close()
+
+
+class _SqsConsumer(Consumer):
+    def __init__(self, driver: SqsDriver, topic: int) -> None:
+        own = driver.target.workload.queuey.receiving
+        self._client = driver.client()
+        self._url = driver.url(self._client, topic)
+        self._batch = own.batch
+        self._visibility = math.ceil(own.visibility)
+
+    def receive(self, wait: float) -> Sequence[Delivered]:
+        answer = carried_out(
+            self._client.receive_message,
+            QueueUrl=self._url,
+            MaxNumberOfMessages=self._batch,
+            VisibilityTimeout=self._visibility,
+            WaitTimeSeconds=min(20, math.ceil(wait)),
+        )
+        return [Delivered(one["Body"].encode(), one["ReceiptHandle"]) for one in answer.get("Messages", ())]
+
+    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        entries = [{"Id": str(at), "ReceiptHandle": token} for at, token in enumerate(tokens)]
+        answer = carried_out(self._client.delete_message_batch, QueueUrl=self._url, Entries=entries)
+        failed = {int(one["Id"]) for one in answer.get("Failed", ())}
+        return [at not in failed for at in range(len(tokens))]
+
+    def close(self) -> None:
+        self._client.close()
+
+    def fail(self, tokens: Sequence[object]) -> None:
+        for token in tokens:
+            try:
+                carried_out(
+                    self._client.change_message_visibility,
+                    QueueUrl=self._url,
+                    ReceiptHandle=token,
+                    VisibilityTimeout=0,
+                )
+            except QueueyError:
+                continue

@@ -1,0 +1,333 @@
+"""The load: processes that send and receive by a workload, and the parent that watches over them.
+
+A process has a thread for each connection. Each thread writes a file of its own; nothing is shared but counters that say
+when all messages have arrived. Processes are spawned, so that none inherits what another one holds.
+"""
+
+from __future__ import annotations
+
+import gc
+import multiprocessing
+import sys
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from ctypes import c_int64
+from dataclasses import dataclass, field
+from multiprocessing.connection import Connection as Pipe
+from pathlib import Path
+from typing import Any, Literal
+
+from qdo.bench.arrivals import drawn
+from qdo.bench.clock import SECOND
+from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
+from qdo.bench.planting import Plant, Planting
+from qdo.bench.receivers import Distinct, LoadReceiver, run_receivers
+from qdo.bench.records import RECEIVED, SENT, ReceivedRow, Writer
+from qdo.bench.senders import LoadSender, LoadShare, texts_of
+from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+
+Role = Literal["send", "receive", "both"]
+
+READY_SECONDS = 120.0
+HEAD_START_SECONDS = 0.3
+"""Between the moment at which all are ready and the first arrival."""
+LOOK_SECONDS = 0.02
+SWITCH_SECONDS = 0.0005
+"""A thread that is due gets the interpreter after this time, not after Python's 5 ms."""
+QUIET_SECONDS = 3.0
+"""Without a new message, beyond the time in which one may come back from a lease."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """One run to make."""
+
+    target: MeasuredSystem
+    driver: str
+    folder: Path
+    """Where the files of records are written."""
+    plant: Plant | None = None
+
+
+@dataclass
+class ProcessReport:
+    """What a process says at its end."""
+
+    role: Role
+    cpu_seconds: float = 0.0
+    wall_seconds: float = 0.0
+    refusals: Counter[str] = field(default_factory=Counter)
+    planted: int = 0
+    failures: list[str] = field(default_factory=list)
+
+
+@dataclass
+class Ran:
+    """A run that is over."""
+
+    start: int
+    """Of the load, in nanoseconds of the monotonic clock."""
+    end: int
+    stored: int
+    distinct: int
+    processes: list[ProcessReport]
+    sent_files: list[Path]
+    received_files: list[Path]
+
+
+class _Shared:
+    """What the processes and their parent see at once."""
+
+    def __init__(self, context: Any, processes: int) -> None:
+        self.stored = context.RawArray(c_int64, processes)
+        self.distinct = context.RawArray(c_int64, processes)
+        self.answers = context.RawArray(c_int64, processes)
+        """To receivers, with messages or without."""
+        self.sending = context.RawArray(c_int64, [1] * processes)
+        self.receive = context.Event()
+        """Receivers may begin."""
+        self.over = context.Event()
+        """Receivers end."""
+        self.abort = context.Event()
+
+
+def run_load(load: Load, *, during: Callable[[bool], None] = lambda is_sending: None) -> Ran:
+    """Carry out a run on queues that were prepared.
+
+    :param during: called again and again while the load runs, with whether there is still something to be sent; what it
+        raises ends the run.
+    :raises ConfigurationError: the driver cannot do what the workload asks for.
+    :raises StorageUnavailable: a process could not begin, or failed.
+    """
+    context = multiprocessing.get_context("spawn")
+    places = _places(load)
+    shared = _Shared(context, len(places))
+    with ExitStack() as stack:
+        pipes: list[Pipe] = []
+        processes = []
+        for at, (role, place) in enumerate(places):
+            ours, theirs = context.Pipe()
+            arguments = (load, role, place, at, shared, theirs)
+            process = context.Process(target=_process, args=arguments, daemon=True, name=f"bench-{role}-{at}")
+            process.start()
+            stack.callback(_end, process)
+            theirs.close()
+            pipes.append(stack.enter_context(ours))
+            processes.append(process)
+        stack.callback(shared.abort.set)
+        for pipe in pipes:
+            _said(pipe, READY_SECONDS)
+        start = load.target.clock.now() + int(HEAD_START_SECONDS * SECOND)
+        for pipe in pipes:
+            pipe.send(start)
+        _watch(load, shared, processes, during)
+        reports = [_said(pipe, READY_SECONDS) for pipe in pipes]
+        for process in processes:
+            process.join(READY_SECONDS)
+    failures = [failure for report in reports for failure in report.failures]
+    if failures:
+        raise StorageUnavailable(f"the generator failed: {failures[0]}")
+    return Ran(
+        start,
+        load.target.clock.now(),
+        sum(shared.stored),
+        sum(shared.distinct),
+        reports,
+        sorted(load.folder.glob("sent-*")),
+        sorted(load.folder.glob("received-*")),
+    )
+
+
+def _places(load: Load) -> list[tuple[Role, LoadShare]]:
+    if driver_class(load.driver).in_process:
+        return [("both", LoadShare(0, 1))]
+    count = load.target.workload.queuey.processes
+    roles: tuple[Role, ...] = ("send", "receive")
+    return [(role, LoadShare(at, count)) for role in roles for at in range(count)]
+
+
+def _end(process: Any) -> None:
+    if process.is_alive():
+        process.terminate()
+    process.join(READY_SECONDS)
+    process.close()
+
+
+def _said(pipe: Pipe, seconds: float) -> Any:
+    """What a process says next.
+
+    :raises QueueyError: it says that it failed, or says nothing.
+    """
+    try:
+        said = pipe.recv() if pipe.poll(seconds) else None
+    except EOFError:
+        said = None
+    if said is None:
+        raise StorageUnavailable("a process of the generator ended, or said nothing in time")
+    if isinstance(said, tuple):
+        is_configuration, text = said
+        raise (ConfigurationError if is_configuration else StorageUnavailable)(text)
+    return said
+
+
+def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[bool], None]) -> None:
+    """Begin and end the receivers.
+
+    They end when all has arrived; or when nothing came for a while although they were answered: a server that is away says
+    nothing about what it has.
+    """
+    workload = load.target.workload
+    own = workload.queuey
+    quiet = QUIET_SECONDS + own.delay + own.receiving.wait + (2 * own.receiving.visibility if workload.leases else 0)
+    seen, changed, sent_at, answers = -1, time.monotonic(), 0.0, 0
+    receivers = workload.topics * workload.views * workload.receivers_of_view
+    while True:
+        is_sending = any(shared.sending)
+        during(is_sending)
+        now = time.monotonic()
+        if not shared.receive.is_set() and (sum(shared.stored) >= workload.backlog_messages or not is_sending):
+            shared.receive.set()
+        if shared.abort.is_set() or not all(process.is_alive() for process in processes):
+            break
+        distinct = sum(shared.distinct)
+        if distinct != seen:
+            seen, changed, answers = distinct, now, sum(shared.answers)
+        if not is_sending:
+            sent_at = sent_at or now
+            is_all = distinct >= sum(shared.stored) * workload.views
+            is_quiet = now - max(changed, sent_at) >= (own.linger if is_all else quiet)
+            is_answered = is_all or sum(shared.answers) - answers >= receivers
+            if (is_quiet and is_answered) or now - sent_at >= own.drain + own.linger:
+                break
+        time.sleep(LOOK_SECONDS)
+    shared.receive.set()
+    shared.over.set()
+
+
+# In a process of the generator.
+
+
+def _process(load: Load, role: Role, place: LoadShare, at: int, shared: _Shared, pipe: Pipe) -> None:
+    sys.setswitchinterval(SWITCH_SECONDS)
+    try:
+        work = _Work(load, role, place, at, shared)
+    except QueueyError as error:
+        pipe.send((isinstance(error, ConfigurationError), str(error)))
+        return
+    except Exception:  # noqa: BLE001 -- the parent says it
+        pipe.send((False, traceback.format_exc(limit=-3)))
+        return
+    gc.collect()
+    gc.freeze()
+    pipe.send("ready")
+    start = pipe.recv()
+    pipe.send(work.run(start))
+
+
+class _Work:
+    """The threads of one process."""
+
+    def __init__(self, load: Load, role: Role, place: LoadShare, at: int, shared: _Shared) -> None:
+        self._load, self._role, self._at, self._shared = load, role, at, shared
+        self._workload = load.target.workload
+        driver = driver_class(load.driver)(load.target)
+        if driver.in_process:
+            driver.prepare()
+        self._report = ProcessReport(role)
+        self._senders: list[tuple[LoadSender, Any]] = []
+        self._receivers: list[list[LoadReceiver]] = []
+        self._distinct: list[Distinct] = []
+        if role != "receive":
+            self._make_senders(driver, place)
+        if role != "send":
+            self._make_receivers(driver, place)
+        self._is_over = self._is_aborted = False
+
+    def _make_senders(self, driver: Driver, place: LoadShare) -> None:
+        workload, texts = self._workload, texts_of(self._workload)
+        count = min(workload.producers, workload.queuey.connections)
+        for number in place.share(count):
+            due = None
+            if not workload.is_closed:
+                own = workload.queuey
+                due = drawn(workload.phases, own.arrivals, sender=number, senders=count, seed=own.seed)
+            sender = LoadSender(self._load.target, driver.producer(), LoadShare(number, count), texts)
+            self._senders.append((sender, due))
+
+    def _make_receivers(self, driver: Driver, place: LoadShare) -> None:
+        workload = self._workload
+        made = []
+        for at in place.share(workload.topics * workload.views):
+            topic, view = divmod(at, workload.views)
+            distinct = Distinct()
+            self._distinct.append(distinct)
+            for which in range(workload.receivers_of_view):
+                number = at * workload.receivers_of_view + which
+                made.append(LoadReceiver(self._load.target, driver.consumer(topic, view), view, number, distinct))
+        threads = max(1, workload.queuey.receivers // place.of)
+        self._receivers = [some for first in range(threads) if (some := made[first::threads])]
+
+    def run(self, start: int) -> ProcessReport:
+        """Send and receive until all is done."""
+        began, cpu = time.monotonic(), time.process_time()
+        sending = [self._thread(self._send, at, start) for at in range(len(self._senders))]
+        receiving = [self._thread(self._receive, at, start) for at in range(len(self._receivers))]
+        for thread in (*sending, *receiving):
+            thread.start()
+        while any(thread.is_alive() for thread in (*sending, *receiving)):
+            # The threads look at plain values: an event between processes costs them some microseconds.
+            self._is_aborted = self._shared.abort.is_set()
+            self._is_over = self._is_aborted or self._shared.over.is_set()
+            self._publish(is_sending=any(thread.is_alive() for thread in sending))
+            time.sleep(LOOK_SECONDS)
+        self._publish(is_sending=False)
+        for sender, _ in self._senders:
+            self._report.refusals += sender.refusals
+        for receiver in (one for some in self._receivers for one in some):
+            self._report.refusals += receiver.refusals
+        self._report.cpu_seconds = time.process_time() - cpu
+        self._report.wall_seconds = time.monotonic() - began
+        return self._report
+
+    def _thread(self, work: Callable[[int, int], None], at: int, start: int) -> threading.Thread:
+        return threading.Thread(target=self._guarded, args=(work, at, start), daemon=True)
+
+    def _publish(self, *, is_sending: bool) -> None:
+        """:param is_sending: as it was before now, so that the counts of senders that ended are whole."""
+        self._shared.stored[self._at] = sum(sender.stored for sender, _ in self._senders)
+        self._shared.answers[self._at] = sum(one.answers for some in self._receivers for one in some)
+        self._shared.distinct[self._at] = sum(one.count for one in self._distinct)
+        self._shared.sending[self._at] = int(is_sending)
+
+    def _guarded(self, work: Callable[[int, int], None], at: int, start: int) -> None:
+        try:
+            work(at, start)
+        except Exception:  # noqa: BLE001 -- the parent says it
+            self._report.failures.append(traceback.format_exc(limit=-3))
+            self._shared.abort.set()
+
+    def _send(self, at: int, start: int) -> None:
+        sender, due = self._senders[at]
+        with Writer(self._load.folder / f"sent-{self._at:03}-{at:04}", SENT) as out:
+            sender.run(start, due, out.write, lambda: self._is_aborted)
+
+    def _receive(self, at: int, start: int) -> None:
+        while not self._shared.receive.wait(1) and not self._is_aborted:
+            """A backlog is made first."""
+        path = self._load.folder / f"received-{self._at:03}-{at:04}"
+        with Writer(path, RECEIVED) as out, self._planting(out.write) as write:
+            run_receivers(self._receivers[at], self._load.target, write, lambda: self._is_over)
+
+    @contextmanager
+    def _planting(self, write: Callable[[ReceivedRow], None]) -> Iterator[Callable[[ReceivedRow], None]]:
+        if self._load.plant is None:
+            yield write
+            return
+        planting = Planting(self._load.plant, write)
+        yield planting.write
+        planting.end()
+        self._report.planted += planting.planted

@@ -1,0 +1,297 @@
+"""What a run did wrong: lost, repeated, out of order, early, made up.
+
+The judge reads the files of the generator once, in the order of time, and keeps two bits for each message, and the lease
+of each message that may still come again. So its memory does not grow with the receipts.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections import Counter, defaultdict, deque
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from operator import attrgetter
+from pathlib import Path
+from typing import NamedTuple
+
+from qdo.bench.bodies import NO_KEY
+from qdo.bench.clock import SECOND
+from qdo.bench.order import StreamOrder
+from qdo.bench.records import CORRUPT, FAILED, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow, read_received, read_sent
+from qdo.bench.workload import Limits, Workload
+
+EXAMPLES = 5
+"""Offenders of each kind that are named."""
+SLACK_SECONDS = 2.0
+"""How long the lease of a message is remembered after its end, beyond the longest wait for an answer."""
+
+KINDS = (
+    "lost",
+    "duplicates",
+    "out_of_order",
+    "key_out_of_order",
+    "overlaps",
+    "returned",
+    "early",
+    "late",
+    "ghosts",
+    "corrupt",
+)
+"""What may have a limit, in the order of the report; :class:`~qdo.bench.workload.Limits` has a field for each."""
+
+
+@dataclass
+class Findings:
+    """Numbers of messages, or of receipts, by what is wrong with them."""
+
+    sent: int = 0
+    """Messages that were sent, whatever the answer."""
+    stored: int = 0
+    """Messages whose sending was acknowledged."""
+    unknown: int = 0
+    """Messages whose sending had no answer: they may arrive or not."""
+    refused: int = 0
+    received: int = 0
+    """Receipts of messages of this run."""
+    distinct: int = 0
+    """Receipts but for the second and later ones of each message, in all views."""
+    redelivered: int = 0
+    """Receipts after the lease ran out, or after the message was given back: what a system of leases promises."""
+    moved: int = 0
+    """Sum of the distances between the places of messages and their places in order."""
+    counts: Counter[str] = field(default_factory=Counter)
+    """By :data:`KINDS`."""
+    examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
+
+    def found(self, kind: str, example: str) -> None:
+        self.counts[kind] += 1
+        if len(self.examples[kind]) < EXAMPLES:
+            self.examples[kind].append(example)
+
+    @property
+    def duplication(self) -> float:
+        """Share of the receipts that are no first ones, redeliveries included (the measure of the BDQS paper)."""
+        return (self.received - self.distinct) / self.received if self.received else 0.0
+
+    @property
+    def disorder(self) -> float:
+        """Share of the messages that must be taken out to leave a rising sequence of each producer."""
+        return self.counts["out_of_order"] / self.distinct if self.distinct else 0.0
+
+    @property
+    def displacement(self) -> float:
+        """Mean distance of a message from its place in order."""
+        return self.moved / self.distinct if self.distinct else 0.0
+
+    def over(self, limits: Limits) -> dict[str, tuple[int, int]]:
+        """What is over its limit: how much was found, and the limit."""
+        found = {}
+        for kind in KINDS:
+            limit: int | None = getattr(limits, kind)
+            if limit is not None and self.counts[kind] > limit:
+                found[kind] = (self.counts[kind], limit)
+        return found
+
+
+class _Holding(NamedTuple):
+    """The last receipt of a message."""
+
+    asked: int
+    held_until: int
+    settled: int
+    failed: bool
+
+
+class _Bits:
+    """A bit for each message of a stream."""
+
+    __slots__ = ("_bytes",)
+
+    def __init__(self) -> None:
+        self._bytes = bytearray()
+
+    def add(self, number: int) -> bool:
+        """Set it; whether it was clear."""
+        at, bit = number >> 3, 1 << (number & 7)
+        if at >= len(self._bytes):
+            self._bytes.extend(bytes(at + 1 + len(self._bytes) // 8 - len(self._bytes)))
+        if self._bytes[at] & bit:
+            return False
+        self._bytes[at] |= bit
+        return True
+
+    def add_range(self, first: int, count: int) -> None:
+        for number in range(first, first + count):
+            self.add(number)
+
+    def has(self, number: int) -> bool:
+        at = number >> 3
+        return at < len(self._bytes) and bool(self._bytes[at] & 1 << (number & 7))
+
+    def missing_in(self, other: _Bits | None) -> Iterator[int]:
+        """Numbers that are here and not there."""
+        theirs = other._bytes if other else b""  # noqa: SLF001 -- of this class
+        for at, byte in enumerate(self._bytes):
+            left = byte & ~(theirs[at] if at < len(theirs) else 0)
+            while left:
+                low = left & -left
+                yield at * 8 + low.bit_length() - 1
+                left ^= low
+
+
+class _View:
+    """What one stream looks like from one view."""
+
+    __slots__ = ("highest", "order", "seen", "settled")
+
+    def __init__(self) -> None:
+        self.seen = _Bits()
+        self.settled = _Bits()
+        self.order = StreamOrder()
+        self.highest: dict[int, int] = {}
+        """By key, the number of the last message that came first."""
+
+
+class Judge:
+    """Judges one run. First all that was sent, then what was received, in the order of its arrival."""
+
+    def __init__(self, workload: Workload) -> None:
+        own = workload.queuey
+        self._workload = workload
+        self._keep = int((own.receiving.visibility + own.receiving.wait + SLACK_SECONDS) * SECOND)
+        self._late = int(own.expect.late_seconds * SECOND)
+        self._stored: dict[int, _Bits] = defaultdict(_Bits)
+        self._tried: dict[int, _Bits] = defaultdict(_Bits)
+        self._views: dict[tuple[int, int], _View] = defaultdict(_View)
+        self._held: dict[tuple[int, int, int], _Holding] = {}
+        self._held_since: deque[tuple[int, tuple[int, int, int]]] = deque()
+        self.findings = Findings()
+
+    def sent(self, row: SentRow) -> None:
+        """A request of a sender, in any order."""
+        found = self.findings
+        found.sent += row.messages
+        if row.outcome == REFUSED:
+            found.refused += row.messages
+            return
+        self._tried[row.stream].add_range(row.first, row.messages)
+        if row.outcome == STORED:
+            found.stored += row.messages
+            self._stored[row.stream].add_range(row.first, row.messages)
+        else:
+            found.unknown += row.messages
+
+    def received(self, row: ReceivedRow) -> None:
+        """A receipt; their arrivals rise."""
+        found = self.findings
+        if row.flags & CORRUPT:
+            found.found("corrupt", f"a receipt of consumer {row.consumer}")
+            return
+        if row.flags & FOREIGN:
+            found.found("ghosts", f"a message of no producer, at consumer {row.consumer}")
+            return
+        tried = self._tried.get(row.stream)
+        if tried is None or not tried.has(row.number):
+            found.found("ghosts", f"{_name_of(row)}: refused, or never sent")
+            return
+        found.received += 1
+        self._forget(row.arrived)
+        view = self._views[row.subscription, row.stream]
+        if row.arrived < row.not_before:
+            found.found("early", f"{_name_of(row)}: {(row.not_before - row.arrived) / 1e6:.1f} ms")
+        elif row.arrived - row.not_before > self._late:
+            found.found("late", f"{_name_of(row)}: {(row.arrived - row.not_before) / 1e6:.0f} ms")
+        if view.seen.add(row.number):
+            found.distinct += 1
+            view.order.add(row.number)
+            self._by_key(row, view)
+        else:
+            self._again(row, view)
+        self._hold(row)
+
+    def end(self) -> Findings:
+        """All was received: what is missing is lost."""
+        for stream, stored in self._stored.items():
+            for number_of_view in range(self._workload.views):
+                view = self._views.get((number_of_view, stream))
+                for number in stored.missing_in(view.seen if view else None):
+                    self.findings.found("lost", f"message {number} of producer {stream}, view {number_of_view}")
+        for view in self._views.values():
+            view.order.end()
+            self.findings.counts["out_of_order"] += view.order.out_of_order
+            self.findings.moved += view.order.moved
+        return self.findings
+
+    def _by_key(self, row: ReceivedRow, view: _View) -> None:
+        if row.key == NO_KEY:
+            return
+        highest = view.highest.get(row.key, -1)
+        if row.number < highest:
+            self.findings.found("key_out_of_order", f"{_name_of(row)}: after message {highest} of its key")
+        else:
+            view.highest[row.key] = row.number
+
+    def _again(self, row: ReceivedRow, view: _View) -> None:
+        """A receipt of a message that was received before."""
+        before = self._held.get((row.subscription, row.stream, row.number))
+        found = self.findings
+        if before is None:
+            if view.settled.has(row.number):
+                found.found("returned", f"{_name_of(row)}: it was acknowledged before")
+            elif row.held_until:
+                # Its lease is so long over that it was forgotten.
+                found.redelivered += 1
+                return
+        elif before.settled and row.asked >= before.settled:
+            late = (row.asked - before.settled) / 1e6
+            found.found("returned", f"{_name_of(row)}: asked for {late:.1f} ms after it was acknowledged")
+        elif before.failed or row.arrived >= min(before.held_until, row.held_until):
+            # Either lease may be over. The later receipt may be of the earlier lease, whose answer was asked for again.
+            found.redelivered += 1
+            return
+        else:
+            left = (before.held_until - row.arrived) / 1e6
+            found.found("overlaps", f"{_name_of(row)}: {left:.1f} ms before the end of another lease")
+        found.found("duplicates", _name_of(row))
+
+    def _hold(self, row: ReceivedRow) -> None:
+        if not row.held_until:
+            return
+        key = (row.subscription, row.stream, row.number)
+        self._held[key] = _Holding(row.asked, row.held_until, row.settled, bool(row.flags & FAILED))
+        self._held_since.append((row.arrived + self._keep, key))
+
+    def _forget(self, now: int) -> None:
+        """Leases that are over for so long that they decide nothing any more."""
+        while self._held_since and self._held_since[0][0] < now:
+            _, key = self._held_since.popleft()
+            held = self._held.get(key)
+            # It may have been handed out again since: then a later entry forgets it.
+            if held is not None and held.asked + self._keep < now:
+                del self._held[key]
+                if held.settled:
+                    self._views[key[0], key[1]].settled.add(key[2])
+
+
+def _name_of(row: ReceivedRow) -> str:
+    return f"message {row.number} of producer {row.stream}, view {row.subscription}, consumer {row.consumer}"
+
+
+def all_sent(paths: Sequence[Path]) -> Iterator[SentRow]:
+    """Of all senders, by the moment they were due."""
+    return heapq.merge(*map(read_sent, paths), key=attrgetter("due"))
+
+
+def all_received(paths: Sequence[Path]) -> Iterator[ReceivedRow]:
+    """Of all receivers, by their arrival."""
+    return heapq.merge(*map(read_received, paths), key=attrgetter("arrived"))
+
+
+def judged(workload: Workload, sent: Iterable[SentRow], received: Iterable[ReceivedRow]) -> Findings:
+    """What a run did wrong."""
+    judge = Judge(workload)
+    for one in sent:
+        judge.sent(one)
+    for receipt in received:
+        judge.received(receipt)
+    return judge.end()

@@ -1,0 +1,71 @@
+"""The machine a run was made on: what it is, and whether it had anything else to do."""
+
+from __future__ import annotations
+
+import os
+import platform
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from queuey._version import __version__
+
+LOOK_SECONDS = 0.5
+
+
+class ProcessorTimes(NamedTuple):
+    """Ticks of all processors together since the machine began."""
+
+    busy: int
+    stolen: int
+    """That the machine's host gave to others."""
+    total: int
+
+    def share(self, later: ProcessorTimes) -> tuple[float, float]:
+        """What share of the time between the two was busy, and what share was stolen.
+
+        >>> ProcessorTimes(10, 0, 100).share(ProcessorTimes(30, 5, 200))
+        (0.2, 0.05)
+        """
+        total = max(1, later.total - self.total)
+        return (later.busy - self.busy) / total, (later.stolen - self.stolen) / total
+
+
+def processor_times() -> ProcessorTimes:
+    """As of now; all zero where the system does not say."""
+    try:
+        first = Path("/proc/stat").read_text().splitlines()[0].split()
+    except OSError:
+        return ProcessorTimes(0, 0, 0)
+    user, nice, system, idle, wait, irq, soft, stolen = map(int, first[1:9])
+    busy = user + nice + system + irq + soft + stolen
+    return ProcessorTimes(busy, stolen, busy + idle + wait)
+
+
+def busy_share() -> float:
+    """How busy the processors are without us: looked at for half a second."""
+    before = processor_times()
+    time.sleep(LOOK_SECONDS)
+    return before.share(processor_times())[0]
+
+
+def environment() -> Mapping[str, str]:
+    """What the figures depend on beside the workload."""
+    return {
+        "harness": __version__,
+        "python": f"{platform.python_implementation()} {platform.python_version()}",
+        "system": f"{platform.system()} {platform.release()}",
+        "processor": f"{os.cpu_count()} x {_processor()}",
+        "memory": f"{os.sysconf('SC_PAGE_SIZE') * os.sysconf('SC_PHYS_PAGES') / 2**30:.1f} GiB",
+        "load": " ".join(f"{one:.2f}" for one in os.getloadavg()),
+    }
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        lines = []
+    named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(named, platform.machine())

@@ -1,0 +1,78 @@
+"""Faults that are planted in what is written down: a judge that does not find them is not believed.
+
+Each kind is planted once in a fixed number of messages, so that their number is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal, get_args
+
+from qdo.bench.clock import SECOND
+from qdo.bench.records import ReceivedRow
+
+Plant = Literal["lose", "dup", "swap", "overlap", "early"]
+PLANTS: tuple[str, ...] = get_args(Plant)
+EVERY = 50
+
+FIGURE_OF: dict[str, str] = {
+    "lose": "lost",
+    "dup": "duplicates",
+    "swap": "out_of_order",
+    "overlap": "overlaps",
+    "early": "early",
+}
+"""What the judge calls it."""
+
+
+class Planting:
+    """Between a receiver and its file."""
+
+    def __init__(self, kind: Plant, write: Callable[[ReceivedRow], None]) -> None:
+        self._kind = kind
+        self._write = write
+        self._count = 0
+        self._kept: ReceivedRow | None = None
+        self.planted = 0
+
+    def write(self, row: ReceivedRow) -> None:
+        """Write what was received, or what is planted in its place."""
+        if self._kept is not None:
+            self._swap(row)
+            return
+        self._count += 1
+        if self._count % EVERY:
+            self._write(row)
+        elif self._kind == "swap":
+            self._kept = row
+        else:
+            self.planted += 1
+            for one in self._in_place_of(row):
+                self._write(one)
+
+    def end(self) -> None:
+        """Write what was kept back."""
+        if self._kept is not None:
+            self._write(self._kept)
+            self._kept = None
+
+    def _swap(self, row: ReceivedRow) -> None:
+        kept, self._kept = self._kept, None
+        if kept is None or (kept.stream, kept.number + 1) != (row.stream, row.number):
+            if kept is not None:
+                self._write(kept)
+            self._write(row)
+            return
+        self.planted += 1
+        self._write(row._replace(arrived=kept.arrived))
+        self._write(kept._replace(arrived=row.arrived))
+
+    def _in_place_of(self, row: ReceivedRow) -> list[ReceivedRow]:
+        if self._kind == "lose":
+            return []
+        if self._kind == "dup":
+            return [row, row]
+        if self._kind == "overlap":
+            other = row._replace(consumer=row.consumer + 1, asked=row.arrived, held_until=row.held_until + 1)
+            return [row._replace(settled=0), other._replace(settled=0)]
+        return [row._replace(not_before=row.arrived + SECOND)]

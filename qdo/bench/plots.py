@@ -1,0 +1,103 @@
+"""Plots as SVG, drawn here: a page with them needs nothing from anywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from html import escape
+
+WIDTH, HEIGHT = 620, 260
+_LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 30, 42
+COLOURS = ("#1b6ca8", "#c8553d", "#3f8f5b", "#8a5aa8", "#b58900", "#4a4a4a")
+Points = Sequence[tuple[float, float]]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines over one axis."""
+
+    title: str
+    across: str
+    upward: str
+    lines: Sequence[tuple[str, Points]]
+    log_across: bool = False
+    marks: Sequence[tuple[float, str]] = field(default_factory=tuple)
+    """Moments on the axis across, and what happened then."""
+
+    def svg(self) -> str:
+        """The plot; a sentence in its place if there is nothing to draw."""
+        points = [point for _, some in self.lines for point in some if point[0] > 0 or not self.log_across]
+        if not points:
+            return f"<p>{escape(self.title)}: nothing to draw.</p>"
+        least, most = min(x for x, _ in points), max(x for x, _ in points)
+        top = max(y for _, y in points) or 1.0
+        across = _Scale(least, most, _LEFT, WIDTH - _RIGHT, is_log=self.log_across)
+        upward = _Scale(0.0, top, HEIGHT - _BOTTOM, _TOP)
+        parts = [
+            f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{escape(self.title)}">',
+            f'<text x="{_LEFT}" y="16" class="title">{escape(self.title)}</text>',
+            *(_across_tick(across, tick) for tick in across.ticks()),
+            *(_upward_tick(upward, tick) for tick in upward.ticks()),
+            f'<text x="{WIDTH - _RIGHT}" y="{HEIGHT - 6}" text-anchor="end">{escape(self.across)}</text>',
+            f'<text x="{WIDTH - _RIGHT}" y="16" text-anchor="end">{escape(self.upward)}</text>',
+        ]
+        for moment, what in self.marks:
+            x = across.place(min(max(moment, least), most))
+            parts.append(
+                f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" class="mark">'
+                f"<title>{escape(what)}</title></line>"
+            )
+        for at, (name, some) in enumerate(self.lines):
+            colour = COLOURS[at % len(COLOURS)]
+            shown = [(x, y) for x, y in some if x > 0 or not self.log_across]
+            path = " ".join(f"{across.place(x):.1f},{upward.place(y):.1f}" for x, y in shown)
+            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
+            parts.append(f'<text x="{_LEFT + 8}" y="{_TOP + 14 + 14 * at}" fill="{colour}">{escape(name)}</text>')
+        return "".join([*parts, "</svg>"])
+
+
+@dataclass(frozen=True)
+class _Scale:
+    least: float
+    most: float
+    begin: float
+    end: float
+    is_log: bool = False
+
+    def place(self, value: float) -> float:
+        low, high, at = self.least, self.most, value
+        if self.is_log:
+            low, high, at = math.log10(low), math.log10(high), math.log10(value)
+        share = (at - low) / (high - low) if high > low else 0.5
+        return self.begin + share * (self.end - self.begin)
+
+    def ticks(self) -> list[float]:
+        """Round values, some five of them."""
+        if self.is_log:
+            first, last = math.floor(math.log10(self.least)), math.ceil(math.log10(self.most))
+            return [10.0**power for power in range(first, last + 1) if self.least <= 10.0**power <= self.most]
+        span = self.most - self.least
+        if span <= 0:
+            return [self.most]
+        raw = span / 5
+        unit = 10.0 ** math.floor(math.log10(raw))
+        step = unit * next(factor for factor in (1, 2, 5, 10) if raw <= factor * unit)
+        first = math.ceil(self.least / step)
+        return [step * at for at in range(first, math.floor(self.most / step + 1e-9) + 1)]
+
+
+def _across_tick(scale: _Scale, tick: float) -> str:
+    x = scale.place(tick)
+    return (
+        f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP}" y2="{HEIGHT - _BOTTOM}" class="grid"/>'
+        f'<text x="{x:.1f}" y="{HEIGHT - _BOTTOM + 15}" text-anchor="middle">{tick:g}</text>'
+    )
+
+
+def _upward_tick(scale: _Scale, tick: float) -> str:
+    y = scale.place(tick)
+    return (
+        f'<line x1="{_LEFT}" x2="{WIDTH - _RIGHT}" y1="{y:.1f}" y2="{y:.1f}" class="grid"/>'
+        f'<text x="{_LEFT - 6}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
+    )

@@ -1,0 +1,135 @@
+"""Whether a run is to be trusted, and what it found. A speed counts only if both are well."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from qdo.bench.judge import Findings
+from qdo.bench.measuring import Times
+from qdo.bench.planting import FIGURE_OF, Plant
+from qdo.bench.workload import Limits
+
+LAG_MS, LAG_SHARE = 1.0, 0.05
+"""The generator may be late by this, or by this share of the response time: the larger one."""
+PROCESSOR_SHARE = 0.85
+"""Of a processor, that a process of the generator may use: Python runs on one of them."""
+BUSY_SHARE = 0.15
+"""Of all processors, before the load."""
+STOLEN_SHARE = 0.02
+LEAST_SAMPLES = 1000
+"""Ten values lie above the 99th percentile."""
+SPREAD = 0.15
+"""Of the rates of repeats: standard deviation over mean."""
+CLEAN, FOUND, BAD_INPUT, NOT_TRUSTED = 0, 1, 2, 3
+"""Exit codes."""
+
+
+class Check(NamedTuple):
+    """One reason to trust a run, or not to."""
+
+    name: str
+    ok: bool
+    said: str
+
+
+@dataclass(frozen=True)
+class Repeat:
+    """All that is known of one run."""
+
+    findings: Findings
+    times: Times
+    busy_before: float
+    """Share of the processors that was in use before the load."""
+    stolen: float
+    """Share of the processors' time during the load that the host gave to others."""
+    processor_shares: tuple[float, ...]
+    """Of one processor, by the processes of the generator."""
+    planted: int = 0
+    began: float = 0.0
+    """Seconds since 1970."""
+    refusals: tuple[tuple[str, int], ...] = ()
+    faults: tuple[tuple[float, str], ...] = ()
+    """Seconds after the start of the load, and what was done then."""
+
+
+def checks(repeats: Sequence[Repeat]) -> list[Check]:
+    """Why the speeds of these runs are to be trusted, or are not."""
+    return [_lag(repeats), _processor(repeats), _quiet(repeats), _samples(repeats), _agreement(repeats)]
+
+
+def _lag(repeats: Sequence[Repeat]) -> Check:
+    worst, allowed = 0.0, LAG_MS
+    for one in repeats:
+        lag, response = one.times.lag.percentile(99) / 1e6, one.times.response.percentile(99) / 1e6
+        limit = max(LAG_MS, LAG_SHARE * response)
+        if lag / limit > worst / allowed:
+            worst, allowed = lag, limit
+    return Check(
+        "the generator is on time", worst <= allowed, f"p99 of its lag {worst:.3f} ms, allowed {allowed:.3f} ms"
+    )
+
+
+def _processor(repeats: Sequence[Repeat]) -> Check:
+    most = max((share for one in repeats for share in one.processor_shares), default=0.0)
+    said = f"its busiest process used {most:.0%} of a processor, allowed {PROCESSOR_SHARE:.0%}"
+    return Check("the generator is not the limit", most <= PROCESSOR_SHARE, said)
+
+
+def _quiet(repeats: Sequence[Repeat]) -> Check:
+    busy, stolen = max(one.busy_before for one in repeats), max(one.stolen for one in repeats)
+    said = (
+        f"{busy:.0%} of the processors busy before the load, allowed {BUSY_SHARE:.0%}; {stolen:.1%} stolen by the host"
+    )
+    return Check("the machine is quiet", busy <= BUSY_SHARE and stolen <= STOLEN_SHARE, said)
+
+
+def _samples(repeats: Sequence[Repeat]) -> Check:
+    least = min(one.times.response.count for one in repeats)
+    return Check("there are enough samples", least >= LEAST_SAMPLES, f"{least:,} requests, needed {LEAST_SAMPLES:,}")
+
+
+def _agreement(repeats: Sequence[Repeat]) -> Check:
+    name = "repeats agree"
+    if len(repeats) < 2:
+        return Check(name, ok=False, said="there is one run only: nothing says whether it repeats")
+    rates = [one.times.publish_rate for one in repeats]
+    mean = statistics.mean(rates)
+    spread = statistics.stdev(rates) / mean if mean else 1.0
+    return Check(name, spread <= SPREAD, f"rates differ by {spread:.1%}, allowed {SPREAD:.0%}")
+
+
+def violations(repeats: Sequence[Repeat], limits: Limits) -> list[str]:
+    """What was found over its limit, in words."""
+    found = []
+    for at, one in enumerate(repeats, 1):
+        for kind, (count, limit) in one.findings.over(limits).items():
+            examples = "; ".join(one.findings.examples.get(kind, [])[:2])
+            named = f" ({examples})" if examples else ""
+            found.append(f"run {at}: {kind} {count:,}, allowed {limit:,}{named}")
+    return found
+
+
+def unfound(repeats: Sequence[Repeat], plant: Plant) -> list[str]:
+    """Faults that were planted and that the judge did not find."""
+    kind = FIGURE_OF[plant]
+    found = []
+    for at, one in enumerate(repeats, 1):
+        count = one.findings.counts[kind]
+        if not one.planted or count < one.planted:
+            found.append(f"run {at}: {one.planted:,} faults were planted, the judge found {count:,} as {kind}")
+    return found
+
+
+def exit_code(repeats: Sequence[Repeat], limits: Limits, plant: Plant | None) -> int:
+    """0 trusted and clean, 1 something was found, 3 not to be trusted.
+
+    What was found counts also where the speed is not to be trusted.
+    """
+    if plant is not None and unfound(repeats, plant):
+        return NOT_TRUSTED
+    if plant is not None or violations(repeats, limits):
+        return FOUND
+    return CLEAN if all(check.ok for check in checks(repeats)) else NOT_TRUSTED

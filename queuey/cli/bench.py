@@ -1,0 +1,187 @@
+"""``queuey bench``: load and consistency, measured so that a stranger can believe it."""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import cast
+
+import click
+
+from qdo.bench.planting import PLANTS, Plant
+from queuey.terminal.output import output_option, say, write_rows
+
+_OPTION = re.compile(r"(?P<name>[a-z_]+)=(?P<value>.*)", re.DOTALL)
+
+
+@click.group("bench")
+def bench_command() -> None:
+    """Measure a system of queues, and check what it delivers.
+
+    A workload is a YAML file: that of the OpenMessaging benchmark, with a section 'queuey' for what it has no
+    word for. 'queuey bench ls' shows the workloads that come with the program.
+
+    Every message is checked. A run that loses or repeats messages has no speed, and a speed counts only if the
+    generator was on time, the machine quiet, the samples enough, and the repeats agree. It needs the extra
+    'bench': pip install '/path/to/queuey[bench]'.
+    """
+
+
+def _options(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
+    found = {}
+    for text in given:
+        matched = _OPTION.fullmatch(text)
+        if matched is None:
+            raise click.BadParameter(f"{text!r} is not NAME=VALUE")
+        found[matched["name"]] = matched["value"]
+    return found
+
+
+@bench_command.command("run")
+@click.argument("file")
+@click.option(
+    "--driver",
+    "drivers",
+    multiple=True,
+    help="The system to measure; several are measured in turn.  [default: the file's]",
+)
+@click.option(
+    "--option", "options", multiple=True, callback=_options, metavar="NAME=VALUE", help="Of the driver: url=http://..."
+)
+@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Of the load, in place of the file's.")
+@click.option("--repeats", type=click.IntRange(1, 100), help="In place of the file's.")
+@click.option("--seed", type=int, help="Of arrivals, sizes, keys and faults, in place of the file's.")
+@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the results there.")
+@click.option(
+    "--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots there."
+)
+@click.option(
+    "--hlog", "hlog_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the histograms there."
+)
+@click.option(
+    "--plant", type=click.Choice(PLANTS), help="Falsify what the receivers saw; the run must find it, and exits with 1."
+)
+@click.pass_context
+def run_command(
+    ctx: click.Context,
+    file: str,
+    drivers: tuple[str, ...],
+    options: Mapping[str, str],
+    seconds: float | None,
+    repeats: int | None,
+    seed: int | None,
+    json_path: Path | None,
+    html_path: Path | None,
+    hlog_path: Path | None,
+    plant: str | None,
+) -> None:
+    r"""Run the workload in FILE, or the built-in one of that name.
+
+    \b
+    Exit codes:
+        0  trusted and clean
+        1  the check found something: messages lost, repeated, early, ...
+        2  the workload or an option is wrong; the file and the line are said
+        3  not to be trusted: the generator was late, the machine busy, ...
+
+    \b
+    Examples:
+        queuey bench run smoke --driver memory
+        queuey bench run work.yaml --option url=http://127.0.0.1:5000 --html work.html
+        queuey bench run work.yaml --driver queuey --driver sqs --json both.json
+        queuey bench run work.yaml --plant lose; test $? -eq 1
+
+    The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
+    such as both-queuey.json.
+    """
+    from qdo.bench.document import save, save_log
+    from qdo.bench.page import page
+    from qdo.bench.running import Experiment
+    from qdo.bench.tables import overview, report
+    from qdo.bench.workload import changed, find, load, scaled
+
+    workload = changed(load(find(file)), repeats=repeats, seed=seed)
+    if seconds is not None:
+        workload = scaled(workload, seconds)
+    found = Experiment(workload, drivers, options, cast("Plant | None", plant), say).run()
+    documents = [document for document, _ in found]
+    for document, runs in found:
+        click.echo(f"{report(document)}\n")
+        label = document["label"] if len(found) > 1 else ""
+        if json_path is not None:
+            save(document, _beside(json_path, label))
+        if hlog_path is not None:
+            save_log(runs, _beside(hlog_path, label))
+    if len(found) > 1:
+        click.echo(overview(documents))
+    if html_path is not None:
+        html_path.write_text(page(documents), encoding="utf-8")
+    codes = {document["verdict"]["exit"] for document in documents}
+    ctx.exit(next(code for code in (1, 3, 0) if code in codes))
+
+
+def _beside(path: Path, label: str) -> Path:
+    """The path with the label in its name.
+
+    >>> str(_beside(Path("a.json"), "queuey k=1")), str(_beside(Path("a.json"), ""))
+    ('a-queuey-k=1.json', 'a.json')
+    """
+    return path.with_stem(f"{path.stem}-{re.sub('[^A-Za-z0-9=._-]+', '-', label)}") if label else path
+
+
+@bench_command.command("compare")
+@click.argument("first", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("second", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@output_option
+def compare_command(first: Path, second: Path, output: str | None) -> None:
+    """How much more or less the SECOND result is than the FIRST.
+
+    Both are files of 'queuey bench run --json'. Each ratio has an interval that holds the true one 95 times in
+    100. An interval with 1 in it shows no difference. Runs made in turn compare best: give both drivers to one
+    'queuey bench run'. Exits with 3 if the comparison is not to be trusted; the reasons are said.
+    """
+    from qdo.bench.comparing import compared, doubts
+    from qdo.bench.document import read
+
+    one, other = read(first), read(second)
+    rows = [
+        {
+            "figure": ratio.name,
+            "first": round(ratio.first, 3),
+            "second": round(ratio.second, 3),
+            "ratio": round(ratio.ratio, 3),
+            "low": round(ratio.low, 3),
+            "high": round(ratio.high, 3) if ratio.high != float("inf") else None,
+            "said": ratio.said,
+        }
+        for ratio in compared(one, other)
+    ]
+    write_rows(rows, ["figure", "first", "second", "ratio", "low", "high", "said"], output)
+    found = doubts(one, other)
+    for doubt in found:
+        say(f"doubt: {doubt}")
+    if found:
+        sys.exit(3)
+
+
+@bench_command.command("ls")
+@output_option
+def ls_command(output: str | None) -> None:
+    """The workloads that come with the program, and what each shows."""
+    from qdo.bench.workload import built_in, load
+
+    rows = []
+    for name, path in built_in().items():
+        workload = load(path)
+        rows.append(
+            {
+                "name": name,
+                "driver": workload.queuey.driver,
+                "seconds": workload.seconds,
+                "repeats": workload.queuey.repeats,
+                "about": workload.queuey.about,
+            }
+        )
+    write_rows(rows, ["name", "driver", "seconds", "repeats", "about"], output)

@@ -1,0 +1,142 @@
+"""``queuey bench``: whole runs by the command. Their speeds are no test; what they find and say is."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+
+from queuey.cli import main
+from tests.support.source import ROOT
+
+SMALL = """
+name: small
+producerRate: 400
+messageSize: 128
+producersPerTopic: 2
+consumerPerSubscription: 2
+queuey:
+  about: A second of a small load.
+  seconds: 1
+  warmup: 0
+  repeats: 1
+  linger: 0.1
+  receiving: {wait: 0.2}
+"""
+
+
+def bench(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    outside = {name: value for name, value in os.environ.items() if not name.startswith("QUEUEY_")}
+    return subprocess.run(
+        [sys.executable, "-m", "queuey.cli", "bench", *words],
+        cwd=folder,
+        env={**outside, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def small(tmp_path: Path) -> Path:
+    path = tmp_path / "small.yaml"
+    path.write_text(SMALL)
+    return path
+
+
+def runs_of(path: Path) -> list[Any]:
+    return [run["queuey"] for run in json.loads(path.read_text())["runs"]]
+
+
+def test_a_run_of_a_server_that_it_starts(small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL + "  start: queuey\n")
+
+    done = bench(
+        "run", "small.yaml", "--json", "a.json", "--html", "a.html", "--hlog", "a.hlog", "--seed", "3", folder=tmp_path
+    )
+
+    # 0 if this machine is quiet, else 3: the figures are not believed, but what was delivered is known.
+    assert done.returncode in (0, 3), done.stderr
+    (run,) = runs_of(tmp_path / "a.json")
+    assert (run["stored"], run["distinct"]) == (400, 400)
+    assert {kind: count for kind, count in run["found"].items() if count and kind not in ("out_of_order", "late")} == {}
+    assert json.loads((tmp_path / "a.json").read_text())["versions"]["queuey"]
+    assert "<svg" in (tmp_path / "a.html").read_text()
+    assert "Tag=run1-response," in (tmp_path / "a.hlog").read_text()
+    assert "Verdict: " in done.stdout
+
+
+def test_what_is_planted_is_found_by_a_whole_run(small: Path, tmp_path: Path) -> None:
+    done = bench("run", "small.yaml", "--driver", "memory", "--plant", "lose", "--json", "a.json", folder=tmp_path)
+
+    (run,) = runs_of(tmp_path / "a.json")
+    assert done.returncode == 1, done.stderr
+    assert run["found"]["lost"] == run["planted"] > 0
+
+
+def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL.replace("{wait: 0.2}", "{wait: 0.2, mode: pop}"))
+    words = (
+        "run",
+        "small.yaml",
+        "--driver",
+        "memory",
+        "--driver",
+        "faulty",
+        "--option",
+        "lose=0.1",
+        "--json",
+        "a.json",
+    )
+    done = bench(*words, folder=tmp_path)
+
+    assert done.returncode == 1, done.stderr
+    assert runs_of(tmp_path / "a-memory.json")[0]["found"]["lost"] == 0
+    assert runs_of(tmp_path / "a-faulty.json")[0]["found"]["lost"] > 0
+
+    compared = bench("compare", "a-memory.json", "a-faulty.json", folder=tmp_path)
+
+    assert compared.returncode == 3
+    assert json.loads(compared.stdout.splitlines()[0])["figure"] == "sent a second"
+    assert "doubt: the second is not both trusted and clean" in compared.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("run", "none.yaml"), "no such file"),
+        (("run", "bad.yaml"), "bad.yaml:3: unknown key sped in queuey"),
+        (("run", "small.yaml", "--driver", "none"), "no driver none"),
+        (("run", "small.yaml", "--driver", "memory", "--option", "colour=red"), "no option colour"),
+        (("run", "small.yaml", "--driver", "memory", "--driver", "memory"), "named twice"),
+        (("run", "small.yaml", "--option", "url"), "is not NAME=VALUE"),
+        (("run", "pops.yaml", "--driver", "memory", "--plant", "overlap"), "needs a workload with leases"),
+        (("compare", "small.yaml", "small.yaml"), "this is no JSON"),
+    ],
+)
+def test_bad_input_is_refused_with_its_place(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, words: tuple[str, ...], said: str
+) -> None:
+    (tmp_path / "bad.yaml").write_text("name: x\nqueuey:\n  sped: 1\n")
+    (tmp_path / "pops.yaml").write_text("name: x\nqueuey: {receiving: {mode: pop}}\n")
+    monkeypatch.chdir(tmp_path)
+
+    done = CliRunner().invoke(main, ["bench", *words])
+
+    assert done.exit_code == 2, done.output
+    assert said in done.stderr
+
+
+def test_the_built_in_workloads_are_listed() -> None:
+    done = CliRunner().invoke(main, ["bench", "ls", "-o", "jsonl"])
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert "smoke" in [row["name"] for row in rows]
+    assert all(row["about"] for row in rows)

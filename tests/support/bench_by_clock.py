@@ -1,0 +1,94 @@
+"""Runs of the load harness in one thread, by a clock that only counts: they take no time and are always the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from qdo.bench.arrivals import drawn
+from qdo.bench.clock import SECOND
+from qdo.bench.drivers import MeasuredSystem, driver_class
+from qdo.bench.judge import judged
+from qdo.bench.measuring import Meter
+from qdo.bench.planting import Plant, Planting
+from qdo.bench.receivers import Distinct, LoadReceiver
+from qdo.bench.records import ReceivedRow, SentRow
+from qdo.bench.senders import LoadSender, LoadShare, texts_of
+from qdo.bench.strict_yaml import Parsed, convert
+from qdo.bench.verdict import Repeat
+from qdo.bench.workload import Workload
+
+MICROSECOND = 1000
+
+
+class CountingClock:
+    """Each look takes a microsecond, and sleep takes no time at all."""
+
+    def __init__(self) -> None:
+        self.moment = 1_000 * SECOND
+
+    def now(self) -> int:
+        self.moment += MICROSECOND
+        return self.moment
+
+    def sleep_until(self, moment: int) -> None:
+        self.moment = max(self.moment, moment)
+
+
+def workload_of(**values: Any) -> Workload:
+    """A workload without a warm-up, in which nothing counts as late; values with capitals are of the OpenMessaging benchmark."""
+    known = Workload.__struct_encode_fields__
+    top = {name: value for name, value in values.items() if name in known}
+    own = {
+        "warmup": 0,
+        "expect": {"late_seconds": 1_000_000},
+        **{name: value for name, value in values.items() if name not in known},
+    }
+    return convert(Parsed({"name": "test", **top, "queuey": own}, {}), Workload, "test")
+
+
+def run_by_clock(
+    workload: Workload,
+    driver: str = "memory",
+    options: Mapping[str, str] | None = None,
+    plant: Plant | None = None,
+    *,
+    steps: int = 1_000_000,
+) -> Repeat:
+    """Send all, then receive all.
+
+    :param steps: the most that each receiver does: what is always given back comes without end.
+    """
+    clock = CountingClock()
+    target = MeasuredSystem(workload, 7, options or {}, clock)
+    made = driver_class(driver)(target)
+    sent: list[SentRow] = []
+    received: list[ReceivedRow] = []
+    start = clock.now()
+    due = None
+    if not workload.is_closed:
+        due = drawn(workload.phases, workload.queuey.arrivals, sender=0, senders=1, seed=workload.queuey.seed)
+    sender = LoadSender(target, made.producer(), LoadShare(0, 1), texts_of(workload))
+    sender.run(start, due, sent.append, lambda: False)
+    planting = Planting(plant, received.append) if plant else None
+    write = planting.write if planting else received.append
+    for at in range(workload.topics * workload.views):
+        topic, view = divmod(at, workload.views)
+        distinct = Distinct()
+        consumers = [
+            LoadReceiver(target, made.consumer(topic, view), view, at * workload.receivers_of_view + which, distinct)
+            for which in range(workload.receivers_of_view)
+        ]
+        empty = 0
+        for _ in range(steps):
+            if empty == 3:
+                break
+            came = [consumer.step(0.0, write) for consumer in consumers]
+            empty = 0 if any(came) else empty + 1
+            if empty:
+                clock.sleep_until(clock.now() + int(workload.queuey.receiving.visibility * SECOND))
+    if planting:
+        planting.end()
+    meter = Meter(workload, start)
+    findings = judged(workload, meter.sent(iter(sent)), meter.received(iter(received)))
+    return Repeat(findings, meter.times, 0.0, 0.0, (0.1,), planting.planted if planting else 0)

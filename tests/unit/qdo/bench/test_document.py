@@ -1,0 +1,191 @@
+"""Results as JSON, as tables and as a page; and two of them compared."""
+
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from qdo.bench.comparing import compared, doubts
+from qdo.bench.document import Document, Subject, document_of, read, save, save_log
+from qdo.bench.page import page
+from qdo.bench.planting import Plant
+from qdo.bench.tables import overview, report
+from qdo.bench.verdict import Repeat
+from queuey.errors import ConfigurationError
+from tests.support.bench_by_clock import run_by_clock, workload_of
+
+WORKLOAD = workload_of(phases=[{"seconds": 1, "rate": 1000}, {"seconds": 1, "rate": 2000}], about="A <test>.")
+ABOUT = {"environment": {"python": "3"}, "versions": {"server": "<1>"}}
+
+
+def document(*repeats: Repeat, driver: str = "memory", plant: Plant | None = None) -> Document:
+    return document_of(Subject(WORKLOAD, driver), repeats, ABOUT, plant)
+
+
+@pytest.fixture(scope="module")
+def good() -> Repeat:
+    return run_by_clock(WORKLOAD)
+
+
+@pytest.fixture(scope="module")
+def faulty() -> Repeat:
+    return run_by_clock(WORKLOAD, "faulty", {"lose": "0.01"})
+
+
+class Elements(HTMLParser):
+    """What a page is made of; it may fetch nothing."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.fetched: list[str] = []
+        self.feed(text)
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.names.append(tag)
+        self.fetched += [value or "" for name, value in attrs if name in ("src", "href")]
+
+
+def test_a_document_has_the_names_of_the_openmessaging_benchmark(good: Repeat) -> None:
+    (run,) = document(good)["runs"]
+
+    assert run["publishRate"] == [1000, 2000]
+    assert sum(run["consumeRate"]) == 3000
+    assert 0 < run["aggregatedPublishLatency50pct"] <= run["aggregatedPublishLatencyMax"]
+    assert {"aggregatedEndToEndLatency99pct", "aggregatedPublishDelayLatencyAvg", "messageSize", "topics"} <= run.keys()
+
+
+def test_a_document_comes_back_from_its_file(tmp_path: Path, good: Repeat) -> None:
+    path = tmp_path / "found.json"
+
+    save(document(good), path)
+
+    assert read(path)["runs"][0]["queuey"]["found"]["lost"] == 0
+    assert read(path)["workload"]["queuey"]["phases"][1] == {"seconds": 1.0, "rate": 2000.0}
+    assert [one.name for one in tmp_path.iterdir()] == ["found.json"]
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"format": 9, "runs": [1]}', '{"format": 1, "runs": []}'])
+def test_a_file_without_results_is_refused(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "found.json"
+    path.write_text(text)
+
+    with pytest.raises(ConfigurationError, match=r"found\.json"):
+        read(path)
+
+
+def test_a_report_says_the_loop_the_counts_and_the_verdict(good: Repeat, faulty: Repeat) -> None:
+    clean, found = report(document(good, good)), report(document(good, faulty))
+
+    assert "open loop, constant arrivals" in clean
+    assert "Verdict: trusted and clean." in clean
+    assert f"FOUND run 2: lost {faulty.findings.counts['lost']}, allowed 0" in found
+    assert "this run has no speed" in found
+
+
+def test_a_closed_loop_carries_the_word_in_every_table() -> None:
+    workload = workload_of(seconds=1, messages=1500)
+    closed = document_of(Subject(workload, "memory"), [run_by_clock(workload)], ABOUT, None)
+
+    assert "closed loop" in report(closed).splitlines()[0]
+    assert "closed loop" in overview([closed, closed])
+    assert page([closed]).count("closed loop") >= 4
+
+
+def test_a_percentile_needs_ten_values_above_it() -> None:
+    few = document(run_by_clock(workload_of(producerRate=500, seconds=1)))["runs"][0]["queuey"]
+
+    assert set(few["response_ms"]) == {"mean", "p50", "p75", "p95", "max"}
+
+
+def test_a_page_stands_alone_and_escapes_what_it_shows(good: Repeat, faulty: Repeat) -> None:
+    text = page([document(good, faulty), document(good, good, driver="<other>")])
+
+    elements = Elements(text)
+    assert elements.fetched == []
+    assert elements.names.count("svg") == 8
+    assert "&lt;other&gt;" in text
+    assert "A &lt;test&gt;." in text
+    assert "<other>" not in text
+
+
+def test_what_varies_has_plots_over_it_and_stands_in_the_overview(good: Repeat, faulty: Repeat) -> None:
+    documents = [
+        document_of(Subject(WORKLOAD, "memory", {"k": k, "mode": mode}), [repeat], ABOUT, None)
+        for mode in ("pop", "read")
+        for k, repeat in ((1, good), (2, faulty))
+    ]
+
+    text = page(documents)
+
+    assert "disorder over k" in text
+    assert "memory mode=read" in text
+    assert "memory k=2 mode=pop" in overview(documents)
+
+
+def test_faults_are_marked_in_the_plot_of_throughput(good: Repeat) -> None:
+    from dataclasses import replace
+
+    marked = replace(good, faults=((0.5, "the server is killed"),))
+
+    assert "<title>the server is killed</title>" in page([document(marked)])
+
+
+def test_a_log_has_four_histograms_a_run(tmp_path: Path, good: Repeat) -> None:
+    path = tmp_path / "found.hlog"
+
+    save_log([good, good], path)
+
+    tags = [line.partition(",")[0] for line in path.read_text().splitlines() if line.startswith("Tag=")]
+    assert tags == [f"Tag=run{at}-{name}" for at in (1, 2) for name in ("response", "service", "end_to_end", "lag")]
+
+
+def in_turn(first: Document, second: Document) -> None:
+    """As if their runs had begun one after the other."""
+    for at, (one, other) in enumerate(zip(first["runs"], second["runs"], strict=True)):
+        one["queuey"]["began"], other["queuey"]["began"] = f"2026-01-01T00:0{at}:00Z", f"2026-01-01T00:0{at}:30Z"
+
+
+def scaled(found: Document, factors: list[float]) -> Document:
+    for run, factor in zip(found["runs"], factors, strict=True):
+        run["queuey"]["publish_rate"] *= factor
+    return found
+
+
+def test_a_difference_is_shown_with_its_interval(good: Repeat) -> None:
+    first = document(good, good, good)
+    second = scaled(document(good, good, good), [1.2, 1.25, 1.22])
+    in_turn(first, second)
+
+    rate: Any = next(one for one in compared(first, second) if one.name == "sent a second")
+
+    assert rate.low < 1.22 < rate.high
+    assert rate.low > 1
+    assert rate.said.startswith("more by 22")
+    assert doubts(first, second) == []
+
+
+def test_runs_that_say_nothing_are_doubted(good: Repeat, faulty: Repeat) -> None:
+    first, second = document(good), document(faulty)
+    second["workload"]["messageSize"] = 5
+    second["environment"]["python"] = "4"
+
+    said = " ".join(doubts(first, second))
+
+    assert "the workloads differ: messageSize" in said
+    assert "the machines or programs differ" in said
+    assert "fewer than three runs" in said
+    assert "the second is not both trusted and clean" in said
+
+
+def test_runs_that_were_not_in_turn_are_doubted(good: Repeat) -> None:
+    first, second = document(good, good, good), document(good, good, good)
+    for at, run in enumerate((*first["runs"], *second["runs"])):
+        run["queuey"]["began"] = f"2026-01-01T00:0{at}:00Z"
+
+    assert doubts(first, second) == [
+        "the runs were not made in turn: give both drivers to one 'queuey bench run' for that"
+    ]

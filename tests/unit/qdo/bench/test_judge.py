@@ -1,0 +1,178 @@
+"""The judge: each fault in a history is found as what it is, and nothing else."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdo.bench.bodies import NO_KEY
+from qdo.bench.clock import SECOND
+from qdo.bench.judge import KINDS, Findings, judged
+from qdo.bench.records import CORRUPT, FAILED, FOREIGN, REFUSED, STORED, UNKNOWN, ReceivedRow, SentRow
+from tests.support.bench_by_clock import workload_of
+
+VISIBILITY = 10
+
+
+def sent(first: int, count: int = 1, outcome: int = STORED, stream: int = 0) -> SentRow:
+    return SentRow(stream, first, count, outcome, 0, 0, 0, 0)
+
+
+def receipt(number: int, at: float, *, held: bool = True, settled: float | None = None, **other: int) -> ReceivedRow:
+    """A receipt at some second, asked for a tenth before; acknowledged at once unless it is said otherwise."""
+    arrived = int(at * SECOND)
+    asked = arrived - SECOND // 10
+    row = ReceivedRow(0, 0, 0, number, NO_KEY, 0, asked, asked, asked, asked, arrived, 0, 0)
+    if held:
+        done = arrived if settled is None else int(settled * SECOND)
+        row = row._replace(held_until=asked + VISIBILITY * SECOND, settled=done)
+    return row._replace(**other)
+
+
+def found(
+    *received: ReceivedRow, sends: tuple[SentRow, ...] = (sent(0, 3),), mode: str = "receive", views: int = 1
+) -> Findings:
+    workload = workload_of(
+        subscriptionsPerTopic=views,
+        receiving={"mode": mode, "visibility": VISIBILITY, "wait": 0},
+        seconds=1,
+        expect={"late_seconds": 1},
+    )
+    return judged(workload, sends, received)
+
+
+def counted(findings: Findings) -> dict[str, int]:
+    return {kind: findings.counts[kind] for kind in KINDS if findings.counts[kind]}
+
+
+ALL = (receipt(0, 1), receipt(1, 2), receipt(2, 3))
+
+
+def test_a_good_history_has_nothing() -> None:
+    findings = found(*ALL)
+
+    assert counted(findings) == {}
+    assert (findings.stored, findings.received, findings.distinct) == (3, 3, 3)
+    assert (findings.duplication, findings.disorder, findings.displacement) == (0, 0, 0)
+
+
+def test_what_was_acknowledged_and_not_received_is_lost() -> None:
+    findings = found(ALL[0], ALL[2])
+
+    assert counted(findings) == {"lost": 1}
+    assert findings.examples["lost"] == ["message 1 of producer 0, view 0"]
+
+
+def test_each_view_must_get_everything() -> None:
+    assert counted(found(*ALL, ALL[0]._replace(subscription=1), views=2)) == {"lost": 2}
+
+
+def test_a_message_without_an_answer_may_arrive_or_not() -> None:
+    sends = (sent(0, 3), sent(3, 1, UNKNOWN), sent(4, 1, UNKNOWN))
+
+    assert counted(found(*ALL, receipt(3, 4), sends=sends)) == {}
+
+
+def test_a_refused_message_that_arrives_is_a_ghost() -> None:
+    assert counted(found(*ALL, receipt(3, 4), sends=(sent(0, 3), sent(3, 1, REFUSED)))) == {"ghosts": 1}
+
+
+@pytest.mark.parametrize(
+    "ghost", [receipt(7, 4), receipt(0, 4, stream=9), receipt(0, 4, flags=FOREIGN)], ids=["number", "producer", "body"]
+)
+def test_a_message_that_nobody_sent_is_a_ghost(ghost: ReceivedRow) -> None:
+    assert counted(found(*ALL, ghost)) == {"ghosts": 1}
+
+
+def test_a_changed_body_is_found_and_its_message_is_lost() -> None:
+    assert counted(found(ALL[0], ALL[1], receipt(0, 3, flags=CORRUPT))) == {"corrupt": 1, "lost": 1}
+
+
+def test_a_message_given_to_two_within_a_lease_overlaps() -> None:
+    held = receipt(2, 3, settled=0)
+    other = receipt(2, 5, settled=0, consumer=1)
+
+    assert counted(found(ALL[0], ALL[1], held, other)) == {"overlaps": 1, "duplicates": 1}
+
+
+def test_a_message_whose_lease_ran_out_is_redelivered_and_no_duplicate() -> None:
+    findings = found(ALL[0], ALL[1], receipt(2, 3, settled=0), receipt(2, 13, consumer=1))
+
+    assert counted(findings) == {}
+    assert findings.redelivered == 1
+    assert findings.duplication == 0.25
+
+
+def test_an_answer_that_came_when_its_own_lease_was_over_is_redelivered() -> None:
+    """It was asked for again after it was lost; meanwhile the lease ran out, and another receiver got the message."""
+    repeated = receipt(2, 13.5, asked=int(2.5 * SECOND), held_until=int(12.5 * SECOND), consumer=1)
+
+    findings = found(ALL[0], ALL[1], receipt(2, 13), repeated)
+
+    assert counted(findings) == {}
+    assert findings.redelivered == 1
+
+
+def test_a_message_that_was_given_back_is_redelivered() -> None:
+    failed = receipt(2, 3, settled=0, flags=FAILED, held_until=int(3.5 * SECOND))
+
+    assert counted(found(ALL[0], ALL[1], failed, receipt(2, 4))) == {}
+
+
+@pytest.mark.parametrize("later", [4, 1000], ids=["soon", "long after its lease was forgotten"])
+def test_a_message_that_comes_back_after_its_acknowledgement_is_returned(later: float) -> None:
+    others = (receipt(1, later - 0.5), receipt(2, later - 0.4))
+
+    assert counted(found(ALL[0], *others, receipt(0, later))) == {"returned": 1, "duplicates": 1}
+
+
+def test_a_receipt_that_was_asked_for_before_the_acknowledgement_is_not_returned() -> None:
+    slow = receipt(0, 1, settled=20)
+
+    findings = found(slow, ALL[1], ALL[2], receipt(0, 12))
+
+    assert counted(findings) == {}
+    assert findings.redelivered == 1
+
+
+def test_a_pop_gives_each_message_once() -> None:
+    popped = [receipt(number, 1 + number, held=False) for number in range(3)]
+
+    findings = found(*popped, receipt(1, 5, held=False), mode="pop")
+
+    assert counted(findings) == {"duplicates": 1}
+
+
+def test_a_delivery_before_its_time_is_early_and_one_long_after_it_is_late() -> None:
+    early = receipt(0, 1, not_before=int(1.5 * SECOND))
+    late = receipt(1, 5, not_before=int(3.9 * SECOND))
+    in_time = receipt(2, 6, not_before=int(5.1 * SECOND))
+
+    assert counted(found(early, late, in_time)) == {"early": 1, "late": 1}
+
+
+def test_order_and_order_by_key_are_counted_apart() -> None:
+    received = (receipt(1, 1, key=5), receipt(0, 2, key=4), receipt(3, 3, key=5), receipt(2, 4, key=5))
+
+    findings = found(*received, sends=(sent(0, 4),))
+
+    assert counted(findings) == {"out_of_order": 2, "key_out_of_order": 1}
+    assert (findings.disorder, findings.displacement) == (0.5, 1.0)
+
+
+def test_memory_does_not_grow_with_the_receipts() -> None:
+    from qdo.bench.judge import Judge
+
+    judge = Judge(workload_of(receiving={"visibility": 1, "wait": 0}, seconds=1))
+    judge.sent(sent(0, 5000))
+    for number in range(5000):
+        judge.received(receipt(number, 1 + number * 0.1))
+
+    assert len(judge._held) < 50
+    assert counted(judge.end()) == {}
+
+
+def test_examples_are_bounded() -> None:
+    findings = found(sends=(sent(0, 1000),))
+
+    assert findings.counts["lost"] == 1000
+    assert len(findings.examples["lost"]) == 5

@@ -1,0 +1,68 @@
+"""What is planted is found: the judge is proven before anything else is believed."""
+
+from __future__ import annotations
+
+import math
+from typing import get_args
+
+import pytest
+
+from qdo.bench.planting import EVERY, FIGURE_OF, Plant
+from qdo.bench.verdict import FOUND, NOT_TRUSTED, exit_code, unfound
+from tests.support.bench_by_clock import run_by_clock, workload_of
+
+MESSAGES = 20_000
+
+
+@pytest.mark.parametrize("plant", get_args(Plant))
+def test_each_planted_fault_is_found(plant: Plant) -> None:
+    workload = workload_of(producerRate=1000, seconds=2, receiving={"batch": 20})
+
+    repeat = run_by_clock(workload, plant=plant)
+
+    assert repeat.planted >= 2000 / EVERY * 0.9
+    assert repeat.findings.counts[FIGURE_OF[plant]] == repeat.planted
+    assert exit_code([repeat], workload.queuey.expect, plant) == FOUND
+
+
+def test_without_a_plant_nothing_is_found() -> None:
+    workload = workload_of(producerRate=1000, seconds=2)
+
+    repeat = run_by_clock(workload)
+
+    assert sum(repeat.findings.counts.values()) == 0
+    assert repeat.findings.distinct == 2000
+
+
+def test_a_judge_that_finds_less_than_was_planted_is_not_trusted() -> None:
+    workload = workload_of(producerRate=1000, seconds=1)
+    repeat = run_by_clock(workload, plant="lose")
+    repeat.findings.counts["lost"] -= 1
+
+    assert unfound([repeat], "lose")
+    assert exit_code([repeat], workload.queuey.expect, "lose") == NOT_TRUSTED
+
+
+@pytest.mark.parametrize(("option", "kind"), [("lose", "lost"), ("repeat", "duplicates"), ("swap", "out_of_order")])
+@pytest.mark.parametrize("rate", [0.002, 0.05])
+def test_a_planted_rate_is_found_within_its_interval(option: str, kind: str, rate: float) -> None:
+    workload = workload_of(
+        producerRate=10_000, seconds=MESSAGES / 10_000, receiving={"mode": "pop", "batch": 1000}, seed=5
+    )
+
+    repeat = run_by_clock(workload, "faulty", {option: str(rate)})
+
+    low, high = interval(repeat.findings.counts[kind], MESSAGES)
+    # A pair that was swapped is passed over, so that each swap moves one message.
+    expected = rate / (1 + rate) if option == "swap" else rate
+    assert low <= expected <= high
+    others = {name: count for name, count in repeat.findings.counts.items() if count and name != kind}
+    assert others == {}
+
+
+def interval(found: int, of: int) -> tuple[float, float]:
+    """Wilson's interval for a share, which holds the true one 999 times in 1,000."""
+    z, share = 3.29, found / of
+    middle = (share + z * z / (2 * of)) / (1 + z * z / of)
+    half = z / (1 + z * z / of) * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
+    return middle - half, middle + half

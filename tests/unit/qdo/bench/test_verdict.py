@@ -1,0 +1,86 @@
+"""Trust: each reason alone is enough to lose it, and what was found counts in any case."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from qdo.bench.verdict import CLEAN, FOUND, NOT_TRUSTED, Repeat, checks, exit_code, violations
+from qdo.bench.workload import Limits
+from tests.support.bench_by_clock import run_by_clock, workload_of
+
+WORKLOAD = workload_of(producerRate=1000, seconds=2)
+
+
+@pytest.fixture(scope="module")
+def good() -> Repeat:
+    return run_by_clock(WORKLOAD)
+
+
+def failed(*repeats: Repeat) -> list[str]:
+    return [check.name for check in checks(repeats) if not check.ok]
+
+
+def test_good_runs_are_trusted(good: Repeat) -> None:
+    assert failed(good, good) == []
+    assert exit_code([good, good], Limits(), None) == CLEAN
+
+
+@pytest.mark.parametrize(
+    ("values", "name"),
+    [
+        ({"busy_before": 0.5}, "the machine is quiet"),
+        ({"stolen": 0.1}, "the machine is quiet"),
+        ({"processor_shares": (0.1, 0.95)}, "the generator is not the limit"),
+    ],
+)
+def test_a_run_that_was_disturbed_is_not_trusted(good: Repeat, values: dict[str, object], name: str) -> None:
+    assert failed(good, replace(good, **values)) == [name]  # type: ignore[arg-type]
+    assert exit_code([good, replace(good, **values)], Limits(), None) == NOT_TRUSTED  # type: ignore[arg-type]
+
+
+def test_a_generator_that_lags_is_not_trusted() -> None:
+    late = run_by_clock(WORKLOAD)
+    for _ in range(100):
+        late.times.lag.record(1_200_000)
+
+    assert failed(late, late) == ["the generator is on time"]
+
+
+def test_a_lag_that_is_small_beside_the_response_is_allowed() -> None:
+    slow = run_by_clock(WORKLOAD, options={"service": "0.1"})
+    for _ in range(100):
+        slow.times.lag.record(1_200_000)
+
+    assert failed(slow, slow) == []
+
+
+def test_few_samples_are_not_trusted() -> None:
+    few = run_by_clock(workload_of(producerRate=100, seconds=2))
+
+    assert failed(few, few) == ["there are enough samples"]
+
+
+def test_one_run_is_not_trusted(good: Repeat) -> None:
+    assert failed(good) == ["repeats agree"]
+
+
+def test_runs_that_differ_are_not_trusted(good: Repeat) -> None:
+    assert failed(good, run_by_clock(workload_of(producerRate=2000, seconds=2))) == ["repeats agree"]
+
+
+def test_what_was_found_counts_even_in_a_run_without_trust(good: Repeat) -> None:
+    lost = run_by_clock(WORKLOAD, "faulty", {"lose": "0.01"})
+
+    assert exit_code([replace(lost, busy_before=1.0)], Limits(), None) == FOUND
+    (said,) = violations([good, lost], Limits())
+    assert said.startswith("run 2: lost ")
+    assert "message " in said
+
+
+def test_a_limit_may_allow_what_was_found(good: Repeat) -> None:
+    lost = run_by_clock(WORKLOAD, "faulty", {"lose": "0.01"})
+
+    assert violations([lost], Limits(lost=None)) == []
+    assert violations([lost], Limits(lost=1000)) == []

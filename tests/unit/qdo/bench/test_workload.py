@@ -1,0 +1,174 @@
+"""Workload files: those of the OpenMessaging benchmark as they are, and each mistake with its file and line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from qdo.bench.workload import CLOSED_LOOP, built_in, changed, find, load, scaled, variants
+from queuey.errors import ConfigurationError
+from tests.support.bench_by_clock import workload_of
+
+OPEN_MESSAGING = """
+name: 1 topic / 16 partitions / 1 KB
+
+topics: 1
+partitionsPerTopic: 16
+
+messageSize: 1024
+useRandomizedPayloads: true
+randomBytesRatio: 0.5
+randomizedPayloadPoolSize: 100
+
+subscriptionsPerTopic: 2
+consumerPerSubscription: 4
+producersPerTopic: 3
+
+# Discover max-sustainable rate
+producerRate: 50000
+keyDistributor: KEY_ROUND_ROBIN
+
+consumerBacklogSizeGB: 1
+testDurationMinutes: 15
+warmupDurationMinutes: 1
+"""
+
+
+def loaded(folder: Path, text: str) -> object:
+    path = folder / "work.yaml"
+    path.write_text(text)
+    return load(path)
+
+
+def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path) -> None:
+    path = tmp_path / "omb.yaml"
+    path.write_text(OPEN_MESSAGING)
+
+    workload = load(path)
+
+    assert (workload.partitions_per_topic, workload.producers, workload.views) == (16, 3, 2)
+    assert [phase.rate for phase in workload.phases] == [50_000, 50_000]
+    assert workload.seconds == 16 * 60
+    assert workload.backlog_messages == 2**20
+    assert workload.keys is not None
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("name: x\ntopic: 1\n", ":2: unknown key topic"),
+        ("name: x\nqueuey:\n  seed: 1\n  sead: 2\n", ":4: unknown key sead in queuey"),
+        ("name: x\nqueuey:\n  receiving:\n    bath: 2\n", ":4: unknown key bath in queuey.receiving"),
+        (
+            "name: x\nqueuey:\n  phases:\n    - {seconds: 1, rate: 1}\n    - {second: 1, rate: 1}\n",
+            ":5: unknown key second",
+        ),
+        ("name: x\nqueuey:\n  phases:\n    - seconds: 1\n", ":4: the key rate is missing in queuey.phases[0]"),
+        ("name: x\ntopics: 0\n", ":2: topics: expected `int` >= 1"),
+        ("name: x\nmessageSize: 47\n", ":2: messageSize: expected `int` >= 48"),
+        ("name: x\ntopics: one\n", ":2: topics: expected `int`, got `str`"),
+        ("name: x\ntopics: 1\ntopics: 2\n", ":3: topics stands twice"),
+        ("topics: 1\n", ":1: the key name is missing"),
+        ("name: x\nqueuey: {receiving: {mode: push}}\n", ":2: queuey.receiving.mode: invalid enum value 'push'"),
+        ("name: [x\n", ": this is no YAML"),
+        ("", "the file is empty"),
+        ("name: &a x\nqueuey:\n  about: *a\n", ":1: anchors and aliases are not taken"),
+        ("- a\n", ":1: expected `object`, got `array`"),
+        ("name: x\nqueuey: {messages: 5, phases: [{seconds: 1, rate: 5}]}\n", "only a closed loop ends"),
+        ("name: x\nqueuey: {phases: [{seconds: 1, rate: 5}, {seconds: 1, rate: 0}]}\n", "all closed loops, or none"),
+        ("name: x\nqueuey: {receiving: {holders: 1}}\n", "needs a consumer that does not hold"),
+        ("name: x\nqueuey: {receiving: {mode: pop, crash: 0.1}}\n", "need leases"),
+        ("name: x\nqueuey: {faults: {server: {mttf: 5}}}\n", "only a process that the run started is killed"),
+        ("name: x\nproducerRate: 100000000\n", "their arrivals are drawn beforehand"),
+    ],
+)
+def test_a_mistake_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        loaded(tmp_path, text)
+
+    assert str(refused.value).startswith(str(tmp_path / "work.yaml"))
+    assert said in str(refused.value)
+
+
+def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
+    path = tmp_path / "work.yaml"
+    path.write_bytes(b"name: \xff\n")
+
+    with pytest.raises(ConfigurationError, match="UTF-8"):
+        load(path)
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_a_workload_that_comes_with_the_program_says_what_it_shows(name: str) -> None:
+    workload = load(find(name))
+
+    assert workload.name == name
+    assert workload.queuey.about.endswith(".")
+    assert workload.queuey.repeats >= 2
+
+
+def test_a_name_without_a_file_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="queuey bench ls"):
+        find("no-such-workload")
+
+
+def test_values_of_the_command_replace_those_of_the_file() -> None:
+    workload = changed(workload_of(producerRate=10, seconds=5), seconds=2.0, repeats=None, seed=9)
+
+    assert (workload.seconds, workload.queuey.repeats, workload.queuey.seed) == (2.0, 3, 9)
+
+
+def test_a_closed_loop_carries_the_word() -> None:
+    assert workload_of(seconds=1).loop == CLOSED_LOOP
+    assert workload_of(seconds=1, producerRate=1, arrivals="poisson").loop == "open loop, poisson arrivals"
+
+
+def test_readers_do_not_share() -> None:
+    shared = workload_of(consumerPerSubscription=3, subscriptionsPerTopic=2)
+    read = workload_of(consumerPerSubscription=3, subscriptionsPerTopic=2, receiving={"mode": "read"})
+
+    assert (shared.views, shared.receivers_of_view) == (2, 3)
+    assert (read.views, read.receivers_of_view) == (6, 1)
+
+
+def test_rates_count_messages_and_batches_are_requests() -> None:
+    (phase,) = workload_of(producerRate=1000, batch=10, seconds=1).phases
+
+    assert phase.rate == 100
+
+
+def test_each_combination_of_what_varies_is_a_workload() -> None:
+    workload = workload_of(vary={"queuey.group.k": [1, 2], "consumerPerSubscription": [1, 3]})
+
+    found = variants(workload)
+
+    assert [values for values, _ in found] == [
+        {"k": k, "consumerPerSubscription": consumers} for k in (1, 2) for consumers in (1, 3)
+    ]
+    assert [(one.queuey.group, one.consumer_per_subscription) for _, one in found][2] == ({"k": 2}, 1)
+    assert {len(one.queuey.vary) for _, one in found} == {0}
+
+
+def test_without_anything_that_varies_there_is_one_workload() -> None:
+    assert [values for values, _ in variants(workload_of())] == [{}]
+
+
+@pytest.mark.parametrize(
+    ("vary", "said"),
+    [
+        ({"topic": [1]}, "unknown key topic"),
+        ({"queuey.receiving.bath": [1]}, "unknown key bath in queuey.receiving"),
+        ({"topics": [0]}, "topics: expected `int` >= 1"),
+        ({"queuey.seed": [*range(20)], "topics": [1, 2, 3, 4, 5, 6]}, "vary makes 120 workloads"),
+    ],
+)
+def test_what_cannot_vary_so_is_refused(vary: dict[str, list[int]], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        variants(workload_of(vary=vary))
+
+
+def test_a_scaled_workload_keeps_the_shares_of_its_phases() -> None:
+    found = scaled(workload_of(warmup=9, phases=[{"seconds": 10, "rate": 1}, {"seconds": 30, "rate": 2}]), 4)
+
+    assert [(one.seconds, one.rate) for one in found.phases] == [(4, 1), (1, 1), (3, 2)]
