@@ -6,12 +6,17 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 import click
 
-from qdo.bench.planting import PLANTS, Plant
 from queuey.terminal.output import output_option, say, write_rows
+
+if TYPE_CHECKING:
+    from qdo.bench.planting import Plant
+
+PLANTS = ("lose", "dup", "swap", "overlap", "early")
+"""Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
 
 _OPTION = re.compile(r"(?P<name>[a-z_]+)=(?P<value>.*)", re.DOTALL)
 

@@ -12,7 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+from qdo.bench import planting
 from queuey.cli import main
+from queuey.cli.bench import PLANTS
 from tests.support.source import ROOT
 
 SMALL = """
@@ -132,6 +134,10 @@ def test_bad_input_is_refused_with_its_place(
 
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+
+
+def test_the_command_knows_all_that_can_be_planted() -> None:
+    assert planting.PLANTS == PLANTS
 
 
 def test_the_built_in_workloads_are_listed() -> None:
