@@ -124,6 +124,8 @@ def get_command(
         )
     if sum([template is not None, program is not None, raw]) > 1:
         raise click.UsageError("--format, --exec and --raw exclude each other.")
+    if since and until and _ticks(until) < _ticks(since):
+        raise click.UsageError("--until lies before --since: no message is between them.")
     if sum([first is not None, last is not None]) > 1:
         raise click.UsageError("--first and --last exclude each other.")
     _check_kept(cursor_file, group, leaves_out=last is not None or newest_first)
@@ -170,14 +172,16 @@ def _progress(queues: Sequence[ReadQueue], *, shown: bool) -> Iterator[Callable[
         yield lambda page: None
         return
     begin: list[int] = []
+    end = max(_ticks(queue.end) for queue in queues)
     with ProgressBar("getting", 0) as bar:
 
         def reach(page: Sequence[QueueMessage]) -> None:
             begin.append(page[0].message.id.ticks)
-            end = max(_ticks(queue.end) for queue in queues)
             bar.reach(page[-1].message.id.ticks - begin[0], end - begin[0])
 
         yield reach
+        if begin:  # no message has the time of the end
+            bar.reach(end - begin[0])
 
 
 def _ticks(moment: str) -> int:

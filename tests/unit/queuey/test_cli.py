@@ -82,6 +82,7 @@ def test_a_format_puts_bodies_in_as_they_are() -> None:
         (("put", "q", "x", "--at", HEX), "expected a time"),
         (("get", "q", "--follow", "--until", "now"), "--follow has no end"),
         (("get", "q", "--raw", "--format", "x"), "exclude each other"),
+        (("get", "q", "--since", "1h", "--until", "2h"), "--until lies before --since"),
         (("get", "q", "--cursor", "f", "--group", "g"), "--cursor and --group exclude each other"),
         (("get", "q", "--cursor", "f", "--last", "3"), "--cursor goes on without a gap"),
         (("get", "q", "--group", "g", "--order", "descending"), "--group goes on without a gap"),
