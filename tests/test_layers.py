@@ -165,6 +165,10 @@ LAYERS = {
     "qdo.adapters.kombu": Layer(
         ours=(*LEAVES, "qdo.client.", "qdo.adapters.clients", "qdo.adapters.settling"), others=("kombu",)
     ),
+    "qdo.adapters.dramatiq": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.adapters.clients", "qdo.adapters.settling"), others=("dramatiq",)
+    ),
+    "qdo.adapters.outbox": Layer(ours=(*LEAVES, "qdo.client."), others=("click", "sqlalchemy")),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,
@@ -271,6 +275,7 @@ def test_every_module_stands_in_a_layer() -> None:
         ("qdo/worker/__init__.py", "import click", "qdo.worker imports click"),
         ("qdo/worker/work.py", "import qdo.tasks.wire", "qdo.worker.work imports qdo.tasks.wire"),
         ("qdo/client/wire.py", "import qdo.groups.assign", "qdo.client.wire imports qdo.groups.assign"),
+        ("qdo/adapters/dramatiq.py", "import qdo.adapters.kombu", "qdo.adapters.dramatiq imports qdo.adapters.kombu"),
         ("qdo/worker/slots.py", "import qdo.adapters.kombu", "qdo.worker.slots imports qdo.adapters.kombu"),
         ("qdo/groups/view.py", "from qdo.worker import job", "qdo.groups.view imports qdo.worker"),
         ("qdo/worker/slots.py", "def f():\n    import qdo.compat.cli", "qdo.worker.slots imports qdo.compat.cli"),

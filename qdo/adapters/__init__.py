@@ -1,4 +1,6 @@
 """Queuey beneath other frameworks, each with its own extra.
 
-:mod:`~qdo.adapters.kombu` is a transport for Celery and whatever else is built on kombu.
+- :mod:`~qdo.adapters.kombu` is a transport for Celery, and whatever else is built on kombu.
+- :mod:`~qdo.adapters.dramatiq` is a broker of dramatiq.
+- :mod:`~qdo.adapters.outbox` sends what a transaction of a database wrote.
 """

@@ -14,8 +14,8 @@ import pytest
 from qdo.adapters.clients import is_done
 from qdo.client import Client
 from tests.support.client import Server
-from tests.support.kombu_tasks import QUEUE, SECONDS, KombuTasks, broker_of, kill, kombu_tasks, worker
-from tests.support.notes import go, lines
+from tests.support.kombu_tasks import QUEUE, SECONDS, KombuTasks, broker_of, kombu_tasks, worker
+from tests.support.notes import go, kill_group, lines
 from tests.support.servers import RunningServer, eventually
 
 GROUP = "kombu"
@@ -90,7 +90,7 @@ def test_the_tasks_of_a_killed_worker_come_again_once(server: Server, client: Cl
             tasks.hold.delay(str(number))
         eventually(lambda: len(lines(notes)) == 2, seconds=SECONDS)
         begun = [line.split()[1] for line in lines(notes)]
-        kill(first)
+        kill_group(first)
     go(notes)
     with worker(server, tmp_path, visibility=2):
         eventually(lambda: sum(line.startswith("end") for line in lines(notes)) == 10, seconds=SECONDS)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from qdo.client import Client
 from tests.support.loaded import Program
 from tests.support.servers import FIRST_KEY, RunningServer, eventually
 
@@ -95,6 +96,18 @@ def test_the_python_of_the_client_page(tmp_path: Path, surroundings: dict[str, s
     assert "sweep the floor 1" in said
     assert "ring the bell" in said
     assert "not before an hour has passed" not in said
+
+
+def test_the_python_of_the_outbox_page(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    assert python(ROOT / "docs/outbox.md", tmp_path, surroundings) == "1 sent\n"
+
+
+def test_the_python_of_the_page_about_dramatiq(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    python(ROOT / "docs/dramatiq.md", tmp_path, surroundings)
+
+    with Client(surroundings["QUEUEY_URL"], "demo", FIRST_KEY) as client:
+        assert b"bob@example.org" not in b"".join(message.body for message in client.iterate("default"))
+        assert b"ann@example.org" in b"".join(message.body for message in client.iterate("default"))
 
 
 def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:

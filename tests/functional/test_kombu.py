@@ -18,7 +18,7 @@ import qdo.adapters.kombu  # noqa: F401 -- makes queuey:// known
 from qdo.client import Client
 from qdo.worker.dead_letters import letters
 from queuey.errors import ConfigurationError, InvalidApplicationKey, ServerUnreachable
-from tests.support.client import Server
+from tests.support.client import Server, emptied
 from tests.support.kombu_tasks import broker_of
 from tests.support.servers import RunningServer, eventually
 
@@ -33,11 +33,8 @@ def application(shipped_server: RunningServer, next_fresh: Callable[[], str]) ->
 
 @pytest.fixture
 def server(application: Server) -> Iterator[Server]:
-    """An application without queues."""
-    yield application
-    with Client(application.url, application.application, application.key) as client:
-        for queue in [*client.queues()]:
-            client.delete_queue(queue.name)
+    with emptied(application) as found:
+        yield found
 
 
 @pytest.fixture(autouse=True)

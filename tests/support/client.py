@@ -10,6 +10,7 @@ from urllib.parse import quote
 
 import requests
 
+from qdo.client import Client
 from tests.support.servers import APPLICATIONS, RunningServer
 
 TIMEOUT_SECONDS = 90
@@ -166,3 +167,12 @@ def refused(answer: requests.Response, status: int, *keys: str) -> Json:
     if keys:
         assert set(texts) == set(keys), texts
     return texts
+
+
+@contextmanager
+def emptied(server: Server) -> Iterator[Server]:
+    """An application without queues. Those that the block makes are deleted at its end."""
+    yield server
+    with Client(server.url, server.application, server.key) as client:
+        for queue in [*client.queues()]:
+            client.delete_queue(queue.name)

@@ -6,7 +6,6 @@ What a task does stands in a file of notes, a line each.
 from __future__ import annotations
 
 import os
-import signal
 import subprocess
 import sys
 import time
@@ -21,6 +20,8 @@ from celery import Celery
 import qdo.adapters.kombu  # noqa: F401 -- makes queuey:// known
 from tests.support import notes
 from tests.support.client import Server
+from tests.support.loaded import Program
+from tests.support.notes import kill_group
 
 QUEUE = "celery"
 SECONDS = 90
@@ -82,18 +83,11 @@ def worker(server: Server, folder: Path, *, visibility: float = 30) -> Iterator[
     said = folder / f"worker-{len(list(folder.glob('worker-*')))}.txt"
     command = [sys.executable, "-m", "tests.support.kombu_tasks", broker_of(server), str(folder / "notes")]
     with said.open("wb") as output:
-        process = subprocess.Popen(
-            [*command, str(visibility)],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            env=dict(os.environ),
-            start_new_session=True,
-        )
+        process = Program([*command, str(visibility)], stdin=subprocess.DEVNULL, stdout=output, stderr=output)
     try:
         yield process
     except BaseException:
-        kill(process)
+        kill_group(process)
         raise
     if process.poll() is None:
         process.terminate()
@@ -101,14 +95,8 @@ def worker(server: Server, folder: Path, *, visibility: float = 30) -> Iterator[
         assert code == 0, said.read_text()
 
 
-def kill(process: subprocess.Popen[bytes]) -> None:
-    """kill -9 of a worker and of its processes."""
-    if process.poll() is None:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait(SECONDS)
-
-
 if __name__ == "__main__":
+    os.setpgrp()  # its processes can be killed with it
     quiet = ["--without-gossip", "--without-mingle"]
     tasks = kombu_tasks(sys.argv[1], Path(sys.argv[2]), float(sys.argv[3]))
     tasks.app.worker_main(["worker", "--concurrency", "2", "--loglevel", "INFO", *quiet])

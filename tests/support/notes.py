@@ -1,8 +1,12 @@
-"""A file in which programs note what they do, a line each."""
+"""Workers that note what they do in a file, a line each, and kill -9 of them."""
 
 from __future__ import annotations
 
+import os
+import signal
+import subprocess
 import time
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -28,3 +32,12 @@ def hold(notes: Path, text: object) -> None:
 def go(notes: Path) -> None:
     """Let whatever holds go on."""
     notes.with_suffix(".go").touch()
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of a worker, and of the processes that it started. It leads its group, once it has begun."""
+    if process.poll() is None:
+        with suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.kill()
+        process.wait(90)
