@@ -251,7 +251,7 @@ class _FollowConsumer(Consumer):
 
     def _follow(self, name: str) -> None:
         try:
-            with closing(self._client.follow(name)) as pages:  # type: ignore[type-var]
+            with closing(self._client.follow(name)) as pages:
                 for page in pages:
                     self._put([Delivered(bytes(one.body)) for one in page.messages])
                     if self._closed.is_set():
