@@ -62,7 +62,7 @@ def test_a_group_that_ends_and_a_dropped_queue_leave_nothing(
     first.log.add(b"0", b"1")
     here, there = first.jobs(), second.jobs(first)
     here.step(receive=ReceiveRequest(), attempt=IdempotencyKey("a", b""))
-    assert rows_of(session, first.log) == 2
+    assert rows_of(session, first.log) == 3
     done(second.leases.forget_group(first.log.queue.uuid, "workers"))
     assert rows_of(session, first.log) == 0
     here.new = LeaseGroup(TOKEN + 1)

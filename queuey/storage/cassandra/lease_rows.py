@@ -9,6 +9,10 @@ The number of a row begins with the version that brought it, and the name of a s
 server that knows a version reads only the rows of later ones, and notices if a row is missing: a read of a quorum may
 see of the last transaction what one replica has.
 
+Nearly all rows are deleted again, and until the nodes write their memory to disk each read steps over them. So no read
+begins before the rows that it is about. A lightweight transaction on what rows have in common reads the first row; that
+is a mark which stays while the group lives.
+
 The list of a queue's groups is plain rows, as that of :mod:`queuey.storage.cassandra.offsets`: it may name a group that
 does not exist, but never misses one.
 """
@@ -97,9 +101,14 @@ class Parcel(NamedTuple):
     """The version that brought them."""
     part: int
 
-    def key(self, token: int) -> tuple[int, int, str]:
+    def key(self, token: int) -> tuple[int, str]:
         """The rest of the row's key. A deletion is dated ahead, and must not hit a parcel of the group's next life."""
-        return self.part, self.number, str(token)
+        return self.number, f"{self.part} {token}"
+
+    @classmethod
+    def of_key(cls, number: int, label: str) -> Parcel:
+        """The inverse of :meth:`key`."""
+        return cls(number, int(label.split(maxsplit=1)[0]))
 
 
 class GroupHead(NamedTuple):
@@ -215,7 +224,7 @@ class LeaseRows:
             return StoredGroup(head._replace(version=-1), {}, {})
         parcels: dict[Parcel, int] = {}
         if head.newest > head.carried or not is_exact:
-            parcels = _waiting(head, await self.session.ask("lease_waiting", place, level))
+            parcels = _waiting(head, await self.session.ask("lease_waiting", (*place, head.carried), level))
         return StoredGroup(head, found.changes, parcels)
 
     async def parcels(self, place: GroupPlace, head: GroupHead) -> dict[Parcel, int]:
@@ -223,7 +232,7 @@ class LeaseRows:
 
         :param head: of a version that is known; those of later versions may be missing.
         """
-        return _waiting(head, await self.session.ask_serially("lease_waiting", place))
+        return _waiting(head, await self.session.ask_serially("lease_waiting", (*place, head.carried)))
 
     def _slice(self, place: GroupPlace, parts: Collection[int], number: int) -> Future[Rows]:
         """Changes of some partitions from a number on, and what the group's rows have in common."""
@@ -278,7 +287,8 @@ class LeaseRows:
             now = rows[0][0] if rows else None
             return now != found and _is_in(rows, head)
 
-        done = await self.session.decide_together([*changes, ("leases_begin", values)], "lease_head", place, ours)
+        changes = [("lease_mark", place), *changes, ("leases_begin", values)]
+        done = await self.session.decide_together(changes, "lease_head", place, ours)
         if not done:
             await self._unlist(place, token)
         return done
@@ -373,11 +383,7 @@ class LeaseRows:
 
 
 def _waiting(head: GroupHead, rows: Rows) -> dict[Parcel, int]:
-    return {
-        Parcel(number, part): since
-        for number, part, life, since in rows
-        if life == head.group.token and number > head.carried
-    }
+    return {Parcel.of_key(number, label): since for number, label, life, since in rows if life == head.group.token}
 
 
 class _Changes:
