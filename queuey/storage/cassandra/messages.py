@@ -213,7 +213,10 @@ class CassandraMessages(MessageStore):
     def warnings(self) -> Sequence[str]:
         if self._server.timing.write_budget_seconds:
             return self._weaknesses
-        off = "[cassandra] write_budget_ms = 0: appends are not checked, and readers may skip messages (G3)"
+        off = (
+            "[cassandra] write_budget_ms = 0: appends are not checked, and readers and lease groups may skip messages "
+            "(G3, G22)"
+        )
         return [off, *self._weaknesses]
 
     def clock_error_seconds(self) -> float:
