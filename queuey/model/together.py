@@ -1,4 +1,4 @@
-"""Many requests that acknowledge and receive in one partition of one group, at once. See :mod:`queuey.model.leases`.
+"""What many requests acknowledge and receive in one partition of one group, at once. See :mod:`queuey.model.leases`.
 
 What was handed out together is mostly acknowledged together. So the leases of many requests are a few rows, which are
 ended at once, and another row is leased.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Sequence
 from itertools import groupby
+from operator import itemgetter
 from typing import NamedTuple
 
 from queuey.ids import MessageId
@@ -16,13 +17,13 @@ from queuey.model.columns import Columns
 from queuey.model.holes import LEASED, Hole
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_rules import LeaseRules
-from queuey.model.lease_state import NO_CHANGE, Change, FreshLeases, LeaseState
+from queuey.model.lease_state import Change, FreshLeases, LeaseState
 from queuey.model.receiving import new_hole, room_for_new
 
 __all__ = [
-    "NOTHING_ENDED",
     "AcknowledgedTogether",
     "ReceivedTogether",
+    "Taking",
     "acknowledge_together",
     "may_receive_together",
     "receive_together",
@@ -36,9 +37,6 @@ class AcknowledgedTogether(NamedTuple):
     """In order."""
     since: Sequence[int]
     """When the first lease of each request was made, in ticks."""
-
-
-NOTHING_ENDED = AcknowledgedTogether((), ())
 
 
 def acknowledge_together(state: LeaseState, requests: Sequence[Acknowledged]) -> AcknowledgedTogether | None:
@@ -65,11 +63,11 @@ def acknowledge_together(state: LeaseState, requests: Sequence[Acknowledged]) ->
 
 
 class ReceivedTogether(NamedTuple):
-    """What is handed out to many requests, in their order, and what that changes."""
+    """What is handed out to many receives, in their order, and what that changes."""
 
     change: Change
     holes: Sequence[Hole]
-    """What the messages of each request have in common, with any id."""
+    """What the messages of each of them have in common, with any id."""
 
 
 def may_receive_together(state: LeaseState, rules: LeaseRules, now: int) -> bool:
@@ -78,26 +76,36 @@ def may_receive_together(state: LeaseState, rules: LeaseRules, now: int) -> bool
     return is_plain and state.leased_of is None and not state.skipped and not state.has_due(now)
 
 
-def receive_together(
-    state: LeaseState, requests: Sequence[ReceiveRequest], rules: LeaseRules, now: int, ahead: Columns
-) -> ReceivedTogether | None:
-    """Hand out the next messages to many requests, to each as many as it asks for.
+class Taking(NamedTuple):
+    """New messages of one partition that one receive gets."""
 
-    :param ahead: as many as all of them ask for.
+    wanted: ReceiveRequest
+    number: int
+    """How many of them. The receive gets all that it asks for, here and in other partitions."""
+
+
+def receive_together(
+    state: LeaseState, takings: Sequence[Taking], rules: LeaseRules, now: int, ahead: Columns
+) -> ReceivedTogether | None:
+    """Hand out the next messages to many receives, to each a number of them.
+
+    :param takings: at least one.
+    :param ahead: as many as all of them take.
     :returns: None if the group may not hold as many. Then each request receives by itself.
     """
     if room_for_new(state, rules) < len(ahead):
         return None
-    if not requests:
-        return ReceivedTogether(NO_CHANGE, [])
     fresh: list[FreshLeases] = []
     holes: list[Hole] = []
     ticks, tails, begin = array("q", ahead.ticks), array("q", ahead.tails), 0
-    for wanted, alike in groupby(requests):  # most receivers ask for the same, and then their leases are alike
-        number, hole = sum(1 for _ in alike), new_hole(wanted, rules, now, wanted.most)
-        holes += [hole] * number
-        end = begin + number * wanted.most
+    for wanted, alike in groupby(takings, _wanted):  # most receivers ask for the same, and then their leases are alike
+        numbers, hole = [number for _, number in alike], new_hole(wanted, rules, now, wanted.most)
+        holes += [hole] * len(numbers)
+        end = begin + sum(numbers)
         if not wanted.pop:
             fresh.append(FreshLeases(ticks[begin:end], tails[begin:end], hole))
         begin = end
     return ReceivedTogether(Change(MessageId(ticks[-1], tails[-1]), fresh), holes)
+
+
+_wanted = itemgetter(0)

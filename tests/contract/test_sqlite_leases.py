@@ -305,6 +305,8 @@ def test_a_commit_that_fails_leaves_memory_as_the_file_is(opened: Opened, monkey
     commit = Transaction.commit
 
     def failing(transaction: Transaction) -> None:
+        for work in transaction._at_end:
+            work()
         if transaction.connection.in_transaction:
             transaction.connection.execute("rollback")
         raise CommitFailed("planted")

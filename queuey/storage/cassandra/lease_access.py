@@ -6,11 +6,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from uuid import UUID, uuid4
 
-from queuey.errors import QueueNotFound
+from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future, start
 from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
-from queuey.storage.cassandra.lease_parcels import encode_parcel
+from queuey.model.lease_steps import LeaseStep
+from queuey.storage.cassandra.lease_parcels import encode_parcel, refuse_large
 from queuey.storage.cassandra.lease_rows import (
     ROW_BITS,
     WHOLE_VERSIONS,
@@ -26,6 +27,7 @@ from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.book import LeaseBook
+from queuey.storage.leasing.joining import PlainStep, join_steps, plain_step
 
 __all__ = ["GroupAccess", "GroupCall"]
 
@@ -39,22 +41,25 @@ class GroupCall:
     def __init__(
         self,
         job: Callable[[GroupAccess, LeaseBook, int], Any],
+        step: LeaseStep | None = None,
         *,
         attempt: str | None = None,
-        requests: Sequence[AppendRequest] = (),
-        size: int = 0,
-        most: int = 0,
-        consistency: Consistency = Consistency.STRONG,
     ) -> None:
         """
         :param job: carries the call out, at a moment on the clock of leases. It may be called several times.
+        :param step: what the job does; None if it looks at the group.
         :param attempt: the key of an attempt that the call looks up.
-        :param size: bytes that it appends.
-        :param most: messages that may be handed out.
-        :param consistency: of the queue.
         """
-        self.most, self.consistency = most, consistency
-        self.job, self.attempt, self.requests, self.size = job, attempt, requests, size
+        self.job, self.attempt = job, attempt
+        self.plain: PlainStep | None = None
+        """The step, if it may be carried out together with others."""
+        self.requests: Sequence[AppendRequest] = ()
+        self.size = self.most = 0
+        """Bytes that it appends, and messages that may be handed out."""
+        self.consistency = Consistency.STRONG
+        """Of the queue."""
+        if step is not None:
+            self._take(step)
         self.future: Future[Any] = Future()
         self.step = uuid4().bytes
         """Names the call among all."""
@@ -64,6 +69,13 @@ class GroupCall:
         """The name of an earlier call that this one repeats."""
         self.appends = False
         """Its messages are to be appended."""
+
+    def _take(self, step: LeaseStep) -> None:
+        self.plain, self.requests = plain_step(step), step.appends
+        self.attempt = None if step.attempt is None else step.attempt.key
+        self.size = refuse_large(step.appends)
+        self.most = 0 if step.receive is None else step.receive.most
+        self.consistency = step.groups[0].queue.consistency
 
 
 class GroupAccess:
@@ -96,14 +108,37 @@ class GroupAccess:
 
     # The calls
 
-    def run(self, call: GroupCall, book: LeaseBook, now: int) -> None:
+    def run_all(self, calls: Sequence[GroupCall], book: LeaseBook, now: Callable[[], int]) -> None:
+        """Carry out calls: those that may be carried out together at once, and then the others.
+
+        :param now: gives rising moments on the clock of leases.
+        """
+        plain = [(call, call.plain) for call in calls if call.plain is not None]
+        joined = join_steps([step for _, step in plain], self, book, now) if plain else ()
+        for (call, _), outcome in zip(plain, joined, strict=False):
+            call.result = outcome
+        left = {call for call, _ in plain[: len(joined)]}
+        for call in calls:
+            if call not in left:
+                self._run(call, book, now())
+
+    def _run(self, call: GroupCall, book: LeaseBook, now: int) -> None:
         """Carry out a call. A call that is refused leaves only what it noted of the state."""
         call.result = call.repeats = None
         call.appends = False
-        self._call = call
-        call.result = call.job(self, book, now)
-        if call.appends and call.repeats is None:
-            self._parcels.append(call)
+        self._call, had_made = call, self.made
+        try:
+            call.result = call.job(self, book, now)
+        except (StorageUnavailable, OutcomeUnknown):
+            raise  # it may have changed what is in memory
+        except QueueyError as refused:
+            call.result, call.appends = refused, False
+            if had_made is None and self.made is not None:
+                self.made = None
+                book.undone()
+        else:
+            if call.appends and call.repeats is None:
+                self._parcels.append(call)
 
     @property
     def writes(self) -> bool:

@@ -170,8 +170,7 @@ class LeaseLine:
         access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
         if weak is not None:
             weak.begin(memory.books)
-        for call in calls:
-            self._run(call, access)
+        access.run_all(calls, memory.book, self._now)
         memory.book.save(access)
         memory.ahead.note(memory.books)
         if isinstance(access, WeakAccess):
@@ -234,18 +233,6 @@ class LeaseLine:
         wall = self._means.server.clock.now_ticks() - self._error_ticks
         self._moment = max(wall, (0 if head is None else head.moment) + 1, self._moment + 1)
         return self._moment
-
-    def _run(self, call: GroupCall, access: GroupAccess) -> None:
-        had_made = access.made
-        try:
-            access.run(call, self.memory.book, self._now())
-        except (StorageUnavailable, OutcomeUnknown):
-            raise  # it may have changed what is in memory
-        except QueueyError as refused:
-            call.result, call.appends = refused, False
-            if had_made is None and access.made is not None:
-                access.made = None
-                self.memory.book.undone()
 
     def _commit(self, calls: Sequence[GroupCall], access: GroupAccess) -> bool:
         """Store what the calls have changed, and answer them.

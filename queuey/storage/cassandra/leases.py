@@ -102,12 +102,7 @@ class CassandraLeases(LeaseStore):
             return carry_out(step, access, book, now)
 
         (one,) = step.groups
-        key = None if step.attempt is None else step.attempt.key
-        size = refuse_large(step.appends)
-        most = 0 if step.receive is None else step.receive.most
-        consistency = one.queue.consistency
-        call = GroupCall(job, attempt=key, requests=step.appends, size=size, most=most, consistency=consistency)
-        outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, call)
+        outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, GroupCall(job, step))
         return outcome._replace(wall=outcome.now)  # moments of leases are never later than those of the wall clock
 
     async def _look(

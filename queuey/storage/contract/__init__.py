@@ -29,6 +29,7 @@ _PARTS = (
     "lease_history",
     "lease_queues",
     "lease_receiver",
+    "lease_sharing",
     "leases",
     "history",
     "metadata",
@@ -49,6 +50,7 @@ from queuey.storage.contract.common import drive_histories
 from queuey.storage.contract.headers import Headers
 from queuey.storage.contract.history import MetadataHistory, PartitionHistory
 from queuey.storage.contract.lease_history import LeaseHistory
+from queuey.storage.contract.lease_sharing import SharingHistory
 from queuey.storage.contract.leases import LeaseStoreContract
 from queuey.storage.contract.metadata import MetadataStoreContract
 from queuey.storage.contract.offsets import Committing, OffsetHistory
@@ -65,6 +67,7 @@ __all__ = [
     "MetadataStoreContract",
     "OffsetHistory",
     "PartitionHistory",
+    "SharingHistory",
     "TaskStoreContract",
 ]
 

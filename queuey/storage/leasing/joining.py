@@ -1,7 +1,8 @@
-"""Steps of one commit that acknowledge and receive in one partition of one group, carried out together.
+"""Steps of one commit that acknowledge and receive in one group, carried out together.
 
 Nearly all steps do nothing else, and a commit has many of them: what one receive handed out is acknowledged by the next
-requests side by side. So their leases are looked up, ended and made as one row, and each step adds only its answer.
+requests side by side. So their leases are looked up, ended and made as one row of each partition, and each step adds
+only its answer.
 
 First all of them settle, then all receive. So they seem to have come in that order: none was answered before the commit.
 A step that meets anything unusual is carried out alone.
@@ -9,34 +10,45 @@ A step that meets anything unusual is carried out alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from queuey.errors import QueueyError
 from queuey.model import Alike, Columns
+from queuey.model.holes import Hole
+from queuey.model.lease_groups import AUTO
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
+from queuey.model.lease_state import NO_CHANGE, Change
 from queuey.model.lease_steps import NOTHING_HANDED, Handed, HandedPart, LeaseOutcome, LeaseStep
-from queuey.model.together import NOTHING_ENDED, acknowledge_together, may_receive_together, receive_together
-from queuey.storage.leasing.access import LeaseAccess
+from queuey.model.together import (
+    AcknowledgedTogether,
+    Taking,
+    acknowledge_together,
+    may_receive_together,
+    receive_together,
+)
+from queuey.storage.leasing.access import LeaseAccess, Picking
 from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
 from queuey.storage.leasing.stepping import carry_out, is_full
 
-__all__ = ["PlainStep", "Stepped", "carry_out_together", "plain_step"]
+__all__ = ["PlainStep", "Stepped", "carry_out_together", "join_steps", "plain_step"]
 
-NO_MESSAGES = Columns.of([])
 _MOST_BYTES = 1 << 20
-"""Of messages that are looked at together."""
+"""Of messages of a partition that are looked at together."""
+_NOTHING_AHEAD = Columns.of([])
 Stepped = LeaseOutcome | QueueyError
 """What a step did, or why it did nothing."""
 
 
 class PlainStep(NamedTuple):
-    """A step that acknowledges and receives in one partition of one group, and does nothing else."""
+    """A step that acknowledges and receives in one group, and does nothing else."""
 
     step: LeaseStep
-    partition: int
-    acknowledged: Acknowledged | None
+    settles: Mapping[int, Acknowledged]
+    """By partition, none of them empty."""
     receive: ReceiveRequest | None
+    receive_from: Sequence[int]
+    """Partitions; empty if nothing is to be received."""
 
 
 def plain_step(step: LeaseStep) -> PlainStep | None:
@@ -45,27 +57,26 @@ def plain_step(step: LeaseStep) -> PlainStep | None:
     if len(groups) > 1 or appends or attempt is not None:
         return None
     _, _, _, _, settles, renewals, receive_from, passes = groups[0]
-    if renewals or passes or len(settles) > 1 or len(receive_from) > 1:
+    if renewals or passes or (receive is not None) != bool(receive_from) or not (settles or receive_from):
         return None
-    acknowledged = None
-    partition = receive_from[0] if receive_from else 0
+    acknowledged: dict[int, Acknowledged] = {}
     for number, some in settles.items():
-        if type(some) is not Acknowledged or not some.ids or partition not in (0, number):
+        if type(some) is not Acknowledged or not some.ids:
             return None
-        acknowledged, partition = some, number
-    if not partition or (receive is not None) != bool(receive_from) or (receive is not None and receive.others):
+        acknowledged[number] = some
+    if receive is not None and receive.others:
         return None
-    return PlainStep(step, partition, acknowledged, receive)
+    return PlainStep(step, acknowledged, receive, receive_from)
 
 
 def carry_out_together(
     steps: Sequence[PlainStep], access: LeaseAccess, book: LeaseBook, now: Callable[[], int]
 ) -> list[Stepped]:
-    """Carry out steps of one partition of one group, as :func:`~queuey.storage.leasing.stepping.carry_out` does one.
+    """Carry out steps of one group, as :func:`~queuey.storage.leasing.stepping.carry_out` does one.
 
     :param now: gives rising moments on the clock of leases.
     """
-    joined = _joined(steps, access, book, now)
+    joined: list[Stepped] = [*join_steps(steps, access, book, now)]
     return joined + [_alone(one.step, access, book, now) for one in steps[len(joined) :]]
 
 
@@ -76,64 +87,231 @@ def _alone(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: Callable[
         return refused
 
 
-def _joined(steps: Sequence[PlainStep], access: LeaseAccess, book: LeaseBook, now: Callable[[], int]) -> list[Stepped]:
-    """What the first of the steps do together; nothing is done of the others."""
+def join_steps(
+    steps: Sequence[PlainStep], access: LeaseAccess, book: LeaseBook, now: Callable[[], int]
+) -> Sequence[LeaseOutcome]:
+    """Carry out the first of these steps of one group together, as many as meet nothing unusual.
+
+    :returns: their outcomes. Nothing is done of the others; each is to be carried out alone.
+    """
     first = steps[0].step.groups[0]
     group = book.group(access, first.queue.uuid, first.name, None)
-    place = None if group is None else group.partitions.get(steps[0].partition)
-    if group is None or place is None or group.group.settings.is_paused(access.now_ticks):
-        return []
-    moment, rules = now(), group.rules
-    if is_full(place.state, rules) or not may_receive_together(place.state, rules, moment):
-        return []
+    if group is None or group.group.settings.is_paused(access.now_ticks):
+        return ()
     if any(one.step.groups[0].token not in (None, group.group.token) for one in steps):
-        return []
+        return ()
+    moment = now()
+    sources = _sources(steps, group, access, moment)
+    if sources is None:
+        return ()
     try:
-        return _carried_out(steps, group, place, access, moment)
+        return _Joined(steps, group, sources, access, moment).outcomes()
     except QueueyError:  # a message could not be read; each step answers that by itself
-        return []
+        return ()
 
 
-def _carried_out(
-    steps: Sequence[PlainStep], group: GroupBook, place: PartitionBook, access: LeaseAccess, now: int
-) -> list[Stepped]:
-    most = sum([one.receive.most for one in steps if one.receive is not None])
-    ahead = place.look_ahead(access, most, _MOST_BYTES) if most else NO_MESSAGES
-    steps = steps[: _number_that_fits(steps, ahead)]
-    if not steps:
-        return []
-    receiving = [one.receive for one in steps if one.receive is not None]
-    settling = [one.acknowledged for one in steps if one.acknowledged is not None]
-    ended = acknowledge_together(place.state, settling) if settling else NOTHING_ENDED
-    ahead = ahead[: sum([wanted.most for wanted in receiving])]
-    made = receive_together(place.state, receiving, group.rules, now, ahead)
-    if ended is None or made is None:
-        return []
-    place.change(made.change._replace(closed=ended.closed))
-    if receiving:
-        place.waits_alone = False
-    tokens, due = [group.group.token], place.state.next_due()
-    holes, since, at = iter(made.holes), iter(ended.since), 0
-    found: list[Stepped] = []
-    for step in steps:
-        handed, worked = NOTHING_HANDED, 0 if step.acknowledged is None else now - next(since)
-        if step.receive is not None:
-            number = step.receive.most
-            some = ahead[at : at + number]
-            handed = Handed([HandedPart(0, step.partition, some, Alike(next(holes), number))])
-            at += number
-        found.append(LeaseOutcome(now, access.now_ticks, tokens, handed=handed, next_due=due, worked=worked))
+def _sources(
+    steps: Sequence[PlainStep], group: GroupBook, access: LeaseAccess, now: int
+) -> Mapping[int, _Source] | None:
+    """The partitions that the steps use.
+
+    :returns: None if one of them is not in memory, has more than new messages to give, or is shared with other servers.
+    """
+    found: dict[int, _Source] = {}
+    for number in _partitions_of(steps):
+        place = group.partitions.get(number)
+        if place is None or is_full(place.state, group.rules) or _is_shared(group, access.picking, number):
+            return None
+        if not may_receive_together(place.state, group.rules, now):
+            return None
+        found[number] = _Source(place, access)
     return found
 
 
-def _number_that_fits(steps: Sequence[PlainStep], ahead: Columns) -> int:
-    """How many of the first steps find as many messages as they ask for, with room for them in each answer."""
-    sizes = ahead.sizes()
-    at = 0
-    for number, step in enumerate(steps):
-        if step.receive is not None:
-            some = sizes[at : at + step.receive.most]
-            at += step.receive.most
-            if len(some) < step.receive.most or sum(some) > step.receive.max_bytes:
-                return number
-    return len(steps)
+def _is_shared(group: GroupBook, picking: Picking, number: int) -> bool:
+    """Whether other servers hand out messages of a partition without asking."""
+    if picking.is_left(number):
+        return True
+    return group.group.settings.k == AUTO and (picking.k(number) > 1 or picking.share(number) is not None)
+
+
+def _partitions_of(steps: Sequence[PlainStep]) -> Iterable[int]:
+    """Partitions that the steps use, in order."""
+    return sorted({number for one in steps for number in (*one.settles, *one.receive_from)})
+
+
+class _Source:
+    """A partition, and what is dealt out of its next messages."""
+
+    __slots__ = ("_access", "_is_open", "ahead", "at", "holes", "place", "takings")
+
+    def __init__(self, place: PartitionBook, access: LeaseAccess) -> None:
+        self.place, self._access = place, access
+        self.ahead = _NOTHING_AHEAD
+        self.at = 0
+        """Messages ahead that are dealt out."""
+        self.takings: list[Taking] = []
+        self.holes: Iterator[Hole] = iter(())
+        """What each taking leases, once that is known."""
+        self._is_open = True
+        """There may be more than lies ahead."""
+
+    def since(self, most: int) -> int | None:
+        """The ticks of the next message; None if there is none.
+
+        :param most: messages that are wanted at most.
+        """
+        if self.at == len(self.ahead) and self._is_open:
+            self._look(most)
+        return self.ahead.ticks[self.at] if self.at < len(self.ahead) else None
+
+    def _look(self, most: int) -> None:
+        """Look at what is in memory, and farther once that is dealt out."""
+        at, left = self.at, self.place.left
+        found = self.place.look_ahead(self._access, left if left and not at else at + most, _MOST_BYTES)
+        self._is_open = len(found) > at and _begins_with(found, self.ahead)
+        if self._is_open:
+            self.ahead = found
+
+    def take(self, wanted: ReceiveRequest, most: int) -> Columns:
+        """The next messages, for one receive."""
+        some = self.ahead[self.at : self.at + most]
+        self.takings.append(Taking(wanted, len(some)))
+        self.at += len(some)
+        return some
+
+    def take_back(self) -> None:
+        """Undo the last :meth:`take`."""
+        self.at -= self.takings.pop().number
+
+
+def _begins_with(found: Columns, known: Columns) -> bool:
+    """Whether messages are the known ones and more: what was read may have been forgotten, and read again."""
+    number = len(known)
+    return [*found.ticks[:number]] == [*known.ticks] and [*found.tails[:number]] == [*known.tails]
+
+
+_Parts = Sequence[tuple[int, Columns]]
+"""What a step gets, by partition."""
+
+
+class _Joined:
+    """Some steps of one group."""
+
+    def __init__(
+        self,
+        steps: Sequence[PlainStep],
+        group: GroupBook,
+        sources: Mapping[int, _Source],
+        access: LeaseAccess,
+        now: int,
+    ) -> None:
+        self._steps, self._group, self._sources, self._access, self._now = steps, group, sources, access, now
+        self._most = sum([one.receive.most for one in steps if one.receive is not None])
+
+    def outcomes(self) -> Sequence[LeaseOutcome]:
+        """Carry out the first of the steps, see :func:`join_steps`."""
+        dealt: list[_Parts] = []
+        for one in self._steps:
+            parts = self._dealt(one)
+            if parts is None:
+                break
+            dealt.append(parts)
+        self._steps = self._steps[: len(dealt)]
+        since = self._carried_out() if dealt else None
+        return () if since is None else self._answers(dealt, since)
+
+    def _dealt(self, one: PlainStep) -> _Parts | None:
+        """Deal out messages to one step, those first that may be given longest.
+
+        :returns: None if there are not as many as it asks for, or it has no room for them; then it gets none.
+        """
+        wanted = one.receive
+        if wanted is None:
+            return ()
+        parts: list[tuple[int, Columns]] = []
+        left, room = wanted.most, wanted.max_bytes
+        while left and (number := self._oldest(one.receive_from)):
+            some = self._sources[number].take(wanted, left)
+            parts.append((number, some))
+            left, room = left - len(some), room - some.size
+        if left or room < 0:
+            for number, _ in parts:
+                self._sources[number].take_back()
+            return None
+        return parts
+
+    def _oldest(self, numbers: Sequence[int]) -> int:
+        """The partition whose next message may be given longest; 0 if none has any."""
+        found = oldest = 0
+        for number in numbers:
+            since = self._sources[number].since(self._most)
+            if since is not None and (not found or since < oldest):
+                found, oldest = number, since
+        return found
+
+    def _carried_out(self) -> Sequence[int] | None:
+        """Carry out what the steps change.
+
+        :returns: when the first lease that each step settles was made, in ticks, this moment if it settles none; None if
+            something unusual was met, and nothing is done.
+        """
+        since = [self._now] * len(self._steps)
+        ended = self._ended(since)
+        if ended is None:
+            return None
+        changes: list[tuple[PartitionBook, Change]] = []
+        for number, source in self._sources.items():
+            change = NO_CHANGE
+            if source.takings:
+                ahead, state = source.ahead[: source.at], source.place.state
+                made = receive_together(state, source.takings, self._group.rules, self._now, ahead)
+                if made is None:
+                    return None
+                change, source.holes = made.change, iter(made.holes)
+            if number in ended:
+                change = change._replace(closed=ended[number].closed)
+            changes.append((source.place, change))
+        for place, change in changes:
+            place.change(change)
+            if change.frontier is not None:
+                place.waits_alone = False
+        return since
+
+    def _ended(self, since: list[int]) -> Mapping[int, AcknowledgedTogether] | None:
+        """What the steps settle, by partition; None if one of the leases had ended, or stands twice.
+
+        :param since: gets the moments of the first leases.
+        """
+        settling: dict[int, list[int]] = {}
+        for at, one in enumerate(self._steps):
+            for number in one.settles:
+                settling.setdefault(number, []).append(at)
+        found: dict[int, AcknowledgedTogether] = {}
+        for number, ats in settling.items():
+            acknowledged = [self._steps[at].settles[number] for at in ats]
+            ended = acknowledge_together(self._sources[number].place.state, acknowledged)
+            if ended is None:
+                return None
+            found[number] = ended
+            for at, moment in zip(ats, ended.since, strict=True):
+                since[at] = min(since[at], moment)
+        return found
+
+    def _answers(self, dealt: Sequence[_Parts], since: Sequence[int]) -> Sequence[LeaseOutcome]:
+        tokens = [self._group.group.token]
+        dues = [source.place.state.next_due() for source in self._sources.values()]
+        due = min([moment for moment in dues if moment is not None], default=None)
+        found = []
+        for parts, first in zip(dealt, since, strict=True):
+            handed = NOTHING_HANDED
+            if parts:
+                handed = Handed([self._handed(number, some) for number, some in parts])
+            worked = self._now - first
+            found.append(
+                LeaseOutcome(self._now, self._access.now_ticks, tokens, handed=handed, next_due=due, worked=worked)
+            )
+        return found
+
+    def _handed(self, number: int, some: Columns) -> HandedPart:
+        return HandedPart(0, number, some, Alike(next(self._sources[number].holes), len(some)))

@@ -141,7 +141,7 @@ class SqliteLeases(LeaseStore):
             self._carry_out_together(steps, access)
 
     def _carry_out_together(self, steps: Sequence[tuple[PlainStep, Later]], access: _Access) -> None:
-        """Carry out steps of one partition of one group."""
+        """Carry out steps of one group."""
         found: Sequence[LeaseOutcome | QueueyError]
         try:
             self._refuse_dropped(
@@ -259,15 +259,15 @@ class _Access:
         self.watermark = messages.watermark(Consistency.STRONG)
         self.now_ticks = file.clock.now_ticks()
         self.passed_over = 0
-        self.plain_steps: dict[tuple[int, str, int], list[tuple[PlainStep, Later]]] = {}
-        """By queue, group and partition: those of one are carried out together, later in the transaction."""
+        self.plain_steps: dict[tuple[int, str], list[tuple[PlainStep, Later]]] = {}
+        """By queue and group: those of one are carried out together, later in the transaction."""
         self.groups: dict[tuple[int, str], LeaseGroup | None] = {}
         """Those that were read, by queue and name."""
 
     def later(self, plain: PlainStep) -> Later:
         """The outcome of a plain step, once it is carried out."""
         one, later = plain.step.groups[0], Later()
-        self.plain_steps.setdefault((one.queue.uuid.int, one.name, plain.partition), []).append((plain, later))
+        self.plain_steps.setdefault((one.queue.uuid.int, one.name), []).append((plain, later))
         return later
 
     def group(self, queue: UUID, name: str) -> LeaseGroup | None:
