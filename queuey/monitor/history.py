@@ -6,13 +6,13 @@ become rates when a sample is taken.
 
 from __future__ import annotations
 
-import threading
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from math import inf
 from typing import NamedTuple
 
+from queuey.background import BackgroundWork
 from queuey.locks import new_lock
 from queuey.monitor.declared import Counter
 from queuey.monitor.metrics import (
@@ -57,37 +57,31 @@ def counted(monitor: Monitor, application: str = "") -> dict[str, int]:
     return {name: int(monitor.total(counter, application, second)) for name, (counter, second) in _COUNTERS.items()}
 
 
-class History:
+class History(BackgroundWork):
     """Samples of one monitor. Thread-safe."""
 
     def __init__(self, monitor: Monitor, now: Callable[[], float], elapsed: Callable[[], float]) -> None:
         """:param now: seconds since 1970.
         :param elapsed: seconds that nobody sets back.
         """
+        super().__init__("history", SAMPLE_SECONDS)
         self._monitor = monitor
         self._now, self._elapsed = now, elapsed
         self._ring = array("d")
         """Grows to an hour, and no further."""
         self._taken = 0
         self._lock = new_lock()
-        self._stopped = threading.Event()
-        self._thread: threading.Thread | None = None
         self._before = self._looked()
 
     def start(self) -> None:
         """Take a sample a second, in a thread."""
-        self._thread = threading.Thread(target=self._work, name="history", daemon=True)
-        self._thread.start()
+        super().start()
+        self.wake()
 
-    def stop(self) -> None:
-        """Take no more samples."""
-        self._stopped.set()
-        if self._thread is not None:
-            self._thread.join()
-
-    def _work(self) -> None:
-        while not self._stopped.wait(SAMPLE_SECONDS):
-            self.take()
+    async def turn(self) -> None:
+        """Take a sample. Another one follows."""
+        self.take()
+        self.wake()
 
     def take(self) -> None:
         """Take a sample of what was counted since the one before."""
@@ -106,7 +100,7 @@ class History:
     @property
     def counters(self) -> Mapping[str, int]:
         """What the server had counted at the last sample, or now if no samples are taken."""
-        return counted(self._monitor) if self._thread is None else self._before.counters
+        return self._before.counters if self.has_begun else counted(self._monitor)
 
     def last(self, most: int) -> list[list[float]]:
         """The newest samples, oldest of them first, each as :data:`FIELDS`.

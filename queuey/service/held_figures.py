@@ -11,6 +11,7 @@ from collections import OrderedDict, defaultdict, deque
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from queuey.background import BackgroundWork
 from queuey.clock import Clock
 from queuey.errors import QueueyError
 from queuey.ids import TICKS_PER_SECOND, MessageId
@@ -23,7 +24,6 @@ from queuey.monitor.metrics import (
     LEASE_GROUPS_OLDEST,
     Monitor,
 )
-from queuey.service.background import BackgroundWork
 from queuey.storage import Stores
 
 __all__ = ["HeldFigures"]

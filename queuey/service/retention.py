@@ -14,6 +14,7 @@ from typing import NamedTuple, TypeVar
 from uuid import UUID
 
 from queuey import future
+from queuey.background import BackgroundWork
 from queuey.clock import Clock
 from queuey.errors import QueueyError
 from queuey.future import Future
@@ -21,7 +22,6 @@ from queuey.ids import ZERO_ID, MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId, Queue, Span, SpanRemoval
 from queuey.monitor.metrics import MESSAGES_SETTLED_REMOVED, Monitor
-from queuey.service.background import BackgroundWork
 from queuey.service.leases import Leases
 from queuey.service.log import Log
 

@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from queuey.service.background import BackgroundWork
+from queuey.background import BackgroundWork
 from tests.support.servers import eventually
 
 

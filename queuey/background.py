@@ -37,6 +37,11 @@ class BackgroundWork(ABC):
         if not self._woken.is_set():
             self._woken.set()
 
+    @property
+    def has_begun(self) -> bool:
+        """Whether the thread was started."""
+        return self._thread is not None
+
     def start(self) -> None:
         """Take turns in a thread."""
         self._thread = threading.Thread(target=self._work, name=self._name, daemon=True)
