@@ -7,29 +7,26 @@ server, and prove never more than the credential did.
 
 from __future__ import annotations
 
-import hmac
 import secrets
-from base64 import urlsafe_b64decode, urlsafe_b64encode
-from binascii import Error as NotBase64
 from collections.abc import Mapping
 from typing import NamedTuple
 
-import orjson
-
+from queuey.console.seals import MAX_COOKIE, Seals, cookie_of
 from queuey.errors import Forbidden, InvalidApplicationKey, InvalidToken, Unauthenticated
 from queuey.http.access import identify
+from queuey.http.exchange import Call
 from queuey.security.claims import unix_now
 from queuey.security.permissions import ANONYMOUS, Grant, Identity
 from queuey.service import Service
 
-__all__ = ["COOKIE", "SESSION_SECONDS", "Session", "Sessions"]
+__all__ = ["COOKIE", "SESSION_SECONDS", "Session", "Sessions", "cookie_header"]
 
 COOKIE = "queuey_console"
 SESSION_SECONDS = 12 * 3600
 """The longest life of a session: a working day."""
-MAX_COOKIE = 3800
-"""Characters of a cookie's value. Browsers drop cookies of more than 4096, name and attributes included."""
 _ID_BYTES = 16
+_SESSION, _FORM, _KEY = b"session", b"form", b"key"
+"""What a seal is for."""
 _DOTS_OF_TOKEN = 2
 """In a JSON Web Token."""
 
@@ -43,7 +40,7 @@ class Session(NamedTuple):
     principal: str = ""
     """Of a sign-in with a key: whom it proves."""
     mark: str = ""
-    """Of that key."""
+    """Of that key. It does not help to guess the key."""
     token: str = ""
     """Of a sign-in with a token."""
 
@@ -53,8 +50,7 @@ class Sessions:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        given = service.settings.console.secrets or (secrets.token_hex(32),)
-        self._keys = [secret.encode() for secret in given]
+        self.seals = Seals(service.settings.console.secrets)
 
     def anonymous(self) -> Session:
         """A session that proves nothing. The sign-in page needs one, for its form."""
@@ -74,16 +70,24 @@ class Sessions:
         except InvalidApplicationKey:
             if text.count(".") != _DOTS_OF_TOKEN:
                 raise
-        if not identify(self._service, f"Bearer {text}").principals:
+        return self.with_token(text)
+
+    def with_token(self, token: str) -> Session:
+        """Sign in with a token.
+
+        :raises Unauthenticated, Throttled: as of :meth:`begin`.
+        """
+        if not identify(self._service, f"Bearer {token}").principals:
             raise InvalidToken("This server takes no tokens: its settings have neither [tokens] keys nor an issuer.")
-        session = self.anonymous()._replace(token=text)
+        session = self.anonymous()._replace(token=token)
         if len(self.seal(session)) > MAX_COOKIE:
             raise InvalidToken(f"The token is too long for a browser's cookie of {MAX_COOKIE} characters.")
         return session
 
     def _with_key(self, known: Identity) -> Session:
         (principal,) = known.principals
-        return self.anonymous()._replace(principal=principal, mark=_mark(self._keys[0], known.key_of(principal) or b""))
+        mark = self.seals.mark(_KEY, known.key_of(principal) or b"")
+        return self.anonymous()._replace(principal=principal, mark=mark)
 
     def identity(self, session: Session | None) -> Identity:
         """What a session proves now; nothing once it, its key or its token has ended."""
@@ -95,52 +99,42 @@ class Sessions:
             except Unauthenticated:
                 return ANONYMOUS
         for found in self._service.keys.of(session.principal):
-            if any(hmac.compare_digest(session.mark, _mark(key, found.digest)) for key in self._keys):
+            if self.seals.is_mark(session.mark, _KEY, found.digest):
                 return Identity([Grant(session.principal, key=found.digest)])
         return ANONYMOUS
 
     def csrf(self, session: Session) -> str:
         """What each form of this session has to bring."""
-        return _signature(self._keys[0], b"form", session.id.encode())
+        return self.seals.mark(_FORM, session.id.encode())
 
     def check_csrf(self, session: Session, given: str) -> None:
         """:raises Forbidden: the form is not from a page of this session."""
-        signed = [_signature(key, b"form", session.id.encode()) for key in self._keys]
-        if not any(hmac.compare_digest(one.encode(), given.encode()) for one in signed):
+        if not self.seals.is_mark(given, _FORM, session.id.encode()):
             raise Forbidden(
                 "This form is not from a page of your session: load its page again, and send it from there."
             )
 
     def seal(self, session: Session) -> str:
         """The cookie's value."""
-        payload = urlsafe_b64encode(orjson.dumps(tuple(session))).rstrip(b"=")
-        return f"{payload.decode()}.{_signature(self._keys[0], b'session', payload)}"
+        return self.seals.seal(_SESSION, tuple(session))
 
     def of(self, headers: Mapping[str, str]) -> Session | None:
         """The session of a request; None if it has none that this server signed."""
-        for pair in headers.get("cookie", "").split(";"):
-            name, _, value = pair.strip().partition("=")
-            if name == COOKIE:
-                return self._opened(value)
-        return None
-
-    def _opened(self, value: str) -> Session | None:
-        if len(value) > MAX_COOKIE or not value.isascii():
-            return None
-        payload, _, signature = value.partition(".")
-        signed = [_signature(key, b"session", payload.encode()) for key in self._keys]
-        if not any(hmac.compare_digest(one, signature) for one in signed):
-            return None
+        found = self.seals.open(_SESSION, cookie_of(headers, COOKIE) or "")
         try:
-            return Session(*orjson.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4))))
-        except (NotBase64, ValueError, TypeError):
+            return None if found is None else Session(*found)
+        except TypeError:
             return None  # signed by another version of this program
 
 
-def _signature(key: bytes, purpose: bytes, data: bytes) -> str:
-    return hmac.digest(key, b"queuey console " + purpose + b"\0" + data, "sha256").hex()
+def cookie_header(name: str, value: str, call: Call, path: str = "/console", seconds: int | None = None) -> str:
+    """A Set-Cookie header. The cookie is ``Secure`` where the browser came by TLS.
 
+    Only a proxy ends TLS, and says so. A browser that says it without one harms nobody: it keeps a cookie that it then
+    does not send.
 
-def _mark(key: bytes, digest: bytes) -> str:
-    """A mark of an application's or an operator's key. It does not help to guess the key."""
-    return _signature(key, b"key", digest)[:32]
+    :param seconds: how long it is kept; 0 removes it, None keeps it as long as the browser runs.
+    """
+    secure = "; Secure" if call.headers.get("x-forwarded-proto", "").strip().lower() == "https" else ""
+    life = "" if seconds is None else f"; Max-Age={seconds}"
+    return f"{name}={value}; Path={path}{life}; HttpOnly; SameSite=Lax{secure}"

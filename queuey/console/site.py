@@ -22,7 +22,8 @@ from queuey._version import __version__
 from queuey.console import shown, static
 from queuey.console.pages import PAGES
 from queuey.console.pages.page import ConsolePage, PageAnswer
-from queuey.console.sessions import COOKIE, Sessions
+from queuey.console.providers import Providers
+from queuey.console.sessions import COOKIE, Sessions, cookie_header
 from queuey.console.visits import Visit
 from queuey.errors import NotFound, QueueyError
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Answer, Call
@@ -41,7 +42,7 @@ class Site:
     """All pages, for one service."""
 
     def __init__(self, service: Service, sessions: Sessions, inside: Inside) -> None:
-        self._visit = partial(Visit, service, sessions, inside)
+        self._visit = partial(Visit, service, sessions, Providers(service, sessions.seals), inside)
         self._templates = templates(lambda: unix_now(service.clock))
         config = Configurator()
         for page in PAGES:
@@ -82,7 +83,7 @@ class Site:
             headers.append(("location", seen.location))
         session = seen.session or (visit.session if visit.is_new else None)
         if session is not None:
-            headers.append(("set-cookie", cookie(visit.sessions.seal(session), visit.call)))
+            headers.append(("set-cookie", cookie_header(COOKIE, visit.sessions.seal(session), visit.call)))
         if seen.raw is not None:
             kept = [pair for pair in headers if pair[0] != "content-type"]
             return Response(seen.raw, status=seen.status, headerlist=[*kept, ("content-type", seen.media_type)])
@@ -92,16 +93,6 @@ class Site:
             text = template.render(visit=visit, nonce=nonce, version=__version__, **seen.values)
         headers.append(("content-type", "text/html; charset=utf-8"))
         return Response(text.encode(), status=seen.status, headerlist=headers)
-
-
-def cookie(value: str, call: Call) -> str:
-    """A Set-Cookie header of the session; it is ``Secure`` where the browser came by TLS.
-
-    Only a proxy ends TLS, and says so. A browser that says it without one harms nobody: it keeps a cookie that it then
-    does not send.
-    """
-    secure = "; Secure" if call.headers.get("x-forwarded-proto", "").strip().lower() == "https" else ""
-    return f"{COOKIE}={value}; Path=/console; HttpOnly; SameSite=Lax{secure}"
 
 
 def templates(now: Callable[[], float]) -> Environment:

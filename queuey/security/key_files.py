@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
+from queuey.security.outgoing import OutgoingError, ask
 from queuey.settings.issuers import Issuer
 
 log = logging.getLogger(__name__)
@@ -25,9 +25,7 @@ log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 MAX_BYTES = 256 << 10
-CONNECT_SECONDS, READ_SECONDS = 3.0, 3.0
 WHOLE_SECONDS = 10.0
-_PIECE = 1 << 14
 LEAST_PAUSE_SECONDS = 60.0
 KEPT_SECONDS = 24 * 3600.0
 
@@ -140,42 +138,20 @@ def _from_disk(path: Path) -> bytes:
             content = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise KeyFileError(f"{path} cannot be read: {error.strerror}") from error
-    return _bounded(content, str(path))
-
-
-def _bounded(content: bytes, where: str) -> bytes:
     if len(content) > MAX_BYTES:
-        raise KeyFileError(f"{where} is longer than {MAX_BYTES} bytes")
+        raise KeyFileError(f"{path} is longer than {MAX_BYTES} bytes")
     return content
 
 
 def fetch(address: str) -> bytes:
     """The content at an address, bounded in time and size.
 
-    No redirect is followed, no proxy is used, and nothing of this machine goes along.
-
     :raises KeyFileError: it could not be had.
     """
-    import urllib3
-
-    began = time.monotonic()
     try:
-        with urllib3.PoolManager(retries=False) as pool:
-            answer = pool.request(
-                "GET",
-                address,
-                headers={"Accept": "application/json", "Accept-Encoding": "identity"},
-                redirect=False,
-                preload_content=False,
-                timeout=urllib3.Timeout(connect=CONNECT_SECONDS, read=READ_SECONDS),
-            )
-            if answer.status != 200:
-                raise KeyFileError(f"{address} answered {answer.status}: expected 200, redirects are not followed")
-            content = b""
-            while piece := answer.read1(_PIECE):
-                content = _bounded(content + piece, address)
-                if time.monotonic() - began > WHOLE_SECONDS:
-                    raise KeyFileError(f"{address} took longer than {WHOLE_SECONDS:g} seconds")
-            return content
-    except (OSError, urllib3.exceptions.HTTPError) as error:
-        raise KeyFileError(f"{address} cannot be reached: {type(error).__name__}") from error
+        found = ask(address, most_bytes=MAX_BYTES, seconds=WHOLE_SECONDS)
+    except OutgoingError as error:
+        raise KeyFileError(str(error)) from error
+    if found.status != 200:
+        raise KeyFileError(f"{address} answered {found.status}: expected 200, redirects are not followed")
+    return found.content

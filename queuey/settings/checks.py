@@ -48,6 +48,7 @@ def check(settings: Settings) -> None:
     _check_secrets(settings, "console", "secrets", settings.console.secrets)
     _check_sqs(settings)
     _check_origins(settings)
+    _check_console(settings)
     _check_metrics_token(settings)
 
 
@@ -111,6 +112,21 @@ def _check_origins(settings: Settings) -> None:
         if not _ORIGIN.fullmatch(origin):
             where = f"{_origin(settings, 'server.cors_origins')}: [server] cors_origins: {origin!r}"
             raise ConfigurationError(f"{where}: expected an origin such as https://app.example.org:8080, or *")
+
+
+def _check_console(settings: Settings) -> None:
+    url = settings.console.url
+    if url and (url == "*" or not _ORIGIN.fullmatch(url)):
+        raise ConfigurationError(
+            f"{_origin(settings, 'console.url')}: [console] url = {url!r}: expected scheme and host in small letters, "
+            "such as https://queuey.example.com, and no path"
+        )
+    for issuer in settings.issuers:
+        if issuer.client_id and not url:
+            raise ConfigurationError(
+                f"[issuer:{issuer.name}] client_id needs [console] url: expected the address under which browsers reach "
+                "this server, such as https://queuey.example.com"
+            )
 
 
 def _check_metrics_token(settings: Settings) -> None:

@@ -29,7 +29,8 @@ _SECTION = re.compile(r"issuer:(.*)", re.DOTALL)
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _HOST = re.compile(r"[a-z0-9](?:[a-z0-9.-]*[a-z0-9])?")
 _ORIGIN = re.compile(r"https?://[^/?#\s]+")
-_ONLY_OIDC = ("algorithms", "principal")
+_FOR_SIGN_IN = ("client_id", "client_secret", "authorization_endpoint", "token_endpoint")
+_ONLY_OIDC = ("algorithms", "principal", *_FOR_SIGN_IN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +47,10 @@ class Issuer:
     principal: str = setting("oidc:sub", "oidc: what a token proves: oidc:NAME:subject, oidc:address, or bid:address. Addresses count only if verified.", words=("oidc:sub", "oidc:email", "bid:email"))
     domains: tuple[str, ...] = setting((), "Domains whose addresses it may vouch for, * for any; browserid: its own host if empty. Required for addresses of oidc.")
     refresh_seconds: int = setting(300, "How often its keys are read anew.", low=60, high=86_400)
+    client_id: str = setting("", "oidc: as which client people sign in to the console at this issuer; empty: they cannot. It is one of the audiences.")
+    client_secret: str = setting("", "oidc: the client's secret, if the issuer gave one.", secret=True)
+    authorization_endpoint: str = setting("", "oidc: where browsers go to sign in. Required with client_id.")
+    token_endpoint: str = setting("", "oidc: where the server exchanges the code of a sign-in for a token. Required with client_id.")
     # fmt: on
 
     @property
@@ -135,7 +140,8 @@ def _checked_oidc(issuer: Issuer) -> Issuer:
     if not issuer.algorithms:
         raise _wrong(issuer, "algorithms", f"expected {_BY_KEY['algorithms'].accepted}")
     if issuer.fetches:
-        _check_address(issuer)
+        _check_address(issuer, "keys", "a file, an https address")
+    _check_sign_in(issuer)
     if issuer.principal.endswith(":email") and not issuer.domains:
         raise _wrong(issuer, "domains", "is missing: expected the domains it may vouch for, or * for any address")
     if not issuer.principal.endswith(":email") and issuer.domains:
@@ -151,19 +157,34 @@ def _with_domains(issuer: Issuer, domains: tuple[str, ...]) -> Issuer:
     return replace(issuer, domains=lower)
 
 
-def _check_address(issuer: Issuer) -> None:
+def _check_sign_in(issuer: Issuer) -> None:
+    """Accept all that a sign-in at the issuer's own page needs, or nothing of it."""
+    if not issuer.client_id:
+        for key in _FOR_SIGN_IN:
+            if getattr(issuer, key):
+                raise _wrong(issuer, key, "has no meaning without client_id")
+        return
+    if issuer.client_id not in issuer.audience:
+        raise _wrong(issuer, "client_id", "is no audience: expected one of them, for the issuer's tokens name it")
+    for key in ("authorization_endpoint", "token_endpoint"):
+        if not getattr(issuer, key):
+            raise _wrong(issuer, key, "is missing: expected an https address, as the issuer's documentation says")
+        _check_address(issuer, key, "an https address")
+
+
+def _check_address(issuer: Issuer, key: str, expected: str) -> None:
     """Accept an https address, or plain http to this machine itself.
 
     It has a host, and nothing that could name another place.
     """
     try:
-        parts = urlsplit(issuer.keys)
+        parts = urlsplit(getattr(issuer, key))
         host, _ = parts.hostname or "", parts.port
     except ValueError:
         host, parts = "", urlsplit("")
     plain = parts.scheme == "http" and is_this_machine(host)
     if not host or "@" in parts.netloc or parts.fragment or not (parts.scheme == "https" or plain):
-        raise _wrong(issuer, "keys", "expected a file, an https address, or an http address of this machine")
+        raise _wrong(issuer, key, f"expected {expected}, or an http address of this machine")
 
 
 def is_this_machine(host: str) -> bool:

@@ -139,6 +139,7 @@ class ConsoleSettings:
 
     enabled: bool = setting(True, "Serve the console at /console; false: there is none, and / is no page.")
     secrets: tuple[str, ...] = setting((), "Secrets that sign the sessions of browsers: the first signs, all verify. Without any the server makes one at each start, so that everybody has to sign in again; several servers behind one address need the same.", secret=True)
+    url: str = setting("", "Under which address browsers reach this server, such as https://queuey.example.com. A sign-in at an issuer comes back there.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -69,6 +69,17 @@ def test_a_wrong_credential_gets_the_form_again_with_a_sentence(stranger: Visito
     stranger.request("GET", "/console/a/queuey").headers["location"]
 
 
+def test_each_sign_in_leaves_a_line_in_the_log(open_console: OpenConsole, stranger: Visitor) -> None:
+    stranger.send("/console/sign-in", credential=KEY)
+    stranger.send("/console/sign-in", status=401, credential="nobody's")
+
+    told = [(line["outcome"], line["principals"]) for line in open_console.log() if line.get("audit") == "SIGN-IN"]
+
+    assert ("done", ["app:queuey"]) in told
+    assert ("InvalidApplicationKey", []) in told
+    assert KEY not in str(told)
+
+
 def test_a_session_ends_with_its_key_and_with_signing_out(open_console: OpenConsole, owner: Visitor) -> None:
     key = done(run_in(open_console.environment, None, "key", "new", "queuey")).text.strip()
     label = (

@@ -13,7 +13,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError
-from queuey.security import key_files
+from queuey.security import key_files, outgoing
 from queuey.security.key_files import KeyFileError, KeySource, Refresher, fetch
 from queuey.settings.issuers import Issuer
 from tests.support.key_site import Site, serving
@@ -98,7 +98,7 @@ def test_an_answer_has_a_size(site: Site, chunked: bool) -> None:
 
 
 def test_an_answer_may_not_stand_still(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(key_files, "READ_SECONDS", 0.2)
+    monkeypatch.setattr(outgoing, "READ_SECONDS", 0.2)
     site.pieces = 1
 
     with pytest.raises(KeyFileError, match="cannot be reached"):

@@ -22,6 +22,15 @@ keys = https://login.example.org/keys
 principal = oidc:email
 domains = Example.ORG
 """
+SIGN_IN = (
+    OIDC
+    + """client_id = queuey
+authorization_endpoint = https://login.example.org/authorize
+token_endpoint = https://login.example.org/token
+[console]
+url = https://queuey.example.com
+"""
+)
 BROWSERID = """
 [issuer:people]
 kind = browserid
@@ -137,6 +146,24 @@ def test_keys_come_from_nowhere_else(ini: Write, keys: str) -> None:
         (BROWSERID.replace("people.json", "https://login.example.org/keys"), "keys: expected a file"),
         (BROWSERID + "algorithms = RS256\n", "algorithms: has no meaning for kind = browserid"),
         (BROWSERID + "principal = bid:email\n", "principal: has no meaning for kind = browserid"),
+        (OIDC + "client_secret = x\n", "[issuer:login] client_secret: has no meaning without client_id"),
+        (OIDC + "token_endpoint = https://x\n", "token_endpoint: has no meaning without client_id"),
+        (SIGN_IN.replace("client_id = queuey", "client_id = web"), "client_id: is no audience: expected one of them"),
+        (
+            SIGN_IN.replace("authorization_endpoint", "#"),
+            "authorization_endpoint: is missing: expected an https address",
+        ),
+        (
+            SIGN_IN.replace("https://login.example.org/token", "http://login.example.org/token"),
+            "token_endpoint: expected an https address, or an http address of this machine",
+        ),
+        (SIGN_IN.replace("url = https://queuey.example.com", ""), "[issuer:login] client_id needs [console] url"),
+        (
+            SIGN_IN.replace("example.com", "example.com/"),
+            "[console] url = 'https://queuey.example.com/': expected scheme",
+        ),
+        (SIGN_IN.replace("https://queuey.example.com", "*"), "[console] url = '*': expected scheme and host"),
+        (BROWSERID + "client_id = x\n", "client_id: has no meaning for kind = browserid"),
         ("[tokens]\nkeys = short\n", "[tokens] keys: key 1 of 1: expected at least 32 ASCII characters"),
         (
             f"[tokens]\nkeys =\n  {KEY}\n  {'é' * 40}\n",
@@ -171,6 +198,16 @@ def test_token_keys_are_counted_and_never_shown(ini: Write) -> None:
     assert shown["issuer:login", "issuer"] == "https://login.example.org"
     assert shown["issuer:login", "algorithms"] == "RS256"
     assert KEY not in repr(shown)
+
+
+def test_a_client_s_secret_is_never_shown(ini: Write) -> None:
+    settings = load_settings(ini(SIGN_IN.replace("client_id = queuey", "client_id = queuey\nclient_secret = 5ec4e7")))
+
+    shown = {(row.section, row.key): row.value for row in describe(settings)}
+
+    assert settings.issuers[0].client_secret == "5ec4e7"
+    assert (shown["issuer:login", "client_id"], shown["issuer:login", "client_secret"]) == ("queuey", "(hidden)")
+    assert "5ec4e7" not in repr((shown, settings))
 
 
 def test_a_key_that_is_refused_is_not_repeated(ini: Write) -> None:

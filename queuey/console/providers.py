@@ -1,0 +1,125 @@
+"""Issuers at whose pages people sign in, and the sign-ins that are under way.
+
+A sign-in takes no memory of the server: the browser keeps a sealed cookie for ten minutes. It has a random id, and with
+the secrets of the console that id gives the state, the nonce and the verifier of PKCE, none of which the cookie shows.
+"""
+
+from __future__ import annotations
+
+import hmac
+import secrets
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from queuey.console.seals import Seals, cookie_of
+from queuey.errors import InvalidToken, NotFound, Throttled
+from queuey.http.access import identify
+from queuey.http.exchange import Call
+from queuey.locks import new_lock
+from queuey.security.claims import unix_now
+from queuey.security.code_flow import CodeFlow, SignInSecrets
+from queuey.service import Service
+
+__all__ = ["ATTEMPT_COOKIE", "ATTEMPT_SECONDS", "Attempt", "Providers"]
+
+ATTEMPT_COOKIE = "queuey_sign_in"
+ATTEMPT_SECONDS = 600
+"""How long somebody may take at the issuer's page."""
+MAX_CODE = 2000
+_PURPOSE = b"sign-in"
+_ID_BYTES = 32
+_NOT_BEGUN = (
+    "This browser began no sign-in, or more than ten minutes ago, or at another address than [console] url names. "
+    "Sign in again."
+)
+
+
+class Attempt(NamedTuple):
+    """A sign-in under way, as the cookie has it."""
+
+    id: str
+    began: int
+    """Seconds since 1970."""
+    issuer: str
+    """The name of its section."""
+    wanted: str
+    """The page that follows."""
+
+
+class Providers:
+    """The issuers of the settings that have a client id. Thread-safe."""
+
+    def __init__(self, service: Service, seals: Seals) -> None:
+        self._service, self._seals = service, seals
+        root = f"{service.settings.console.url}/console/sign-in/from"
+        self._flows = {
+            one.name: CodeFlow(one, f"{root}/{one.name}") for one in service.settings.issuers if one.client_id
+        }
+        self._stated = {one.name: one.issuer for one in service.settings.issuers}
+        self._exchanging = new_lock()
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Their names, in the order of the settings."""
+        return list(self._flows)
+
+    def begin(self, issuer: str, wanted: str) -> tuple[str, str]:
+        """Begin a sign-in.
+
+        :param wanted: a page of the console, to go on to.
+        :returns: the issuer's page, and the value of the cookie.
+        :raises NotFound: nobody signs in there.
+        """
+        flow = self._flow(issuer)
+        attempt = Attempt(secrets.token_urlsafe(_ID_BYTES), int(unix_now(self._service.clock)), issuer, wanted)
+        return flow.address(self._secrets(attempt)), self._seals.seal(_PURPOSE, tuple(attempt))
+
+    def finish(self, issuer: str, call: Call) -> tuple[str, str]:
+        """End a sign-in with what the browser brings back from the issuer. Asks the issuer, and waits for it.
+
+        :returns: the token, which was checked, and the page that follows.
+        :raises NotFound: nobody signs in there.
+        :raises InvalidToken: it proves nothing, and why.
+        :raises Throttled: another sign-in is asking an issuer now. The same address may be asked again.
+        """
+        flow, attempt, query = self._flow(issuer), self._attempt(call), call.query
+        if attempt is None or attempt.issuer != issuer:
+            raise InvalidToken(_NOT_BEGUN)
+        known = self._secrets(attempt)
+        if not hmac.compare_digest(known.state.encode(), query.get("state", "").encode()):
+            raise InvalidToken(_NOT_BEGUN)
+        if query.get("iss", self._stated[issuer]) != self._stated[issuer]:
+            raise InvalidToken("The answer is another issuer's. Sign in again.")
+        code = query.get("code", "")
+        if "error" in query or not code or len(code) > MAX_CODE:
+            raise InvalidToken(f"The issuer {issuer} let nobody in. Sign in again.")
+        if not self._exchanging.acquire(blocking=False):
+            # A slow issuer keeps one thread of the server, not all.
+            raise Throttled("Another sign-in is under way at an issuer: load this page again after a second.")
+        try:
+            token = flow.exchange(code, known)
+        finally:
+            self._exchanging.release()
+        identify(self._service, f"Bearer {token}")  # raises, unless its signature, audience and life are good
+        flow.check(token, known)
+        return token, attempt.wanted
+
+    def _flow(self, issuer: str) -> CodeFlow:
+        flow = self._flows.get(issuer)
+        if flow is None:
+            raise NotFound("Nobody signs in to this console at an issuer of that name.")
+        return flow
+
+    def _attempt(self, call: Call) -> Attempt | None:
+        found = self._seals.open(_PURPOSE, cookie_of(call.headers, ATTEMPT_COOKIE) or "")
+        try:
+            attempt = None if found is None else Attempt(*found)
+        except TypeError:
+            return None  # signed by another version of this program
+        if attempt is None or unix_now(self._service.clock) - attempt.began >= ATTEMPT_SECONDS:
+            return None
+        return attempt
+
+    def _secrets(self, attempt: Attempt) -> SignInSecrets:
+        given = f"{attempt.issuer}\0{attempt.id}".encode()
+        return SignInSecrets(*[self._seals.mark(name, given) for name in (b"state", b"nonce", b"verifier")])
