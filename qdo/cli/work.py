@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
-_OF_COMMAND = ("session_seconds", "metrics", "modules", "owned")
+_OF_COMMAND = ("session_seconds", "metrics", "modules", "owned", "report")
 """Options that a worker does not take."""
 _VISIBILITY = "the group's visibility says how long a silent worker keeps its messages"
 CLIENT_RETRIES = 5
@@ -145,6 +145,9 @@ CLIENT_RETRIES = 5
     is_flag=True,
     help="Take messages one by one from a lease group, with any number of workers, in place of owned partitions.",
 )
+@click.option(
+    "--report", is_flag=True, help="Report every ten seconds to the queue qdo-workers, for the console's page Workers."
+)
 @click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
 def work_command(
     workplace: Workplace,
@@ -237,6 +240,10 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
             told = WorkerMetrics(worker.figures)
             worker.on_call(told.took)
             say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
+        if given["report"]:
+            from qdo.worker.reports import WorkerReports
+
+            stack.enter_context(WorkerReports(worker, queues, partial(workplace.server.client, retries=0)))
         say(first_words(workplace, job, queues, lease=is_leased))
         if given["exit_at_end"] and not (given["slots"] or is_leased):
             total = partial(backlog, workplace, queues, given["dead_letters"])

@@ -8,7 +8,6 @@ occurrence is stored once, whichever worker does it, and no clock but the server
 
 from __future__ import annotations
 
-import hashlib
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -17,21 +16,18 @@ from typing import Any
 import msgspec
 
 from qdo.client import Client, Message, NewMessage
+from qdo.client.places import place_named
 from qdo.client.wire import once_of
 from qdo.tasks.occurrences import Cron
 from qdo.tasks.sending import make_queue
 from qdo.tasks.wire import JSON, NAME
 from queuey.errors import NotFound, QueueNotFound
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, tail_from_low
+from queuey.model.schedules import ALARMS, OCCURRENCE_HEADER, SCHEDULE_HEADER, SCHEDULE_LIFE_SECONDS, SCHEDULES
 
 __all__ = ["ALARMS", "ALARMS_GROUP", "SCHEDULES", "Alarm", "Schedule", "ScheduleBook", "ScheduleNotFound"]
 
-SCHEDULES, ALARMS = "schedules", "schedules-due"
-"""The queues of the schedules of an application, and of their alarms."""
 ALARMS_GROUP = "schedules"
 """The lease group of all workers on alarms, whatever their own group is."""
-LIFE_SECONDS = 33_554_432
-"""Of schedules and alarms: the longest TTL there is, 388 days."""
 RENEW_SECONDS = 30 * 86_400
 """A schedule that was written longer ago is written again."""
 CHANGE_SECONDS = 5
@@ -86,7 +82,7 @@ class Schedule:
 
     def occurrence(self, moment: int) -> NewMessage:
         """The message of an occurrence. Its key keeps it one, also if two alarms have this moment."""
-        headers = {"queuey-schedule": self.name, "queuey-occurrence": str(moment)}
+        headers = {SCHEDULE_HEADER: self.name, OCCURRENCE_HEADER: str(moment)}
         if self.task is not None:
             headers[NAME] = self.task
         once = once_of("occurrence", self.name, self.revision, moment)
@@ -114,7 +110,7 @@ class Alarm:
         schedule = self.schedule
         return NewMessage(
             msgspec.json.encode(self),
-            ttl_seconds=LIFE_SECONDS,
+            ttl_seconds=SCHEDULE_LIFE_SECONDS,
             deliver_at=str(due),
             content_type=JSON,
             idempotency_key=once_of("alarm", schedule.name, schedule.revision, self.moment, due),
@@ -223,7 +219,7 @@ class ScheduleBook:
 
     def _put(self, schedule: Schedule) -> None:
         body = msgspec.json.encode(replace(schedule, written=int(self.now())))
-        new = NewMessage(body, ttl_seconds=LIFE_SECONDS, content_type=JSON, key=schedule.name)
+        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON, key=schedule.name)
         self._client.put(SCHEDULES, self._place(schedule.name), new)
 
     def _make_queues(self) -> None:
@@ -233,19 +229,14 @@ class ScheduleBook:
             self._client.create_queue(ALARMS, retention="acknowledged", leases=rules)
 
     def _place(self, name: str) -> str:
-        """Where the schedule of a name is: in the millisecond after its queue was made, at a digest of the name.
-
-        So a list shows it at once.
+        """Where the schedule of a name is.
 
         :raises QueueNotFound: there are no schedules.
         """
         queue = self._client.find_queue(SCHEDULES)
         if queue is None or queue.created is None:
             raise QueueNotFound(f"there is no queue {SCHEDULES}")
-        digest = int.from_bytes(hashlib.sha256(name.encode()).digest()[:8], "big")
-        low = digest & ((1 << 62) - 1) & ~(1 << 50) | 1 << 63  # a version 1 UUID that is not one of a scheduled message
-        ticks = EPOCH_TICKS + (int(queue.created * 1000) + 1) * (TICKS_PER_SECOND // 1000)
-        return f"1:{MessageId(ticks, tail_from_low(low)).hex}"
+        return place_named(name, queue.created)
 
 
 def _schedule_of(message: Message) -> Schedule:

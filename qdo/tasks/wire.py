@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from qdo.client.values import Message, NewMessage
+from queuey.model.schedules import TASK_HEADER
 
 __all__ = [
     "JSON",
@@ -29,8 +30,7 @@ __all__ = [
 ]
 
 JSON = "application/json"
-NAME = "queuey-task"
-"""The name of the task. The only header that a task needs."""
+NAME = TASK_HEADER
 RESULTS = "queuey-task-results"
 """The queue for the result. Without it none is stored."""
 THEN = "queuey-task-then"

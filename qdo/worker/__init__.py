@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from qdo.client import Client
+from qdo.client.values import Message
 from qdo.groups.coordination import Coordinator
 from qdo.groups.meeting import MeetingPlace
 from qdo.worker.hooks_of_2012 import dict_context, log_failure, save_failed_message
@@ -134,7 +135,21 @@ class Worker:
 
         Set it before :meth:`run`.
         """
-        self.work.on_call(took)
+        self.work.caller.took = took
+
+    def on_failure(self, failed: Callable[[Sequence[Message], Context, Exception], None]) -> None:
+        """Have ``failed`` called with what a call of the job raised, its messages and its context.
+
+        The thread that made the call calls it.
+
+        Set it before :meth:`run`.
+        """
+        self.work.caller.failed = failed
+
+    @property
+    def name(self) -> str:
+        """The name by which the group or the server knows this worker; empty as long as it has none."""
+        return self.work.worker_name
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         """How many messages are fetched and not finished, and the first of them: an entry for each partition or queue."""

@@ -82,7 +82,8 @@ class MemberWork(AnyWork):
             wake=self._waker.wake,
         )
         self._owner: Owner = owner_of(options, self._subscription, parts)
-        self._jobs = JobThreads(JobCaller(job, options), options, parts, names, self._record, self.stop)
+        self.caller = JobCaller(job, options)
+        self._jobs = JobThreads(self.caller, options, parts, names, self._record, self.stop)
         self._about = _about(options, self._subscription)
         self.group = GroupMember(
             coordinator,
@@ -148,8 +149,9 @@ class MemberWork(AnyWork):
     def requests(self) -> int:
         return self._fetcher.requests
 
-    def on_call(self, took: Callable[[float], None]) -> None:
-        self._jobs.caller.took = took
+    @property
+    def worker_name(self) -> str:
+        return self.group.name or ""
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         """Of each owned partition: how many messages wait, and the first of them."""

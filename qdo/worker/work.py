@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from qdo.client.values import Message
-from qdo.worker.job import Context, Job
+from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.runners import runner_of
 from queuey.clock import SystemClock
@@ -66,18 +66,22 @@ class JobCaller:
         self._elapsed = (options.clock or SystemClock()).elapsed
         self.took: Callable[[float], None] | None = None
         """Gets the seconds of each call."""
+        self.failed: Callable[[Sequence[Message], Context, Exception], None] | None = None
+        """Gets what a call raised, before anything else does."""
 
     def call(self, messages: Sequence[Message], context: Context) -> None:
         """:raises Exception: whatever the job raises."""
         what = messages[0] if self._batch == 1 else list(messages)
-        if self.took is None:
-            self._runner.call(what, context)
-            return
-        began = self._elapsed()
+        began = 0.0 if self.took is None else self._elapsed()
         try:
             self._runner.call(what, context)
+        except Exception as error:
+            if self.failed is not None and not isinstance(error, StopWorker):
+                self.failed(messages, context, error)
+            raise
         finally:
-            self.took(self._elapsed() - began)
+            if self.took is not None:
+                self.took(self._elapsed() - began)
 
     def close(self) -> None:
         """Let go of processes and of the event loop."""
@@ -87,6 +91,8 @@ class JobCaller:
 class AnyWork(ABC):
     """One way to get messages, to have the job called for them, and to record what became of them."""
 
+    caller: JobCaller
+    """What calls the job."""
     all_done = False
     """The end that ``exit_at_end`` asks for was reached, and everything that was there is done."""
 
@@ -106,6 +112,11 @@ class AnyWork(ABC):
 
     @property
     @abstractmethod
+    def worker_name(self) -> str:
+        """The name by which others know the worker; empty as long as it has none."""
+
+    @property
+    @abstractmethod
     def counts(self) -> Counts:
         """What happened so far."""
 
@@ -113,10 +124,6 @@ class AnyWork(ABC):
     @abstractmethod
     def requests(self) -> int:
         """Requests sent so far for messages."""
-
-    @abstractmethod
-    def on_call(self, took: Callable[[float], None]) -> None:
-        """Have ``took`` called with the seconds of each call of the job, in the thread that made the call."""
 
     @abstractmethod
     def waiting(self) -> list[tuple[int, MessageId | None]]:

@@ -52,7 +52,8 @@ class LeaseWork(AnyWork):
         self._senders = LeaseSenders(
             make_client, self._buffer, self._clock, options.group, exit_at_end=options.exit_at_end
         )
-        self._jobs = LeaseThreads(JobCaller(job, options), options, self._buffer, self._clock, self.stop)
+        self.caller = JobCaller(job, options)
+        self._jobs = LeaseThreads(self.caller, options, self._buffer, self._clock, self.stop)
         self._waker = Waker()
         self._stopped = self._stopped_at_once = False
         self._over = threading.Event()
@@ -127,8 +128,9 @@ class LeaseWork(AnyWork):
     def requests(self) -> int:
         return self._senders.requests
 
-    def on_call(self, took: Callable[[float], None]) -> None:
-        self._jobs.caller.took = took
+    @property
+    def worker_name(self) -> str:
+        return self.name
 
     def waiting(self) -> list[tuple[int, MessageId | None]]:
         return self._buffer.waiting()
