@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from math import inf
-from typing import NamedTuple, Protocol
+from typing import Protocol
 from uuid import UUID
 
 from queuey import future
@@ -41,6 +41,7 @@ from queuey.model import (
     SpanRemoval,
 )
 from queuey.storage.leasing import LeaseStore
+from queuey.storage.peers import AppendNotice, Peers, ServerBeat
 from queuey.storage.tasks import TaskStore
 
 __all__ = [
@@ -51,6 +52,7 @@ __all__ = [
     "Observer",
     "OffsetStore",
     "Peers",
+    "ServerBeat",
     "Stores",
     "TaskStore",
     "Unobserved",
@@ -119,27 +121,6 @@ class Unobserved:
 
     def picked_among(self, k: int) -> None:
         """Ignore it."""
-
-
-class AppendNotice(NamedTuple):
-    """Where one server stored messages, for the other servers."""
-
-    partitions: Sequence[PartitionId] | None
-    """Partitions with new messages; None stands for any."""
-    newest_ticks: int
-    """When the last of them was acknowledged."""
-
-
-class Peers(ABC):
-    """How the servers of one store notify each other of new messages."""
-
-    @abstractmethod
-    def publish(self, notice: AppendNotice) -> Future[None]:
-        """Publish a notice to all servers, this one included."""
-
-    @abstractmethod
-    def poll(self) -> Future[Sequence[AppendNotice]]:
-        """Notices that other servers published since the last call; some may come twice."""
 
 
 class OffsetStore(ABC):

@@ -17,7 +17,7 @@ from queuey.errors import StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Consistency, PartitionId
-from queuey.storage import AppendNotice, Peers
+from queuey.storage import AppendNotice, Peers, ServerBeat
 from queuey.storage.cassandra.session import CassandraSession
 
 SLICE_SECONDS = 10
@@ -74,6 +74,20 @@ class CassandraPeers(Peers):
             for at, server, newest, partitions in rows
             if self._is_new(server, at)
         ]
+
+    def beat(self, beat: ServerBeat) -> Future[None]:
+        return start(self._beat(beat))
+
+    async def _beat(self, beat: ServerBeat) -> None:
+        row = (self._server, *beat, LIVES_SECONDS)
+        await self._session.tell("server_beat", row, self._session.to_write(Consistency.WEAK))
+
+    def servers(self) -> Future[Sequence[ServerBeat]]:
+        return start(self._servers())
+
+    async def _servers(self) -> Sequence[ServerBeat]:
+        rows = await self._session.ask("server_list", (), self._session.to_read(Consistency.WEAK))
+        return sorted(ServerBeat(*row) for row in rows)
 
     def _is_new(self, server: UUID, at: int) -> bool:
         if server == self._server or (server, at) in self._seen:

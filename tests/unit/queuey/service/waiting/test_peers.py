@@ -10,29 +10,11 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import StorageUnavailable
-from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Location, PartitionId, Queue
 from queuey.service.waiting.peers import MOST_PARTITIONS, POLL_SECONDS, PUBLISH_SECONDS, Notices
-from queuey.storage import AppendNotice, Peers
-
-
-class Telephone(Peers):
-    """Servers that hear each other at once, unless the line is out of order."""
-
-    def __init__(self) -> None:
-        self.published: list[AppendNotice] = []
-        self.broken: Exception | None = None
-
-    def publish(self, notice: AppendNotice) -> Future[None]:
-        if self.broken:
-            return Future.failed(self.broken)
-        self.published.append(notice)
-        return Future.of(None)
-
-    def poll(self) -> Future[Sequence[AppendNotice]]:
-        heard, self.published = self.published, []
-        return Future.of(heard)
+from queuey.storage import AppendNotice
+from tests.support.peers import Telephone
 
 
 @pytest.fixture
