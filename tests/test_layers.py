@@ -18,6 +18,7 @@ LEAVES = tuple(
     f"queuey.{name}"
     for name in (
         "_version",
+        "background",
         "clock",
         "contexts",
         "errors",
@@ -33,7 +34,7 @@ LEAVES = tuple(
         "tracebacks",
     )
 )
-STORES = tuple(f"queuey.storage{name}" for name in ("", ".checksums", ".leasing.", ".statements", ".tasks"))
+STORES = tuple(f"queuey.storage{name}" for name in ("", ".checksums", ".leasing.", ".peers", ".statements", ".tasks"))
 """What backends share. No backend imports another."""
 
 
@@ -61,7 +62,7 @@ LAYERS = {
         ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")
     ),
     "queuey.monitor": Layer(
-        ours=("queuey._version", "queuey.future", "queuey.locks", "queuey.tracebacks"),
+        ours=("queuey._version", "queuey.background", "queuey.future", "queuey.locks", "queuey.tracebacks"),
         others=("orjson", "prometheus_client"),
     ),
     "queuey.service": Layer(
@@ -78,7 +79,7 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.service.", "queuey.security."),
+        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.monitor.notable", "queuey.service.", "queuey.security."),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
@@ -88,6 +89,7 @@ LAYERS = {
             "queuey.monitor.history",
             "queuey.monitor.loading",
             "queuey.monitor.metrics",
+            "queuey.monitor.notable",
             "queuey.service.",
             "queuey.security.",
             "queuey.http.",

@@ -26,7 +26,10 @@ from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
 from queuey.model import Queue
 from queuey.model.holes import GIVEN_UP, LEASED, Hole
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseCounts, wall_moment
+from queuey.model.receipts import Receipt
+from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 
 __all__ = ["change", "forget", "list_groups", "reset", "show", "show_held"]
@@ -87,10 +90,12 @@ def _id_at(bound: MessageId) -> MessageId:
 
 
 async def show_held(service: Service, call: Call, target: Target) -> Answer:
-    """Messages that a group holds, and which receiver has them."""
+    """Messages that a group holds, and which receiver has them. The owner also gets the receipts of the leases."""
     queue, name = target.queue, group_of(call)
-    if await service.leases.find(queue, name) is None:
+    group = await service.leases.find(queue, name)
+    if group is None:
         raise LeaseGroupNotFound
+    owns = permits(Permission.CONFIGURE, call.identity, call.application, queue.name, queue)
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_LEASES), query.get("limit"), MAX_LEASES)
     offset = query.get("offset")
@@ -101,7 +106,7 @@ async def show_held(service: Service, call: Call, target: Target) -> Answer:
     while number <= queue.partitions and following is None:
         now, holes = await service.leases.holes(queue, name, number, after=after, limit=limit + 1 - len(shown))
         wall = service.clock.now_ticks()
-        shown += [_shown_hole(number, hole, now, wall) for hole in holes]
+        shown += [_shown_hole(number, hole, now, wall) | _receipt(queue, group, number, hole, owns) for hole in holes]
         if len(shown) > limit:
             following = f"{number}:{holes[-2].id.hex}" if len(holes) > 1 else f"{number}:{after.hex}"
         number, after = number + 1, ZERO_ID
@@ -127,6 +132,13 @@ def _shown_hole(number: int, hole: Hole, now: int, wall: int) -> dict[str, Any]:
         "key": hole.key,
         "visible_at": format_timestamp(wall_moment(hole.visible_at, now, wall)),
     }
+
+
+def _receipt(queue: Queue, group: LeaseGroup, number: int, hole: Hole, owns: bool) -> dict[str, str]:
+    """What settles a lease in its receiver's place."""
+    if not owns or hole.flags & GIVEN_UP or not hole.flags & LEASED:
+        return {}
+    return {"receipt": Receipt(queue.uuid, group.token, number, hole.id, hole.deliveries).text()}
 
 
 async def change(service: Service, call: Call, target: Target) -> Answer:

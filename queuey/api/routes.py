@@ -11,6 +11,7 @@ from queuey.api import (
     offsets,
     queues,
     redrive,
+    scheduled,
     site,
     stats,
     survey,
@@ -59,6 +60,7 @@ READ_SEVERAL = Operation("application", Permission.NONE, live.read_several, runs
 """The caller needs no permission here: each queue that the call names has its own."""
 INFORMATION = Operation("queue", Permission.CONFIGURE, queues.information)
 """For the owner only, even if the caller may list queues."""
+SCHEDULED = INFORMATION._replace(function=scheduled.list_scheduled)
 SURVEY = Operation("queue", Permission.VIEW, survey.survey)
 RIGHTS = Operation("queue", Permission.CONFIGURE, access.show_rights, runs=Runs.LOOP)
 
@@ -79,6 +81,7 @@ LIST_KEYS = Operation("application", Permission.CONFIGURE, access.list_keys, run
 FOLLOW_STATS = SHOW_STATS._replace(function=stats.live_of_application, runs=Runs.LOOP)
 LIST_APPLICATIONS = Operation("applications", Permission.APPLICATIONS, applications.list_applications)
 LIST_SETTINGS = LIST_APPLICATIONS._replace(function=access.list_settings)
+LIST_REQUESTS = LIST_APPLICATIONS._replace(function=stats.last_requests, runs=Runs.LOOP)
 SHOW_SERVER = LIST_APPLICATIONS._replace(function=stats.of_server)
 FOLLOW_SERVER = LIST_APPLICATIONS._replace(function=stats.live_of_server, runs=Runs.LOOP)
 
@@ -91,7 +94,7 @@ def _asks_for(call: Call, parameter: str) -> bool:
 def _read(call: Call) -> Operation:
     """The operation of a GET of a queue.
 
-    It gives settings, spans, rights, messages still to come, a stream, or one page.
+    It gives settings, spans, rights, what is not due yet, messages still to come, a stream, or one page.
     """
     if call.query_string:
         if _asks_for(call, "info"):
@@ -100,6 +103,8 @@ def _read(call: Call) -> Operation:
             return SURVEY
         if "rights" in call.query:
             return RIGHTS
+        if _asks_for(call, "scheduled"):
+            return SCHEDULED
     if live.is_live(call):
         return READ_LIVE
     if call.accepts(ARROW) or call.accepts(NDJSON):
@@ -145,11 +150,13 @@ def _list(call: Call) -> Operation:
 
 
 def _list_applications(call: Call) -> Operation:
-    """The operation of a GET of ``/v1``: the applications, or figures or settings of the server."""
+    """The operation of a GET of ``/v1``: the applications, or figures, settings or last requests of the server."""
     if call.query_string and _asks_for(call, "stats"):
         return FOLLOW_SERVER if call.accepts(EVENTS) else SHOW_SERVER
     if call.query_string and _asks_for(call, "settings"):
         return LIST_SETTINGS
+    if call.query_string and _asks_for(call, "requests"):
+        return LIST_REQUESTS
     return LIST_APPLICATIONS
 
 

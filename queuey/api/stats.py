@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import heapq
 import os
 import resource
 import shutil
 from bisect import bisect_left
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from itertools import islice
+from typing import Any, NamedTuple
 
 import orjson
 
 from queuey._version import __version__
 from queuey.api.live.stream import identify_again
-from queuey.api.params import Problems, integer
+from queuey.api.params import Problems, integer, one_of
 from queuey.api.queues import next_link
 from queuey.errors import ClockUnsafe, QueueyError
 from queuey.http.access import allowed
@@ -21,27 +23,25 @@ from queuey.http.exchange import EVENTS, Answer, Call, Headers, Target, json_ans
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, PartitionState, Queue
 from queuey.monitor.history import FIELDS, KEPT_SECONDS, counted
-from queuey.monitor.metrics import (
-    BYTES_IN_FLIGHT,
-    REQUESTS_IN_PROGRESS,
-    WAITERS,
-)
+from queuey.monitor.metrics import BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, WAITERS
+from queuey.monitor.notable import KEPT, SLOW_SECONDS, NotedCall
 from queuey.security.claims import unix_now
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
 from queuey.service import Service
 from queuey.service.waiting.watch import Watch
 
-__all__ = ["live_of_application", "live_of_server", "of_application", "of_server"]
+__all__ = ["last_requests", "live_of_application", "live_of_server", "of_application", "of_server"]
 
 MAX_ROWS = 100
 ROWS = 25
 """Queues in an answer that names no limit."""
+MOST_IN_USE = 1000
+"""Queues that are looked at where the page is not by name: the last ones that somebody used."""
 MAX_PREFIX = 80
 BUDGET_SECONDS = 1.0
 """Seconds after which no further queue is counted. A queue that nobody asked for since the server began may have to be
 counted message by message, once."""
-EVENT_SECONDS = 1.0
 CHECK_EVENTS = 30
 """Events after which a stream checks its reader again."""
 
@@ -53,27 +53,67 @@ def _prefix(text: str) -> str:
 
 
 async def of_application(service: Service, call: Call, target: Target) -> Answer:
-    """A page of queues by name with their numbers, and what the server counted of the application.
+    """A page of queues with their numbers, and what the server counted of the application.
 
-    Only the queues of the page are looked at, so that an application may have any number of them.
+    By name only the queues of the page are looked at, so that an application may have any number of them. In another
+    order those that are in use are.
     """
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_ROWS), query.get("limit"), ROWS)
     prefix = problems.take("prefix", _prefix, query.get("prefix"), "")
+    order = problems.take("sort", one_of(*_ORDERS), query.get("sort"), "name")
     problems.check()
-    found = await service.queues.page(target.application, start=max(query.get("offset", ""), prefix), limit=limit + 1)
-    queues = [queue for queue in found if queue.name.startswith(prefix)]
-    end = service.clock.elapsed() + BUDGET_SECONDS
-    listed = [await _row(service, queue, end) for queue in queues[:limit]]
+    if order == "name":
+        found = await _by_name(service, call, target.application, prefix, limit)
+    else:
+        found = await _in_use(service, target.application, prefix, limit, order)
     content = {
         "status": "ok",
         **_figures(service, target.application),
-        "queues": listed,
-        "complete": all(row["depth"] is not None for row in listed),
+        "queues": found.rows,
+        "complete": found.complete,
         "budget_seconds": BUDGET_SECONDS,
     }
+    return json_answer(content, headers=next_link(call, found.following))
+
+
+class _Rows(NamedTuple):
+    rows: Sequence[Mapping[str, Any]]
+    complete: bool
+    following: str | None = None
+    """The first name of the next page."""
+
+
+async def _by_name(service: Service, call: Call, application: str, prefix: str, limit: int) -> _Rows:
+    start, end = max(call.query.get("offset", ""), prefix), service.clock.elapsed() + BUDGET_SECONDS
+    found = await service.queues.page(application, start=start, limit=limit + 1)
+    queues = [queue for queue in found if queue.name.startswith(prefix)]
+    rows = [await _row(service, queue, end) for queue in queues[:limit]]
     following = queues[limit].name if len(queues) > limit else None
-    return json_answer(content, headers=next_link(call, following))
+    return _Rows(rows, all(row["depth"] is not None for row in rows), following)
+
+
+async def _in_use(service: Service, application: str, prefix: str, limit: int, order: str) -> _Rows:
+    rates, end = service.waiters.append_rates.of(application), service.clock.elapsed() + BUDGET_SECONDS
+    queues = [one for one in service.queues.in_use(application, MOST_IN_USE) if one.name.startswith(prefix)]
+    if order == "rate":
+        queues = heapq.nlargest(limit, queues, key=lambda queue: rates.get(queue.name, 0.0))
+    rows = [{**await _row(service, queue, end), "rate": round(rates.get(queue.name, 0.0), 3)} for queue in queues]
+    return _Rows(heapq.nlargest(limit, rows, key=_ORDERS[order]), all(row["depth"] is not None for row in rows))
+
+
+def _age(row: Mapping[str, Any]) -> float:
+    """How old the oldest message is, for comparisons."""
+    return -float(row["oldest_timestamp"] or "inf")
+
+
+_ORDERS: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
+    "name": lambda row: 0.0,
+    "depth": lambda row: row["depth"] or 0,
+    "age": _age,
+    "rate": lambda row: row["rate"],
+}
+"""The orders of queues, the greatest first; by name there are pages."""
 
 
 async def _row(service: Service, queue: Queue, end: float) -> dict[str, Any]:
@@ -107,14 +147,41 @@ async def of_server(service: Service, call: Call, target: Target) -> Answer:
     names = service.keys.applications
     first = bisect_left(names, query.get("offset", ""))
     page, rest = names[first : first + limit], names[first + limit :]
+    beats = await service.heartbeat.servers()
     content = {
         "status": "ok",
         **_figures(service),
-        "server": {**_server(service), "disk_free_bytes": _disk_free(service)},
+        "server": {**_server(service), "disk_free_bytes": _disk_free(service), "name": service.heartbeat.name},
+        "servers": None if beats is None else [beat._asdict() for beat in beats],
         "history": {"fields": FIELDS, "samples": service.history.last(seconds)},
         "applications": [_figures(service, name) for name in page],
     }
     return json_answer(content, headers=next_link(call, rest[0] if rest else None))
+
+
+async def last_requests(service: Service, call: Call, target: Target) -> Answer:
+    """The last requests that were refused, and the last slow ones, newest first."""
+    problems = Problems()
+    limit = problems.take("limit", integer(1, KEPT), call.query.get("limit"), KEPT)
+    problems.check()
+    notable = service.notable
+    content = {
+        "status": "ok",
+        "slow_seconds": SLOW_SECONDS,
+        "refused": [
+            {**_noted(one.call), "status": one.status, "code": one.code, "detail": one.detail}
+            for one in islice(reversed([*notable.refused]), limit)
+        ],
+        "slow": [
+            {**_noted(one.call), "status": one.status, "operation": one.operation, "seconds": round(one.seconds, 3)}
+            for one in islice(reversed([*notable.slow]), limit)
+        ],
+    }
+    return json_answer(content)
+
+
+def _noted(call: NotedCall) -> dict[str, Any]:
+    return {**call._asdict(), "time": round(call.time, 3)}
 
 
 def _figures(service: Service, application: str = "") -> dict[str, Any]:
@@ -186,24 +253,25 @@ def _live(service: Service, call: Call, application: str) -> Answer:
 
 
 class _FigureStream:
-    """See :class:`queuey.http.exchange.BodyStream`."""
+    """See :class:`queuey.http.exchange.BodyStream`. All streams of one name send the same bytes."""
 
     waits = True
 
     def __init__(self, service: Service, call: Call, application: str, watch: Watch) -> None:
         self._service, self._call, self._application, self._watch = service, call, application, watch
-        self._at = service.clock.elapsed()
         self._events = 0
 
     async def more(self) -> bytes | None:
         """The next event; None once the server stops, or the reader may not read any more."""
-        waiters = self._service.waiters
+        waiters, shared = self._service.waiters, self._service.shared_events
         if self._events:
-            self._at = max(self._at + EVENT_SECONDS, waiters.clock.elapsed())
-            await waiters.wait(self._watch, self._at, whatever_comes=True)
+            await waiters.wait(self._watch, shared.next_second(), whatever_comes=True)
         self._events += 1
         if waiters.ended or (self._events % CHECK_EVENTS == 0 and not await self._may_go_on()):
             return None
+        return self._made() if self._events == 1 else shared.event(self._application, self._made)
+
+    def _made(self) -> bytes:
         return b"data: %b\n\n" % orjson.dumps(self._event())
 
     def _event(self) -> dict[str, Any]:

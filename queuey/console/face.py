@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Mapping
+from functools import partial
 from html import escape
 from typing import TYPE_CHECKING
 from urllib.parse import quote
@@ -67,8 +68,8 @@ class Console:
         if _is_of_v1(path):
             if not reads:
                 raise MethodNotAllowed(headers={"allow": "GET, HEAD"})
-            _, operation = self._opened(call)
-            return Operation("console_v1", Permission.NONE, self._read, runs=operation.runs)
+            inner, operation = self._inside.open("GET", *_inner_address(call))
+            return Operation("console_v1", Permission.NONE, partial(self._read, inner, operation), runs=operation.runs)
         if not (reads or call.method == "POST"):
             raise MethodNotAllowed(headers={"allow": "GET, HEAD, POST"})
         return self._page if reads or path.startswith(_OPEN) else self._change
@@ -128,21 +129,21 @@ class Console:
             self._site = Site(service, self._sessions, self._inside)
         return self._site
 
-    def _opened(self, call: Call) -> tuple[Call, Operation]:
-        path = call.path.removeprefix(ROOT)
-        headers = {"accept": EVENTS} if call.accepts(EVENTS) else {}
-        if "last-event-id" in call.headers:
-            headers["last-event-id"] = call.headers["last-event-id"]
-        return self._inside.open(call, "GET", f"{path}?{call.query_string}", headers)
-
-    async def _read(self, service: Service, call: Call, target: Target) -> Answer:
-        inner, operation = self._opened(call)
+    async def _read(self, inner: Call, operation: Operation, service: Service, call: Call, target: Target) -> Answer:
         session = self._sessions.of(call.headers)
-        answer = await self._inside.serve(inner, operation, renew=lambda: self._sessions.identity(session))
+        answer = await self._inside.serve(call, inner, operation, renew=lambda: self._sessions.identity(session))
         if dict(answer.headers).get("content-type", "").partition(";")[0] not in _SHOWN_TYPES:
             raise NotFound("The console reads JSON and events of v1: ask v1 itself for other forms.")
         answer.headers += [("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox")]
         return answer
+
+
+def _inner_address(call: Call) -> tuple[str, Mapping[str, str]]:
+    """The address and the headers of the call of v1 that a call below ``/console/v1`` stands for."""
+    headers = {"accept": EVENTS} if call.accepts(EVENTS) else {}
+    if "last-event-id" in call.headers:
+        headers["last-event-id"] = call.headers["last-event-id"]
+    return f"{call.path.removeprefix(ROOT)}?{call.query_string}", headers
 
 
 def _is_of_v1(path: str) -> bool:

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, quote, urlencode
 
 import orjson
 
+from queuey.console.providers import Providers
 from queuey.console.sessions import Session, Sessions
 from queuey.console.shown import moment_of
 from queuey.errors import Forbidden, InvalidParameter, NotFound, QueueyError, TaskNotFound
@@ -48,9 +49,10 @@ class Visit:
     It runs in a thread, and blocks there.
     """
 
-    def __init__(self, service: Service, sessions: Sessions, inside: Inside, call: Call) -> None:
+    def __init__(self, service: Service, sessions: Sessions, providers: Providers, inside: Inside, call: Call) -> None:
         self.service = service
         self.sessions = sessions
+        self.providers = providers
         self.call = call
         self._inside = inside
         found = sessions.of(call.headers)
@@ -155,18 +157,24 @@ class Visit:
         *,
         document: Any = None,
         form: Mapping[str, str] | None = None,
+        body: bytes = b"",
         headers: Mapping[str, str] | None = None,
     ) -> V1Answer:
         """Change something, and log whose change it was.
 
+        :param document: the body as JSON, or
+        :param form: as fields, or
+        :param body: as it is, with its type among the headers.
         :raises QueueyError: v1 refuses.
         """
-        body, media_type = b"", ""
+        media_type = ""
         if document is not None:
             body, media_type = orjson.dumps(document), JSON
         elif form is not None:
             body, media_type = urlencode(form).encode(), FORM
-        given = {"content-type": media_type, "content-length": str(len(body))} if body else {}
+        given = {"content-length": str(len(body))} if body else {}
+        if media_type:
+            given["content-type"] = media_type
         path, outcome = "/".join(["/v1", *map(quote, names)]), "failed"
         try:
             answer = self._send(method, _address(names, {}), body, given | dict(headers or {}))
@@ -175,25 +183,32 @@ class Visit:
             outcome = error.code
             raise
         finally:
-            log.info(
-                "audit: %s %s: %s",
-                method,
-                path,
-                outcome,
-                extra={
-                    "audit": method,
-                    "path": path,
-                    "outcome": outcome,
-                    "principals": self.principals,
-                    "peer": self.call.peer,
-                    "request_id": self.call.request_id,
-                },
-            )
+            self.audit(method, path, outcome)
         return answer
 
+    def audit(self, action: str, path: str, outcome: str, principals: Sequence[str] | None = None) -> None:
+        """Log whose action it was, and how it ended.
+
+        :param principals: in place of those of the session.
+        """
+        log.info(
+            "audit: %s %s: %s",
+            action,
+            path,
+            outcome,
+            extra={
+                "audit": action,
+                "path": path,
+                "outcome": outcome,
+                "principals": self.principals if principals is None else principals,
+                "peer": self.call.peer,
+                "request_id": self.call.request_id,
+            },
+        )
+
     def _send(self, method: str, address: str, body: bytes, headers: Mapping[str, str]) -> V1Answer:
-        call, operation = self._inside.open(self.call, method, address, headers)
-        answer = run(self._inside.serve(call, operation, body))
+        call, operation = self._inside.open(method, address, headers)
+        answer = run(self._inside.serve(self.call, call, operation, body))
         given, stream = answer.body, answer.stream
         if stream is not None:
             pieces = []

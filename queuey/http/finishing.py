@@ -6,7 +6,7 @@ import logging
 import re
 import secrets
 from collections.abc import Hashable, Mapping, Sequence
-from itertools import count
+from itertools import count, islice
 from time import perf_counter
 
 from queuey.errors import InvalidParameter, QueueyError, Throttled
@@ -14,6 +14,8 @@ from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import Answer, Call
 from queuey.http.face import Face
 from queuey.monitor.metrics import THROTTLED
+from queuey.monitor.notable import SLOW_SECONDS, NotedCall, RefusedRequest, SlowRequest
+from queuey.security.claims import unix_now
 from queuey.service import Service
 
 __all__ = ["ANY_ID", "ANY_PATH", "Finisher"]
@@ -22,6 +24,8 @@ log = logging.getLogger(__name__)
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._:/+=-]{1,128}")
 _process, _counter = secrets.token_hex(6), count(1)
+MAX_METHOD, MAX_NAME, MAX_DETAIL, MAX_PRINCIPALS = 20, 80, 300, 4
+"""Characters, and principals, of a request that is noted."""
 _NOSNIFF = ("x-content-type-options", "nosniff")
 ANY_ID = "{id}"
 """Stands for the request id in an answer that is made for many requests."""
@@ -105,6 +109,7 @@ class Finisher:
 
     def broken_off(self, call: Call, error: QueueyError) -> Answer:
         """A refusal before or during an upload. The bytes that follow are no request."""
+        self._note_refused(call, error)
         answer = self.face(call).refusal(error, call, self._service.identifier.challenge)
         answer.headers.append(("connection", "close"))
         return self.finish(call, "none", answer, perf_counter())
@@ -112,6 +117,7 @@ class Finisher:
     def refuse(self, call: Call, error: QueueyError, face: Face | None = None) -> Answer:
         if error.status >= 500:
             log.warning("refused %s %s: %s", call.method, call.request_id, error)
+        self._note_refused(call, error)
         return (face or self.face(call)).refusal(error, call, self._service.identifier.challenge)
 
     def _complete(self, call: Call, answer: Answer) -> Answer:
@@ -125,6 +131,8 @@ class Finisher:
         self._complete(call, answer)
         took = perf_counter() - began - call.ticket.waited_seconds
         self._service.monitor.request(name, call.method, answer.status, took)
+        if took > SLOW_SECONDS:
+            self._service.notable.slow.append(SlowRequest(self._who(call), name, answer.status, took))
         if self._log_requests and logged:
             log.info(
                 "%s %s %d",
@@ -143,3 +151,18 @@ class Finisher:
                 },
             )
         return answer
+
+    def _note_refused(self, call: Call, error: QueueyError) -> None:
+        if type(error) is not Throttled:  # those of a full server are only counted: they would drive out all others
+            detail = str(error)[:MAX_DETAIL]
+            self._service.notable.refused.append(RefusedRequest(self._who(call), error.status, error.code, detail))
+
+    def _who(self, call: Call) -> NotedCall:
+        return NotedCall(
+            unix_now(self._service.clock),
+            call.request_id,
+            call.method[:MAX_METHOD],
+            call.application[:MAX_NAME],
+            call.queue[:MAX_NAME],
+            tuple(islice(call.identity.principals, MAX_PRINCIPALS)),
+        )

@@ -25,26 +25,31 @@ class Inside:
         self._service = service
         self._face = face
 
-    def open(self, outer: Call, method: str, address: str, headers: Mapping[str, str]) -> tuple[Call, Operation]:
-        """Open a call with the caller, the place and the request id of ``outer``.
+    def open(self, method: str, address: str, headers: Mapping[str, str]) -> tuple[Call, Operation]:
+        """Find the operation of a call.
 
         :param address: a decoded path, and behind a question mark an encoded query.
         :raises QueueyError: there is no such operation.
         """
         path, _, query = address.partition("?")
         call = Call(method, path, query, headers)
-        call.identity, call.ticket, call.request_id = outer.identity, outer.ticket, outer.request_id
-        call.peer, call.in_thread = outer.peer, outer.in_thread
         return call, self._face.resolve(call)
 
     async def serve(
-        self, call: Call, operation: Operation, body: bytes = b"", renew: Callable[[], Identity] | None = None
+        self,
+        outer: Call,
+        call: Call,
+        operation: Operation,
+        body: bytes = b"",
+        renew: Callable[[], Identity] | None = None,
     ) -> Answer:
-        """Serve an opened call.
+        """Serve an opened call, with the caller, the place and the request id of ``outer``.
 
         :param renew: as :attr:`Call.renew`.
         :raises QueueyError: it is refused.
         """
+        call.identity, call.ticket, call.request_id = outer.identity, outer.ticket, outer.request_id
+        call.peer, call.in_thread = outer.peer, outer.in_thread
         call.body, call.length, call.renew = body, len(body), renew
         if call.application and not self._service.keys.knows(call.application):
             raise ApplicationNotFound

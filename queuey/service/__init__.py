@@ -9,12 +9,14 @@ from queuey.clock import Clock, SystemClock
 from queuey.ids import IdGenerator
 from queuey.monitor.history import History
 from queuey.monitor.metrics import AUTH, Monitor
+from queuey.monitor.notable import NotableRequests
 from queuey.security.access_keys import MasterSecrets
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.claims import unix_now
 from queuey.security.identity import Identifier
 from queuey.security.permissions import Identity
 from queuey.security.schemes import Trust
+from queuey.service.heartbeat import Heartbeat
 from queuey.service.held_figures import HeldFigures
 from queuey.service.keys import Keys
 from queuey.service.leases import Leases
@@ -22,6 +24,7 @@ from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
 from queuey.service.retention import Retained
+from queuey.service.shared_events import SharedEvents
 from queuey.service.tasks import Tasks
 from queuey.service.waiting.registry import Waiters
 from queuey.settings import Settings
@@ -61,6 +64,10 @@ class Service:
         self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
         self.history = History(self.monitor, partial(unix_now, self.clock), self.clock.elapsed)
         """What the console draws; nothing is taken where there is no console."""
+        self.heartbeat = Heartbeat(stores.messages.peers, partial(unix_now, self.clock))
+        self.notable = NotableRequests()
+        self.shared_events = SharedEvents(self.clock)
+        """What all open consoles get each second."""
         self.recent: dict[str, Identity] = {}
         """Identities that Authorization headers proved a moment ago."""
         self.closed = False
@@ -96,6 +103,7 @@ class Service:
         self.held_figures.start()
         if self.settings.console.enabled:
             self.history.start()
+            self.heartbeat.start()
         return await self.keys.first(first_key)
 
     def problems(self) -> list[str]:
@@ -114,6 +122,7 @@ class Service:
             self.retained.stop()
             self.held_figures.stop()
             self.history.stop()
+            self.heartbeat.stop()
             self.waiters.close()
             self.trust.stop()
             self.stores.close()

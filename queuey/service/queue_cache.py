@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from math import inf
 
 from queuey.model import Queue
@@ -62,6 +62,11 @@ class QueueCache:
                 known = CachedQueue(queue, self._elapsed(), self._trusted)
                 self._keep(known, changes)
         return known
+
+    def used(self, application: str, most: int) -> Sequence[Queue]:
+        """The queues of an application that were used last, of those that are cached as objects."""
+        known = [one.queue for (owner, _), one in [*self._known.items()] if owner == application]
+        return known[-most:]
 
     def learn(self, queue: Queue, since: float, changes: int) -> None:
         """Cache what the store said of a queue, unless some queue was changed meanwhile.

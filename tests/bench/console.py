@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from statistics import median
@@ -17,6 +18,7 @@ from tests.support.visitors import Visitor, signed_in
 
 CONSOLES = 10
 VISITS = 200
+COST_SECONDS = 10.0
 _PAUSE_SECONDS = 2.0
 """Between two pages of somebody that looks around."""
 _NAME = f"q{NUMBER}"
@@ -33,6 +35,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         drive(server, numbered(form, 0, plan.queues), CONNECTIONS)
         server.settle()
         yield _appends(server, plan)
+        yield _cost(server)
         yield _pages(server, plan)
 
 
@@ -52,6 +55,20 @@ def _appends(server: Server, plan: Plan) -> Row:
         ratios(ours, alone),
         goal="ratio >= 0.97",
     )
+
+
+def _cost(server: Server) -> Row:
+    """What open consoles take of the server's processor where nothing else goes on."""
+    server.settle()
+    with _open_consoles(server):
+        time.sleep(_PAUSE_SECONDS)  # they begin one after the other
+        before, began = server.cpu_seconds(), perf_counter()
+        time.sleep(COST_SECONDS)
+        used, seconds = server.cpu_seconds() - before, perf_counter() - began
+    what = (
+        f"processor time that {CONSOLES} open consoles take, each with a stream and a page every {_PAUSE_SECONDS:g} s"
+    )
+    return Row(what, "", f"{1000 * used / seconds:.0f} ms a second", figures={"ms": 1000 * used / seconds})
 
 
 @contextmanager

@@ -5,8 +5,9 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, Page, sync_playwright
 
 
 @contextmanager
@@ -16,3 +17,19 @@ def chromium() -> Iterator[Browser]:
     assert found, "chromium is missing: 'make test' installs it"
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=found) as browser:
         yield browser
+
+
+_AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()
+_BROKEN_RULES = """
+async () => {
+  const found = await axe.run(document, { resultTypes: ["violations"] });
+  return found.violations.flatMap(rule => rule.nodes.map(node => `${rule.id}: ${node.html.slice(0, 200)}`));
+}
+"""
+
+
+def broken_rules(page: Page) -> list[str]:
+    """What axe finds on a page: rules for people that use a keyboard, a screen reader, or see little contrast."""
+    page.evaluate(_AXE)
+    found: list[str] = page.evaluate(_BROKEN_RULES)
+    return found

@@ -82,6 +82,7 @@ class Route:
 
 ROUTES = [
     Route("list applications", "GET", (), "operator", "applications", path="/v1"),
+    Route("last requests", "GET", (), "operator", "applications", (("params", {"requests": "true"}),), path="/v1"),
     Route("list queues", "GET", (), "application", "list"),
     Route("list arrivals", "GET", (), "application", "list", (("params", {"arrivals": "true"}),)),
     Route("list mine", "GET", (), "proven", "list", (("params", {"mine": "true"}),)),
@@ -103,6 +104,7 @@ ROUTES = [
     Route("read as lines", "GET", ("Q",), "view", "read", (("headers", {"Accept": "application/x-ndjson"}),)),
     Route("survey", "GET", ("Q",), "view", "read", (("params", {"survey": "true"}),)),
     Route("information", "GET", ("Q",), "owner", "configure", (("params", {"info": "true"}),)),
+    Route("scheduled", "GET", ("Q",), "owner", "configure", (("params", {"scheduled": "true"}),)),
     Route("append", "POST", ("Q",), "owner", "append", (("data", b"x"),), created=True),
     Route("append batch", "POST", ("Q",), "owner", "append", (("json", {"messages": [{"body": "x"}]}),), created=True),
     Route("append no Arrow", "POST", ("Q",), "owner", "append", (("params", {"batch": "true"}), ("data", b"x"))),

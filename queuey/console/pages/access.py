@@ -7,6 +7,9 @@ from queuey.console.visits import Visit
 
 __all__ = ["PAGES"]
 
+REQUESTS = 50
+"""Refused requests, and slow ones, on a page."""
+
 
 def show(visit: Visit, application: str) -> PageAnswer:
     """The keys of an application, and what a principal may do with one of its queues."""
@@ -20,11 +23,13 @@ def show(visit: Visit, application: str) -> PageAnswer:
 
 
 def settings(visit: Visit) -> PageAnswer:
-    """The settings of the server, for its operators."""
+    """The settings of the server, and the requests that did not go well, for its operators."""
     listed = visit.ask(settings="true").content["settings"]
     visit.in_shell("queuey", "config", "show")
-    server = visit.ask(stats="true", limit=1).content["server"]
-    return PageAnswer("server.html", {"settings": listed, "server": server})
+    figures = visit.ask(stats="true", limit=1).content
+    requests = visit.ask(requests="true", limit=REQUESTS).content
+    values = {"settings": listed, "server": figures["server"], "servers": figures["servers"], "requests": requests}
+    return PageAnswer("server.html", values)
 
 
 PAGES = (

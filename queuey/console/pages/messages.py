@@ -19,7 +19,7 @@ from queuey.errors import MessageNotFound, NotFound
 from queuey.ids import MessageId
 from queuey.model.dead_letters import STORY_HEADER
 
-__all__ = ["PAGES", "read_page", "rows_of", "story_in"]
+__all__ = ["PAGES", "fetch", "read_page", "rows_of", "story_in", "with_bodies"]
 
 _PLACES = "partition,message_id,timestamp"
 """Pages are put together without bodies: those of 50 messages are read, and no others."""
@@ -91,10 +91,10 @@ def read_page(
     following = None
     if is_cut and page:
         following = shown[ROWS]["message_id"] if len(shown) > ROWS else page[-1]["message_id"]
-    return rows_of(_with_bodies(visit, application, queue, page)), following
+    return rows_of(with_bodies(visit, application, queue, page)), following
 
 
-def _with_bodies(
+def with_bodies(
     visit: Visit, application: str, queue: str, page: Sequence[Mapping[str, Any]]
 ) -> Sequence[dict[str, Any]]:
     """The messages of a page, as far as one answer has room for their bodies; the others have ``left_out``."""
@@ -124,7 +124,7 @@ def rows_of(entries: Sequence[Mapping[str, Any]], most: int = LINE_CHARACTERS) -
 
 def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswer:
     """One message by partition and id, and what lease groups hold of it."""
-    entry = _fetch(visit, application, queue, place)
+    entry = fetch(visit, application, queue, place)
     (row,) = rows_of([entry], WHOLE_CHARACTERS)
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
@@ -132,7 +132,11 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     return PageAnswer("message.html", {**values, **_copies(visit, application, queue, place), "told": told(visit)})
 
 
-def _fetch(visit: Visit, application: str, queue: str, place: str) -> dict[str, Any]:
+def fetch(visit: Visit, application: str, queue: str, place: str) -> dict[str, Any]:
+    """The message at a place.
+
+    :raises MessageNotFound: there is none.
+    """
     if "," in place:
         raise NotFound
     found: list[dict[str, Any]] = visit.ask(application, queue, place).content["messages"]
@@ -169,7 +173,7 @@ def story_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
 
 def picture(visit: Visit, application: str, queue: str, place: str) -> PageAnswer:
     """The body of a message that is a picture. Its first bytes decide that, whatever its content type says."""
-    entry = _fetch(visit, application, queue, place)
+    entry = fetch(visit, application, queue, place)
     data = b64decode(entry["body"]) if entry.get("encoding") == "base64" else b""
     media_type = image_type(data)
     if media_type is None:

@@ -12,6 +12,13 @@ __all__ = ["PAGES", "QUEUE_FIELDS"]
 
 ROWS = 25
 """Queues on a page, each with its numbers."""
+ORDERS = (
+    ("name", "name"),
+    ("depth", "most messages first"),
+    ("age", "oldest message first"),
+    ("rate", "most appends first"),
+)
+"""Orders of the list, and what the page calls them. Only by name there are all queues."""
 QUEUE_FIELDS = ("partitions", "type", "consistency", "retention", "principles")
 """Fields of the forms that make and change a queue."""
 
@@ -25,7 +32,15 @@ def show(visit: Visit, application: str) -> PageAnswer:
     named = visit.query.get("queue", "").strip()
     if named:
         return goes_to("a", application, named)
-    found = visit.may(application, stats="true", prefix=prefix or None, offset=start, limit=ROWS)
+    order = visit.query.get("sort", "name")
+    found = visit.may(
+        application,
+        stats="true",
+        prefix=prefix or None,
+        offset=start,
+        sort=order if order != "name" else None,
+        limit=ROWS,
+    )
     owns = found is not None
     if found is None:
         found = visit.may(application, mine="true", details="true", offset=start or prefix or None, limit=ROWS)
@@ -33,7 +48,7 @@ def show(visit: Visit, application: str) -> PageAnswer:
     queues = [entry for entry in listed if entry["queue_name"].startswith(prefix)]
     visit.in_shell("queuey", "queue", "ls", prefix)
     values: dict[str, Any] = {"application": application, "prefix": prefix, "start": start, "owns": owns}
-    values["queues"] = queues
+    values |= {"queues": queues, "order": order, "orders": ORDERS}
     values |= {"lists": found is not None, "complete": not owns or found is None or found.content["complete"]}
     values |= {"following": None if found is None else found.following, "told": told(visit)}
     return PageAnswer("queues.html", values)

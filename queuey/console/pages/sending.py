@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
@@ -9,7 +10,7 @@ from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter
 from queuey.http.exchange import BATCH_JSON
 
-__all__ = ["PAGES"]
+__all__ = ["PAGES", "entry_of", "send_again"]
 
 _NUMBERS = ("partition", "ttl")
 _TEXTS = ("key", "content_type", "idempotency_key")
@@ -23,14 +24,35 @@ def form(visit: Visit, application: str, queue: str) -> PageAnswer:
 
 def send(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Store the message of the form."""
-    document = {"messages": [_entry(visit)]}
+    document = {"messages": [entry_of(visit)]}
     stored = visit.change("POST", [application, queue], document=document, headers={"content-type": BATCH_JSON})
     (entry,) = stored.content["messages"]
     return goes_to("a", application, queue, "m", f"{entry['partition']}:{entry['key']}", told="sent")
 
 
-def _entry(visit: Visit) -> dict[str, Any]:
-    """:raises InvalidParameter: a number is none, or a header is no line of a name and a value."""
+def send_again(
+    visit: Visit, application: str, queue: str, entry: Mapping[str, Any], once: str, instead_of: tuple[str, str]
+) -> PageAnswer:
+    """Store a message, delete another one in whose place it is, and show it.
+
+    If the server stops in between, the other one is still there. Sent again with the same text, the message is not stored
+    twice.
+
+    :param once: names this message within a day.
+    :param instead_of: the queue and the place of the other one.
+    """
+    document = {"messages": [{**entry, "idempotency_key": once}]}
+    stored = visit.change("POST", [application, queue], document=document, headers={"content-type": BATCH_JSON})
+    visit.change("DELETE", [application, *instead_of])
+    (one,) = stored.content["messages"]
+    return goes_to("a", application, queue, "m", f"{one['partition']}:{one['key']}", told="sent")
+
+
+def entry_of(visit: Visit) -> dict[str, Any]:
+    """The message of a form, as v1 takes it in a batch.
+
+    :raises InvalidParameter: a number is none, or a header is no line of a name and a value.
+    """
     given = visit.form
     entry: dict[str, Any] = {"body": given.get("body", "").replace("\r\n", "\n")}
     entry |= {name: given[name] for name in _TEXTS if name in given}

@@ -15,6 +15,7 @@ TOLD = {
     "sent": "The message was stored.",
     "reset": "The group goes on at the new place.",
     "redriving": "The server is moving the dead letters. Load the page again to see how far it is.",
+    "released": "The messages were released.",
     "forgotten": "The group was forgotten.",
 }
 """What a page says after a change, by the word in its address."""

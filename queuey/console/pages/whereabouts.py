@@ -17,7 +17,7 @@ _GROUPS = 10
 def whereabouts(visit: Visit, application: str, queue: str, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """What each group has done with a message, those with offsets first; nothing of groups the visitor may not see."""
     rows = [
-        {"kind": "g", "group": name, "state": _of_offsets(visit, application, queue, name, entry)}
+        {"kind": "g", "group": name, "held": None, **_of_offsets(visit, application, queue, name, entry)}
         for name in _names(visit, application, queue, "offsets")
     ]
     return rows + [
@@ -41,24 +41,25 @@ def _is_behind(place: str | None, entry: Mapping[str, Any]) -> bool:
     return place is not None and MessageId.parse(entry["message_id"]) <= MessageId.parse(place)
 
 
-def _of_offsets(visit: Visit, application: str, queue: str, group: str, entry: Mapping[str, Any]) -> str:
-    found = visit.ask(application, queue, "offsets", group).content["offsets"]
-    return "finished" if _is_behind(_in(found, entry).get("message_id"), entry) else "not finished yet"
+def _of_offsets(visit: Visit, application: str, queue: str, group: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
+    found = _in(visit.ask(application, queue, "offsets", group).content["offsets"], entry)
+    place = found.get("message_id")
+    state = "finished" if _is_behind(place, entry) else "not finished yet"
+    return {"state": state, "done_up_to": place, "changed": found.get("timestamp")}
 
 
 def _of_leases(visit: Visit, application: str, queue: str, group: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
-    partition = _in(visit.ask(application, queue, "leases", group).content["partitions"], entry)
-    if _is_behind(partition.get("done_up_to"), entry):
-        return {"state": "settled", "held": None}
-    if not partition.get("held"):
-        return {"state": "not handed out yet", "held": None}
-    ticks, tail = MessageId.parse(entry["message_id"])
-    before = f"{entry['partition']}:{MessageId(ticks, tail - 1).hex}"
-    held = visit.may(application, queue, "leases", group, leased="true", offset=before, limit=1)
-    first = next(iter(held.content["leases"]), None) if held is not None else None
-    if first is not None and first["message_id"] == entry["message_id"]:
-        return {"state": first["state"], "held": first}
-    return {
-        "state": "held, settled, or not handed out yet" if held is None else "settled, or not handed out yet",
-        "held": None,
-    }
+    names = [application, queue, "leases", group]
+    partition = _in(visit.ask(*names).content["partitions"], entry)
+    place, held, state = partition.get("done_up_to"), None, "not handed out yet"
+    if _is_behind(place, entry):
+        state = "settled"
+    elif partition.get("held"):
+        ticks, tail = MessageId.parse(entry["message_id"])
+        before = f"{entry['partition']}:{MessageId(ticks, tail - 1).hex}"
+        listed = visit.may(*names, leased="true", offset=before, limit=1)
+        state = "held, settled, or not handed out yet" if listed is None else "settled, or not handed out yet"
+        first = next(iter(listed.content["leases"]), None) if listed is not None else None
+        if first is not None and first["message_id"] == entry["message_id"]:
+            held, state = first, first["state"]
+    return {"state": state, "held": held, "done_up_to": place, "changed": None}

@@ -21,6 +21,7 @@ from queuey.locks import new_lock
 from queuey.model import Location, PartitionId, Queue
 from queuey.monitor.metrics import Monitor
 from queuey.service.turns import LOOK_ROWS, Turns
+from queuey.service.waiting.append_rates import AppendRates
 from queuey.service.waiting.changed_queues import ChangedQueues
 from queuey.service.waiting.due import DueThread, DueTimes, ReadableMessages
 from queuey.service.waiting.limits import WaiterLimits
@@ -52,6 +53,8 @@ class Waiters:
         self._notices = Notices(messages.peers, clock) if messages.peers is not None else None
         self.changed_queues = ChangedQueues(clock, self._readable.upto, alone=self._notices is None)
         """Which queues got something, for callers with too many queues to watch each."""
+        self.append_rates = AppendRates(clock)
+        """How much queues get, for people that look at an application."""
 
     @property
     def looks_again(self) -> bool:
@@ -112,6 +115,7 @@ class Waiters:
         """Messages were acknowledged by this server."""
         queue = to.uuid
         self.changed_queues.note(to, placed)
+        self.append_rates.note(to.application, to.name, len(placed))
         if self._notices is not None and self._notices.note(queue, placed):
             with self._lock:
                 self._thread.start()

@@ -8,27 +8,9 @@ from urllib.parse import quote
 import pytest
 
 from tests.support.client import BATCH, Server
-from tests.support.visitors import Markup, Visitor
-
-EVIL = (
-    "<script>alert(1)</script>",
-    '"><img src=x onerror=alert(1)>',
-    "'-alert(1)-'",
-    "javascript:alert(1)",
-    "{{ 7 * 7 }}<b>{% include 'layout.html' %}",
-    "\u202e</pre><svg/onload=alert(1)>",
-)
-STYLE, SCRIPT = "/console/static/console.css?", "/console/static/console.js?"
-
-
-def is_clean(page: str) -> None:
-    """A page with no element, handler or address but those of the console."""
-    seen = Markup(page)
-    scripts = seen.scripts()
-    assert [(found.get("src") or "").startswith(SCRIPT) and bool(found.get("nonce")) for found in scripts] == [True]
-    assert seen.handlers() == []
-    assert [found for found in seen.addresses() if not found.startswith(("/", "?", "#", "messages"))] == []
-    assert not {"b", "base", "iframe", "object", "embed", "meta-refresh"} & {tag for tag, _ in seen.elements}
+from tests.support.hostile import EVIL, is_clean
+from tests.support.servers import APPLICATIONS
+from tests.support.visitors import Markup, Visitor, signed_in
 
 
 def test_bodies_headers_and_keys_are_text(owner: Visitor, v1: Server) -> None:
@@ -55,6 +37,8 @@ def test_what_an_address_says_is_text(owner: Visitor, text: str) -> None:
         f"/console/a/queuey?prefix={given}",
         f"/console/access/queuey?queue=q&principal={given}",
         f"/console/sign-in?next={given}",
+        f"/console/a/queuey?prefix={given}&sort=depth",
+        f"/console/a/queuey?sort={given}",
         f"/console?application={given}&told={given}",
     ):
         answer = owner.request("GET", path)
@@ -91,6 +75,29 @@ def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead"))
 
 
+def test_schedules_and_scheduled_messages_are_text(v1: Server) -> None:
+    name = "letters"
+    with Server(v1.running, name) as server, signed_in(v1.running.url, APPLICATIONS[name][0]) as visitor:
+        queue = server.queue()
+        server.create("schedules")
+        server.create("schedules-due")
+        for text in EVIL:
+            schedule = dict.fromkeys(("name", "cron", "tz", "queue", "task", "body", "revision"), text)
+            server.post("schedules", json.dumps(schedule))
+            server.post("schedules", json.dumps({**schedule, "name": [text], "paused": text}))
+            server.post("schedules-due", json.dumps({"schedule": schedule, "moment": 4_000_000_000}), X_Delay="3600")
+            server.post(queue, text.encode(), X_Delay="3600")
+        for body in ("[]", "1", "{", '{"name": "x"}', '{"x": 1}'):
+            server.post("schedules", body)
+            server.post("schedules-due", body, X_Delay="3600")
+
+        page = visitor.get(f"/console/schedules/{name}")
+
+        is_clean(page)
+        is_clean(visitor.get(f"/console/a/{name}/{queue}/scheduled"))
+        assert "&lt;script&gt;alert(1)" in page
+
+
 def test_every_page_has_the_headers_that_keep_it_to_itself(owner: Visitor, stranger: Visitor, v1: Server) -> None:
     queue = v1.queue()
     answers = [owner.request("GET", path) for path in ("/console/a/queuey", f"/console/a/queuey/{queue}", "/console/x")]
@@ -118,12 +125,15 @@ def test_nobody_sees_or_changes_what_is_another_application_s(
     v1.call("POST", queue, "leases", "workers", json={"receive": {}})
     base = f"/console/a/queuey/{queue}"
     pages = ["", "/messages", f"/m/1:{key}", f"/picture/1:{key}", "/edit", "/confirm/purge", "/confirm/delete", "/tail"]
-    pages += ["/l/workers", "/l/workers/dead", "/g/mail"]
+    pages += ["/l/workers", "/l/workers/dead", "/g/mail", "/scheduled", "/l/workers/release?receiver=x"]
+    pages += [f"/l/workers/dead/edit/1:{key}"]
     others = [
         "/console/access/queuey",
         "/console/overview/queuey",
         "/console/v1/queuey?stats=true",
         "/console/v1/queuey",
+        "/console/workers/queuey",
+        "/console/schedules/queuey",
     ]
     others += [f"/console/v1/queuey/{queue}", f"/console/v1/queuey/{queue}/1:{key}"]
     changes = [
@@ -135,15 +145,18 @@ def test_nobody_sees_or_changes_what_is_another_application_s(
         "/l/workers/reset",
         "/l/workers/forget",
     ]
-    changes += ["/l/workers/pause", "/g/mail/reset", "/l/workers/dead/retry", "/cancel"]
+    changes += ["/l/workers/pause", "/g/mail/reset", "/l/workers/dead/retry", "/cancel", "/l/workers/release"]
+    changes += ["/scheduled/cancel", "/scheduled/now", f"/l/workers/dead/edit/1:{key}"]
 
     for path in [*(base + page for page in pages), *others]:
         answer = neighbour.request("GET", path)
         assert (answer.status_code, "for queuey alone" in answer.text) == (403, False), path
     for page in changes:
-        given = {"name": queue, "body": "x", "to": "end", "pause": "true", "task": "purge"}
+        given = {"name": queue, "body": "x", "to": "end", "pause": "true", "task": "purge", "place": f"1:{key}"}
         neighbour.send(base + page, status=403, **given)
         assert stranger.request("POST", base + page, data={"csrf": stranger.csrf(), **given}).status_code == 403
+    for change in ("pause", "now", "remove"):
+        neighbour.send(f"/console/schedules/queuey/{change}", status=403, place=f"1:{key}")
     assert neighbour.send("/console/new/queuey", status=403, queue_name="theirs").status_code == 403
     assert queue not in neighbour.get("/console/a/queuey")
     assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 1

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+from datetime import UTC, datetime
 
 import pytest
 
-from tests.support.client import Server, new_name
-from tests.support.servers import eventually
-from tests.support.visitors import Markup, OpenConsole, Visitor
+from qdo.client import Client
+from qdo.tasks.schedules import Schedule, ScheduleBook
+from tests.support.client import BATCH, Server, new_name
+from tests.support.servers import APPLICATIONS, eventually
+from tests.support.visitors import Markup, OpenConsole, Visitor, signed_in
 
 
 def test_a_browser_gets_a_first_page_and_a_program_what_it_got_before(stranger: Visitor, v1: Server) -> None:
@@ -52,6 +56,25 @@ def test_queues_come_by_prefix_a_page_at_a_time(owner: Visitor, v1: Server) -> N
     assert [f">{name}<" in first for name in names] == [True] * 25 + [False] * 5
     assert [f">{name}<" in second for name in names] == [False] * 25 + [True] * 5
     assert "No queue" in owner.get(f"/console/a/queuey?prefix={prefix}-x")
+
+
+def test_queues_in_use_come_by_depth_age_or_rate(owner: Visitor, v1: Server) -> None:
+    prefix = new_name()
+    for name, messages in (("a", 1), ("b", 5), ("c", 3)):
+        v1.create(f"{prefix}-{name}")
+        for _ in range(messages):
+            v1.post(f"{prefix}-{name}")
+
+    def order(sort: str) -> list[str]:
+        return re.findall(rf">{prefix}-(.)</a>", owner.get(f"/console/a/queuey?prefix={prefix}&sort={sort}"))
+
+    assert (order("depth"), order("age")) == (["b", "c", "a"], ["a", "b", "c"])
+    order("rate")  # from now on they are counted, if no other test has looked before
+    v1.add_batch(f"{prefix}-a", *({"body": "x"} for _ in range(20)))
+    v1.post(f"{prefix}-c")
+    assert order("rate")[0] == "a"
+    assert order("depth") == ["a", "b", "c"]
+    owner.get(f"/console/a/queuey?prefix={prefix}&sort=size", status=400)
 
 
 def test_messages_are_sent_and_read_from_any_place_without_being_taken(owner: Visitor, v1: Server) -> None:
@@ -163,6 +186,153 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
     assert sorted(moved) == ["job 0", "job 0", "job 1", "job 1", "job 2"]
 
 
+def test_what_a_receiver_holds_that_is_gone_is_released(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue(partitions="2")
+    base, group = f"/console/a/queuey/{queue}/l/workers", (queue, "leases", "workers")
+    for number in range(4):
+        v1.post(queue, f"job {number}", **{"X-Partition": str(number % 2 + 1)})
+    gone = v1.call("POST", *group, json={"receiver": "gone", "receive": {"max": 3, "visibility": 3600}}).json()
+    v1.call("POST", *group, json={"receiver": "here", "receive": {"max": 1, "visibility": 3600}})
+    links = {found for found in Markup(owner.get(base)).addresses() if "release?" in found}
+    assert links == {f"{base}/release?receiver=gone", f"{base}/release?receiver=here"}
+
+    preview = owner.get(f"{base}/release?receiver=gone")
+    assert [one["message_id"] in preview for one in gone["messages"]] == [True] * 3
+    assert owner.goes(f"{base}/release", receiver="gone") == f"{base}?told=released"
+
+    held = v1.call("GET", *group, params={"leased": "true"}).json()["leases"]
+    assert sorted((one["receiver"], one["state"], one["failures"]) for one in held if one["state"] == "leased") == [
+        ("here", "leased", 0)
+    ]
+    late = v1.call("POST", *group, json={"acknowledge": [gone["messages"][0]["receipt"]]}).json()
+    assert late["settled"]["stale"] == [gone["messages"][0]["receipt"]]
+    again = v1.call("POST", *group, json={"receiver": "next", "receive": {"max": 9}}).json()["messages"]
+    assert sorted(one["message_id"] for one in again) == sorted(one["message_id"] for one in gone["messages"])
+    assert [one["failures"] for one in again] == [0, 0, 0]
+    owner.send(f"{base}/release", status=400, receiver="gone")
+    assert "It holds no message" in owner.get(f"{base}/release?receiver=gone")
+
+
+def test_only_the_owner_gets_the_receipts_of_others(v1: Server) -> None:
+    queue = v1.queue(principles="app:queuey, app:other")
+    v1.post(queue)
+    v1.call("POST", queue, "leases", "workers", json={"receive": {}})
+
+    def members(server: Server) -> set[str]:
+        answer = server.request("GET", f"/v1/queuey/{queue}/leases/workers", params={"leased": "true"})
+        (one,) = answer.json()["leases"]
+        return set(one)
+
+    with Server(v1.running, "other") as other:
+        assert members(v1) - members(other) == {"receipt"}
+
+
+def test_a_dead_letter_is_edited_and_sent_again(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    base, group = f"/console/a/queuey/{queue}/l/workers", (queue, "leases", "workers")
+    entries = [
+        {"body": '{"to": "nobody"}', "key": "k1", "content_type": "application/json", "headers": {"Kind": "order"}},
+        {"body": "gICA", "encoding": "base64"},
+    ]
+    v1.call("POST", queue, data=json.dumps({"messages": entries}).encode(), headers={"Content-Type": BATCH})
+    held = v1.call("POST", *group, json={"receive": {"max": 2}}).json()["messages"]
+    v1.call("POST", *group, json={"reject": [{"receipt": one["receipt"], "reason": "who?"} for one in held]})
+    letters = v1.call("GET", f"{queue}-dead").json()["messages"]
+    text, binary = (f"{one['partition']}:{one['message_id']}" for one in letters)
+    links = [found for found in Markup(owner.get(f"{base}/dead")).addresses() if "/edit/" in found]
+    assert links == [f"{base}/dead/edit/{text}"]
+
+    form = owner.get(links[0])
+    assert ["nobody" in form, "Kind: order" in form, 'value="k1"' in form, "queuey-dead-letter" in form] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    fields = {"body": '{"to": "ann"}', "key": "k1", "content_type": "application/json", "headers": "Kind: order"}
+    shown = owner.goes(links[0], **fields)
+
+    assert "The message was stored." in owner.get(shown)
+    stored = v1.call("GET", queue).json()["messages"][-1]
+    assert (stored["body"], stored["key"], stored["headers"]) == ('{"to": "ann"}', "k1", {"Kind": "order"})
+    assert [one["body"] for one in v1.call("GET", f"{queue}-dead").json()["messages"]] == ["gICA"]
+    owner.get(links[0], status=404)
+    owner.get(f"{base}/dead/edit/{binary}", status=400)
+    owner.get(f"/console/a/queuey/{queue}/l/other/dead/edit/{binary}", status=404)
+
+
+def test_scheduled_messages_are_listed_by_time_cancelled_and_run(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue(partitions="2")
+    base = f"/console/a/queuey/{queue}"
+    entries = [
+        {"body": "third", "delay": 9000},
+        {"body": "first", "delay": 3000, "key": "k", "ttl": 5000, "headers": {"Kind": "order"}},
+        {"body": "second", "delay": 6000, "partition": 2},
+    ]
+    document = json.dumps({"messages": [{"body": "now"}, *entries]}).encode()
+    v1.call("POST", queue, data=document, headers={"Content-Type": BATCH})
+
+    def listed(query: str = "") -> dict[str, str]:
+        page = owner.get(f"{base}/scheduled{query}")
+        lines = re.findall(r'class="line-of-body">([^<]*)<', page)
+        return dict(zip(lines, dict.fromkeys(re.findall(r'name="place" value="([^"]*)"', page)), strict=True))
+
+    places = listed()
+    assert list(places) == ["first", "second", "third"]
+    later = places["second"].partition(":")[2]
+    assert list(listed(f"?at={later}")) == ["second", "third"]
+    assert owner.goes(f"{base}/scheduled/cancel", place=places["third"]) == f"{base}/scheduled?told=deleted"
+    assert list(listed()) == ["first", "second"]
+
+    shown = owner.goes(f"{base}/scheduled/now", place=places["first"])
+
+    assert "first" in owner.get(shown)
+    assert list(listed()) == ["second"]
+    stored = v1.call("GET", queue, params={"partitions": "all", "columns": "body,key,headers,timestamp,expires"}).json()
+    (ran,) = [one for one in stored["messages"] if one["body"] == "first"]
+    assert (ran["key"], ran["headers"]) == ("k", {"Kind": "order"})
+    assert float(ran["expires"]) - float(ran["timestamp"]) == pytest.approx(5000, abs=1)
+    owner.send(f"{base}/scheduled/now", status=404, place=places["first"])
+    owner.send(
+        f"{base}/scheduled/now", status=404, place=shown.rpartition("/")[2].partition("?")[0].replace("%3A", ":")
+    )
+
+
+def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Server) -> None:
+    name = "with-dash"
+    with Server(v1.running, name) as server, signed_in(v1.running.url, APPLICATIONS[name][0]) as owner:
+        page = f"/console/schedules/{name}"
+        assert "There is none." in owner.get(page)
+        with Client(server.url, name, server.key) as client:
+            book = ScheduleBook(client)
+            jobs = f"jobs-{new_name()}"
+            server.create(jobs)
+            book.set(Schedule(name="report", cron="0 6 * * *", queue=jobs, task="shop.report", body='{"kind": "long"}'))
+            found = book.get("report")
+            assert found is not None
+            due = found.line.after(found.since)
+
+            shown = owner.get(page)
+            assert datetime.fromtimestamp(due, UTC).strftime("%Y-%m-%dT06:00:00") in shown
+            (place,) = set(re.findall(r'name="place" value="([^"]*)"', shown))
+            owner.send(f"{page}/pause", place=place, pause="true")
+            assert ">Go on<" in owner.get(page)
+            paused = book.get("report")
+            assert paused is not None
+            assert (paused.paused, paused.what, paused.revision) == (True, found.what, found.revision)
+            owner.send(f"{page}/pause", place=place, pause="false")
+            owner.send(f"{page}/now", place=place)
+            (sent,) = server.call("GET", jobs).json()["messages"]
+            assert (sent["body"], sent["headers"]["queuey-task"], sent["headers"]["queuey-schedule"]) == (
+                '{"kind": "long"}',
+                "shop.report",
+                "report",
+            )
+            owner.send(f"{page}/remove", place=place)
+            assert book.get("report") is None
+            owner.send(f"{page}/now", status=404, place=place)
+
+
 def test_a_message_s_page_says_how_far_each_group_is_with_it(owner: Visitor, v1: Server) -> None:
     queue = v1.queue()
     first, second = [v1.post(queue).json()["messages"][0]["key"] for _ in range(2)]
@@ -211,6 +381,20 @@ def test_an_operator_sees_the_server_and_every_application(operator: Visitor, ow
     operator.get("/console/a/other")
     for path in ("/console/overview", "/console/server"):
         owner.get(path, status=403)
+
+
+def test_an_operator_finds_a_refusal_by_its_request_id(operator: Visitor, neighbour: Visitor, v1: Server) -> None:
+    queue, name = v1.queue(), f"look-for-{new_name()}"
+    with Server(v1.running, "other") as other:
+        refused = other.request("GET", f"/v1/queuey/{queue}", headers={"X-Request-Id": name})
+    assert (refused.status_code, refused.headers["x-request-id"]) == (403, name)
+
+    page = operator.get("/console/server")
+    row = page.partition(f"<code>{name}</code>")[2].partition("</tr>")[0]
+    assert ["app:other" in row, f"GET queuey/{queue}" in row, "403 Forbidden" in row] == [True] * 3
+    listed = operator.request("GET", "/console/v1?requests=true&limit=3").json()
+    assert len(listed["refused"]) <= 3
+    assert neighbour.request("GET", "/console/v1?requests=true").status_code == 403
 
 
 def test_the_tester_answers_by_the_table(owner: Visitor, v1: Server) -> None:

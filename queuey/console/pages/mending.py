@@ -1,0 +1,66 @@
+"""Editing a dead letter, and sending it again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from queuey.console.pages.messages import fetch, story_in
+from queuey.console.pages.page import ConsolePage, PageAnswer
+from queuey.console.pages.sending import entry_of, send_again
+from queuey.console.visits import Visit
+from queuey.errors import InvalidParameter, NotFound
+from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER
+
+__all__ = ["PAGES"]
+
+
+def form(visit: Visit, application: str, queue: str, group: str, place: str) -> PageAnswer:
+    """The form with what the letter's message was."""
+    letters, letter, story = _letter(visit, application, queue, group, place)
+    headers = {name: value for name, value in _headers(letter).items() if isinstance(value, str)}
+    visit.in_shell("qdo", "dead", "show", queue, str(story.get("message_id", "")))
+    values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "place": place}
+    values |= {"letter": letter, "letters": letters, "story": story, "headers": headers}
+    values["others"] = [name for name in _headers(letter) if name not in headers]
+    return PageAnswer("mend.html", values)
+
+
+def send(visit: Visit, application: str, queue: str, group: str, place: str) -> PageAnswer:
+    """Store the message of the form in the queue that the letter came from, then delete the letter."""
+    letters, letter, _ = _letter(visit, application, queue, group, place)
+    entry = entry_of(visit)
+    kept = {name: value for name, value in _headers(letter).items() if not isinstance(value, str)}
+    if kept:
+        entry["headers"] = {**kept, **entry.get("headers", {})}
+    return send_again(visit, application, queue, entry, f"edited {letter['message_id']}", (letters, place))
+
+
+def _letter(
+    visit: Visit, application: str, queue: str, group: str, place: str
+) -> tuple[str, Mapping[str, Any], Mapping[str, Any]]:
+    """The name of the queue of letters, the letter, and its story.
+
+    :raises NotFound: it is no letter of this group.
+    :raises InvalidParameter: there is no text to edit.
+    """
+    letters = visit.ask(application, queue, "leases", group).content["settings"]["dead_letter_queue"]
+    letter = fetch(visit, application, letters, place)
+    story = story_in(letter)
+    if story is None or (story.get("queue"), story.get("group")) != (queue, group):
+        raise NotFound("This is no dead letter of this group.")
+    if letter.get("content_type") == ALONE_TYPE or letter.get("encoding") == "base64":
+        raise InvalidParameter(problems={"body": "is no text that a page can edit: retry the letter as it is"})
+    return letters, letter, story
+
+
+def _headers(letter: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The headers of the message that the letter was."""
+    return {name: value for name, value in letter.get("headers", {}).items() if name != STORY_HEADER}
+
+
+_EDIT = "/console/a/{application}/{queue}/l/{group}/dead/edit/{place}"
+PAGES = (
+    ConsolePage(_EDIT, form),
+    ConsolePage(_EDIT, send, "POST"),
+)
