@@ -57,6 +57,8 @@ def ls(
 ) -> None:
     """Dead letters of QUEUE, oldest first."""
     found = list(_found(client, queue, dead_letters, group, reason))
+    if not found and client.find_queue(queue) is None:
+        raise NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
     found.sort(key=lambda pair: pair[0].id)
     write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
     say(f"{len(found)} in {DeadLetterNames(dead_letters).queue_for(queue)}")

@@ -16,6 +16,7 @@ from queuey.errors import (
     InvalidApplicationKey,
     InvalidParameter,
     InvalidToken,
+    KeyReused,
     LeaseGroupNotFound,
     MessageNotFound,
     QueueExists,
@@ -27,14 +28,14 @@ from queuey.errors import (
 
 __all__ = ["Invocation", "in_words"]
 
-_OPTION_OF_FIELD = {
-    "deliver_at": "at",
-    "principles": "principals",
-    "type": "kind",
-    "queue_name": "name",
-    "idempotency_key": "once",
+_OPTIONS_OF_FIELD = {
+    "deliver_at": ("at",),
+    "principles": ("principals",),
+    "type": ("kind",),
+    "queue_name": ("name", "queue"),
+    "idempotency_key": ("once",),
 }
-"""Fields of requests whose options have other names."""
+"""Fields of requests, and the parameters that they come from, where these have other names."""
 _NAMED = re.compile(r"""no queue is named (?P<sign>['\"])(?P<name>.+?)(?P=sign)""")
 
 
@@ -49,7 +50,7 @@ class Invocation:
     """``NAME``, if it is about none, or about several."""
     group: str = "GROUP"
     options: Mapping[str, str] = field(default_factory=dict)
-    """Options as they are typed, by the names of their parameters."""
+    """Options as they are typed, and arguments as the help names them, by the names of their parameters."""
 
     @classmethod
     def now(cls, url: str, application: str, *, has_credential: bool) -> Self:
@@ -64,12 +65,12 @@ class Invocation:
             has_credential,
             shlex.quote(queue) if isinstance(queue, str) and queue else "NAME",
             shlex.quote(group) if isinstance(group, str) and group else "GROUP",
-            {
-                str(param.name): max(param.opts, key=len)
-                for param in context.command.params
-                if isinstance(param, click.Option)
-            },
+            {str(param.name): _typed(param) for param in context.command.params},
         )
+
+
+def _typed(param: click.Parameter) -> str:
+    return max(param.opts, key=len) if isinstance(param, click.Option) else param.human_readable_name
 
 
 def in_words(error: QueueyError, asked: Invocation) -> QueueyError:
@@ -89,7 +90,10 @@ def _field(name: str, asked: Invocation) -> str:
     ('--ttl', 'ttl')
     """
     plain = name.rpartition(".")[2].lower().removeprefix("x-").replace("-", "_")
-    return asked.options.get(_OPTION_OF_FIELD.get(plain, plain), plain if name.lower().startswith("x-") else name)
+    otherwise = plain if name.lower().startswith("x-") else name
+    return next(
+        (asked.options[one] for one in _OPTIONS_OF_FIELD.get(plain, (plain,)) if one in asked.options), otherwise
+    )
 
 
 def _no_queue(error: QueueyError, asked: Invocation) -> str:
@@ -129,6 +133,11 @@ _WORDS: Mapping[type[QueueyError], Callable[[QueueyError, Invocation], Any]] = {
         f"the token proves nothing at {asked.url}: 'queuey token get' asks for a new one, 'queuey token inspect' says why"
     ),
     ServerUnreachable: _unreachable,
+    KeyReused: lambda error, asked: (
+        "this --id was used in the last 24 hours for another message: choose another one"
+        if "once" in asked.options
+        else str(error)
+    ),
     LeaseGroupNotFound: lambda _, asked: (
         f"there is no lease group {asked.group}: 'queuey lease ls {asked.queue}' lists those there are, the first "
         f"'queuey receive {asked.queue} -g {asked.group}' makes it"

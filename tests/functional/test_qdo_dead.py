@@ -13,7 +13,7 @@ from qdo.cli import main
 from qdo.client import Client, NewMessage
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from queuey.service.dead_letters import dead_letter_queue
-from tests.support.client import Server
+from tests.support.client import Server, new_name
 from tests.support.servers import RunningServer
 
 Run = Callable[..., Result]
@@ -107,3 +107,11 @@ def test_the_letters_of_a_long_name_are_found_by_the_name_of_their_queue(
     assert (refused.exit_code, "--dead-letters NAME" in refused.stderr) == (2, True)
     (letter,) = rows(run("dead", "ls", queue, "--dead-letters", dead_letter_queue(queue), "-o", "jsonl"))
     assert letter["reason"] == "no"
+
+
+def test_a_queue_that_is_none_is_not_said_to_have_no_letters(server: Server, run: Run) -> None:
+    assert rows(run("dead", "ls", server.queue(), "-o", "jsonl")) == []
+
+    missing = run("dead", "ls", new_name())
+
+    assert (missing.exit_code, "QUEUE is the one that the messages came from" in missing.stderr) == (3, True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from queuey.errors import (
@@ -39,6 +41,9 @@ def test_a_queue_that_is_missing_is_named_with_the_command_that_makes_it() -> No
 def test_fields_of_requests_are_options() -> None:
     told = InvalidParameter(problems={"0.deliver_at": "no", "type": "no", "X-Other": "no", "limit": "no"})
 
+    named = InvalidParameter(problems={"queue_name": "no"})
+
+    assert in_words(named, replace(ASKED, options={"queue": "QUEUE"})).problems == {"QUEUE": "no"}
     assert in_words(told, ASKED).problems == {"--at": "no", "--type": "no", "other": "no", "limit": "no"}
     assert str(in_words(InvalidParameter("a sentence"), ASKED)) == "a sentence"
 
