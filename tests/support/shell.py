@@ -61,6 +61,11 @@ class Shell:
         self._process.stdin.write("\n".join([*lines, ""]))
         self._process.stdin.flush()
 
+    @property
+    def is_over(self) -> bool:
+        """It has ended: a line failed after ``set -e``."""
+        return self._process.poll() is not None
+
     def close(self) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
