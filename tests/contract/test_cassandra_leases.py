@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
@@ -25,6 +26,7 @@ from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
 from queuey.storage.cassandra.lease_parcels import Carrier
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, StepName
+from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.session import CassandraSession, Change
 from queuey.storage.contract import LeaseHistory, LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
@@ -112,20 +114,22 @@ def test_calls_at_one_server_are_one_transaction(first: LeaseServer, monkeypatch
     jobs = first.jobs()
     jobs.receive()
     told: list[int] = []
-    commit = LeaseLine._commit
+    commit, all_asked = LeaseLine._commit, threading.Event()
 
     def counted(line: LeaseLine, calls: Any, access: Any) -> bool:
+        assert all_asked.wait(60)
         told.append(len(calls))
         return commit(line, calls, access)
 
     monkeypatch.setattr(LeaseLine, "_commit", counted)
     group = GroupStep(first.log.queue, jobs.name, jobs.new, receive_from=[1])
     begun = [first.leases.step(LeaseStep([group], receive=ReceiveRequest())) for _ in range(100)]
+    all_asked.set()
     found = [body for one in begun for body in bodies(done(one).handed)]
 
     assert sorted(map(int, found)) == list(range(1, 101))
     assert sum(told) == 100
-    assert len(told) < 20
+    assert len(told) <= 3
 
 
 def test_what_one_server_settles_the_other_sees_at_once(first: LeaseServer, second: LeaseServer) -> None:
@@ -340,7 +344,7 @@ def test_what_this_server_changes_is_never_handed_out_as_it_was(first: LeaseServ
     done(first.stores.messages.put(queue, [Location(1, ids[2])], Overwrite(b"new", 3600)))
     assert bodies(here.receive()) == [b"new"]
     done(second.stores.messages.delete(queue, [Location(1, ids[3])]))
-    assert eventually(lambda: bodies(here.receive(1, visibility_seconds=0.0)) != [b"3"], seconds=10)
+    assert eventually(lambda: bodies(here.receive(1, visibility_seconds=0.0)) != [b"3"], seconds=30)
 
 
 # Time
@@ -481,6 +485,8 @@ PLANTED: dict[str, tuple[type, str, object, Callable[..., None]]] = {
 def test_these_tests_find(fault: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     where, name, planted, test = PLANTED[fault]
     monkeypatch.setattr(where, name, planted)
+    # A server that lets others go first looks at the group meanwhile, and may find what it would not find otherwise.
+    monkeypatch.setattr(LeaseTurns, "left", lambda turns, now: 0.0)
     given = {name: request.getfixturevalue(name) for name in inspect.signature(test).parameters}
     with pytest.raises((AssertionError, ValueError, pytest.fail.Exception)):
         test(**given)

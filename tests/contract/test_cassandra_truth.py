@@ -200,12 +200,12 @@ def test_a_write_is_given_up_when_its_budget_is_over(
         append.then = lambda: proxy.drop([Way.BACK])
 
         stored = start(store.appender.store(append.queue, append.drafts, append._plan))
-        given_up = eventually(lambda: slow.given_up, seconds=30)
+        given_up = eventually(lambda: slow.given_up)
         append.then = lambda: None
         proxy.heal()
 
         assert given_up == 1
-        assert stored.wait(30) == append.drawn[-1:]
+        assert stored.wait(90) == append.drawn[-1:]
         assert append.stored() == 2
         store.close()
         own.close()

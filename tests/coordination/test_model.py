@@ -35,7 +35,7 @@ HISTORIES = settings(
     phases=[Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
-UNTIL_FOUND = settings(HISTORIES, max_examples=200, phases=[Phase.generate])
+UNTIL_FOUND = settings(HISTORIES, max_examples=2000, phases=[Phase.generate])
 MOST_MEMBERS = 5
 MOST_PARTITIONS = 9
 DRAIN_SECONDS = 3.0

@@ -155,7 +155,7 @@ def test_a_server_that_keeps_a_client_waiting_is_noticed(tmp_path: Path, chance:
         Node(tmp_path, program=planted(fault)) as node,
         closing(Clients(node.running.port, chance, SHORT_SECONDS)) as clients,
     ):
-        for _ in range(USUAL):
+        for _ in range(10 * USUAL):
             clients.come_and_go()
             if clients.wrong:
                 break

@@ -22,7 +22,7 @@ from tests.support.services.proxy import Proxy
 
 PARTITIONS = 6
 LAST = b"last"
-CAUGHT_UP_SECONDS = 60
+CAUGHT_UP_SECONDS = 180
 
 
 @dataclass

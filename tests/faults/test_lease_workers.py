@@ -85,7 +85,7 @@ def test_a_message_that_kills_its_workers_dies_alone(tmp_path: Path, chance: ran
     ):
         client.create_queue(QUEUE)
         client.create_queue(RESULTS)
-        client.set_lease_group(QUEUE, GROUP, visibility=0.5, max_failures=3)
+        client.set_lease_group(QUEUE, GROUP, visibility=1.5, max_failures=3)
         (poison, *_) = fill(client, ["poison", *(str(number) for number in range(25))])
         deaths = 0
         while (code := workers.start("--threads", "10", "--exit-at-end").wait(90)) == -9:

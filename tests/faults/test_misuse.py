@@ -154,4 +154,4 @@ FAULTS = {
 def test_a_server_that_does_otherwise_is_noticed(tmp_path: Path, chance: random.Random, fault: str) -> None:
     program = [sys.executable, "-c", SPOILED.format(fault=FAULTS[fault])]
     with pair(tmp_path, program) as both:
-        assert any(met(chance, both, USUAL))
+        assert any(met(chance, both, 10 * USUAL))

@@ -29,7 +29,7 @@ STEPS = (-5.0, -1.0, -0.01, 0.0, 0.01, 1.0, 5.0)
 """Seconds by which the wall clock is stepped while a server runs."""
 BETWEEN = (-8.0, -5.0, -1.0)
 """And between two servers: back, so that the next one has to know how far the one before had got."""
-MOST_LIVES = 20
+MOST_LIVES = 100
 """In which a faulty server has to lead to a skip; mostly the first one does."""
 
 

@@ -19,7 +19,7 @@ from tests.support.workers import SlotWorkers, Workers
 SLOW_SECONDS = 0.15
 """Each way: a claim takes more than a second then, and trust is renewed six times in a session of two."""
 LOST_SHARE = 0.1
-MOST_COMING = 6
+MOST_COMING = 30
 """The most that come, one after the other, until one of them holds a false belief while a job is under way; mostly the first does."""
 MOST_LOST = 10
 """Broken connections with the answers that were in them."""

@@ -92,7 +92,7 @@ def test_a_second_signal_ends_at_once(processes: WorkProcesses) -> None:
 
 def test_a_worker_that_is_killed_costs_one_more_delivery(processes: WorkProcesses, client: Client) -> None:
     queue, _ = fill(processes, 1, partitions=1)
-    client.set_lease_group(queue, GROUP, visibility=1)
+    client.set_lease_group(queue, GROUP, visibility=3)
     worker = processes.start("work", "jobs:wait", "--lease", "--queue", queue)
     processes.until_noted("begun 1-0")
 
@@ -100,7 +100,7 @@ def test_a_worker_that_is_killed_costs_one_more_delivery(processes: WorkProcesse
     worker.wait()
 
     def again() -> list[Delivery]:
-        return client.receive(queue, GROUP, wait=5)
+        return client.receive(queue, GROUP, wait=20)
 
     (found,) = again()
     assert (found.deliveries, found.failures) == (2, 1)

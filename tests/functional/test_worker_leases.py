@@ -183,7 +183,7 @@ def test_the_bytes_that_a_worker_holds_are_bounded(client: Client, make: Make) -
 
 
 def test_a_long_job_keeps_its_lease_and_those_of_what_waits(client: Client, make: Make) -> None:
-    queue, job = filled(client, "long", visibility=1), Noting(waits=True)
+    queue, job = filled(client, "long", visibility=3), Noting(waits=True)
     worker = make(job, queue, threads=1)
 
     with at_work(worker):
@@ -214,7 +214,7 @@ def test_what_a_job_did_under_a_lost_lease_does_not_count(
 
 def test_a_job_hears_that_its_lease_ended(client: Client, make: Make) -> None:
     """Its machine slept, or the server was away for longer than the lease."""
-    queue = filled(client, "x", visibility=1)
+    queue = filled(client, "x", visibility=30)
     heard: list[bool] = []
     worker = make(lambda message, context: None, queue, threads=1)
 

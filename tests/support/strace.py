@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -65,8 +65,11 @@ def _injecting(pid: int, file: Path, calls: str, what: str) -> Iterator[None]:
 
 def _is_traced(pid: int) -> list[bool]:
     """Of each thread."""
-    texts = [(task / "status").read_text() for task in Path(f"/proc/{pid}/task").iterdir()]
-    return ["TracerPid:\t0\n" not in text for text in texts]
+    found = []
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has just ended
+            found.append("TracerPid:\t0\n" not in (task / "status").read_text())
+    return found
 
 
 def answered_early(trace: Iterable[str], markers: Sequence[str]) -> list[str]:

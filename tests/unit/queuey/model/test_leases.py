@@ -309,7 +309,7 @@ def test_a_rule_with_a_fault_is_found(
     monkeypatch: pytest.MonkeyPatch, orders_keys: bool, where: type, name: str, fault: Callable[..., object]
 ) -> None:
     monkeypatch.setattr(where, name, fault)
-    until_found = settings(USUAL, max_examples=400, database=None, phases=[Phase.generate])
+    until_found = settings(USUAL, max_examples=4000, database=None, phases=[Phase.generate])
     with pytest.raises((AssertionError, ValueError, KeyError)):
         run_state_machine_as_test(lambda: Model(orders_keys=orders_keys), settings=until_found)  # type: ignore[arg-type]
 
