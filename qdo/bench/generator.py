@@ -191,7 +191,7 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
         now = time.monotonic()
         if not shared.receive.is_set() and (sum(shared.stored) >= workload.backlog_messages or not is_sending):
             shared.receive.set()
-        if shared.abort.is_set() or not all(process.is_alive() for process in processes):
+        if shared.abort.is_set() or any(process.exitcode for process in processes):
             break
         distinct = sum(shared.distinct)
         if distinct != seen:

@@ -81,9 +81,10 @@ def found(document: Document) -> list[list[str]]:
         rows.append([kind.replace("_", " "), *(f"{run['found'][kind]:,}" for run in runs), limit])
     rows += [[name, *(f"{run[name]:.2%}" for run in runs), ""] for name in ("duplication", "disorder")]
     if runs[0]["quiet_end_to_end_ms"]:
-        quiet = [run["quiet_end_to_end_ms"].get("p99") for run in runs]
-        cells = ["-" if value is None else f"{value:.2f}" for value in quiet]
-        rows.append(["quiet keys, end to end p99, ms", *cells, ""])
+        for rank in ("p50", "p95"):
+            values = [run["quiet_end_to_end_ms"].get(rank) for run in runs]
+            cells = ["-" if value is None else f"{value:.2f}" for value in values]
+            rows.append([f"quiet keys, end to end {rank}, ms", *cells, ""])
     rows.append(["displacement", *(f"{run['displacement']:.3f}" for run in runs), ""])
     if document["plant"]:
         rows.append([f"planted: {document['plant']}", *(f"{run['planted']:,}" for run in runs), ""])

@@ -13,6 +13,8 @@ import pytest
 from click.testing import CliRunner
 
 from qdo.bench import planting
+from qdo.bench.running import Experiment
+from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
 from tests.support.source import ROOT
@@ -58,7 +60,8 @@ def runs_of(path: Path) -> list[Any]:
 
 
 def test_a_run_of_a_server_that_it_starts(small: Path, tmp_path: Path) -> None:
-    small.write_text(SMALL + "  start: queuey\n")
+    # The receivers take twice as long as the senders: they go on when the processes of the senders are gone.
+    small.write_text(SMALL.replace("{wait: 0.2}", "{wait: 0.2, work: 0.01}") + "  start: queuey\n")
 
     done = bench(
         "run", "small.yaml", "--json", "a.json", "--html", "a.html", "--hlog", "a.hlog", "--seed", "3", folder=tmp_path
@@ -134,6 +137,17 @@ def test_bad_input_is_refused_with_its_place(
 
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", [name for name in built_in() if name != "smoke"])
+def test_each_experiment_finds_nothing_over_its_limits(name: str) -> None:
+    """For two seconds, with the server that it starts. How fast it is, is no test."""
+    workload = scaled(changed(load(find(name)), repeats=1), 2)
+
+    found = Experiment(workload).run()
+
+    assert [document["verdict"]["violations"] for document, _ in found] == [[]] * len(found)
 
 
 def test_the_command_knows_all_that_can_be_planted() -> None:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from qdo.bench.workload import CLOSED_LOOP, built_in, changed, find, load, scaled, variants
 from queuey.errors import ConfigurationError
-from tests.support.bench_by_clock import workload_of
+from tests.support.bench_by_clock import run_by_clock, workload_of
 
 OPEN_MESSAGING = """
 name: 1 topic / 16 partitions / 1 KB
@@ -106,6 +107,17 @@ def test_a_workload_that_comes_with_the_program_says_what_it_shows(name: str) ->
     assert workload.name == name
     assert workload.queuey.about.endswith(".")
     assert workload.queuey.repeats >= 2
+
+
+@pytest.mark.parametrize("name", built_in())
+def test_a_perfect_system_passes_each_workload(name: str) -> None:
+    """The first of its variants, for half a second of its own time, on the queues in memory."""
+    _, workload = variants(scaled(load(find(name)), 0.5))[0]
+
+    found = run_by_clock(workload, steps=300 if workload.queuey.receiving.poison else 3000).findings
+
+    assert found.distinct > 0
+    assert found.over(replace(workload.queuey.expect, late=None)) == {}
 
 
 def test_a_name_without_a_file_is_refused() -> None:
