@@ -6,6 +6,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from math import inf
 
+from queuey.locks import new_lock
 from queuey.model import Queue
 from queuey.service.compact_queues import CompactQueues
 
@@ -51,16 +52,17 @@ class QueueCache:
         self._compact = CompactQueues() if trusted == inf else None
         self.changes = 0
         """Changes of queues so far."""
+        self._lock = new_lock()
+        """Between a look at :attr:`changes` and what is kept by it, no change is made."""
 
     def get(self, application: str, name: str) -> CachedQueue | None:
         """What is known of a queue."""
         known = self._known.get((application, name))
         if known is None and self._compact is not None:
-            changes = self.changes
-            queue = self._compact.find(application, name)
-            if queue is not None:
-                known = CachedQueue(queue, self._elapsed(), self._trusted)
-                self._keep(known, changes)
+            with self._lock:
+                queue = self._compact.find(application, name)
+                if queue is not None:
+                    known = self._keep(queue, self._elapsed())
         return known
 
     def used(self, application: str, most: int) -> Sequence[Queue]:
@@ -74,26 +76,25 @@ class QueueCache:
         :param since: the elapsed time at which it was asked.
         :param changes: how many there had been before it was asked.
         """
-        if self._compact is not None:
-            self._compact.add(queue)
-        self._keep(CachedQueue(queue, since, self._trusted), changes)
+        with self._lock:
+            if changes == self.changes:
+                if self._compact is not None:
+                    self._compact.add(queue)
+                self._keep(queue, since)
 
-    def _keep(self, known: CachedQueue, changes: int) -> None:
-        self._known[known.queue.application, known.queue.name] = known
+    def _keep(self, queue: Queue, since: float) -> CachedQueue:
+        known = self._known[queue.application, queue.name] = CachedQueue(queue, since, self._trusted)
         while len(self._known) > CACHED_QUEUES:
             self._known.popitem(last=False)
-        if changes != self.changes:  # only now: a change that is made meanwhile drops it
-            self._drop(known.queue)
+        return known
 
     def forget(self, queue: Queue) -> None:
         """Know nothing of a queue, before and after a change.
 
         A look-up that began before the change must not put the old settings back.
         """
-        self.changes += 1
-        self._drop(queue)
-
-    def _drop(self, queue: Queue) -> None:
-        self._known.pop((queue.application, queue.name), None)
-        if self._compact is not None:
-            self._compact.forget(queue.application, queue.name)
+        with self._lock:
+            self.changes += 1
+            self._known.pop((queue.application, queue.name), None)
+            if self._compact is not None:
+                self._compact.forget(queue.application, queue.name)
