@@ -154,6 +154,10 @@ LAYERS = {
     ),
     # The load harness speaks to servers over networks, as any client does.
     "qdo.bench": Layer(ours=(*LEAVES, "qdo.client."), others=("boto3", "botocore", "msgspec", "requests", "yaml")),
+    "examples.web": Layer(
+        ours=("qdo", "qdo.aio", "qdo.adapters.django.", "qdo.adapters.outbox.sqlalchemy"),
+        others=("django", "django_tasks", "fastapi", "flask", "pydantic", "sqlalchemy"),
+    ),
     # The client side: client < groups < worker < compat, tasks, pipeline < cli.
     "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.", "qdo.tasks")),
     "qdo.measure": Layer(),
@@ -170,7 +174,20 @@ LAYERS = {
     "qdo.adapters.dramatiq": Layer(
         ours=(*LEAVES, "qdo.client.", "qdo.adapters.clients", "qdo.adapters.settling"), others=("dramatiq",)
     ),
-    "qdo.adapters.outbox": Layer(ours=(*LEAVES, "qdo.client."), others=("click", "sqlalchemy")),
+    "qdo.adapters.outbox": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.adapters.stopping"), others=("click", "sqlalchemy")
+    ),
+    "qdo.adapters.django": Layer(
+        ours=(
+            *LEAVES,
+            "qdo.client.",
+            "qdo.worker.",
+            "qdo.adapters.clients",
+            "qdo.adapters.outbox.",
+            "qdo.adapters.stopping",
+        ),
+        others=("django", "django_tasks"),
+    ),
     "qdo.compat": Layer(
         ours=(
             *LEAVES,

@@ -4,7 +4,7 @@ A program adds messages to a table, in the transaction of what they tell about. 
 then. A *relay* appends them to their queues and deletes the rows. Each row has an idempotency key: if a relay dies between the two,
 the next one appends the message again, and it is stored once.
 
-:mod:`qdo.adapters.outbox.sqlalchemy` is the table for SQLAlchemy.
+:mod:`qdo.adapters.outbox.sqlalchemy` is the table for SQLAlchemy, :mod:`qdo.adapters.django` the one for Django.
 """
 
 from __future__ import annotations

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import signal
 
 import click
 from sqlalchemy import create_engine
@@ -11,6 +10,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from qdo.adapters.outbox.relay import OutboxRelay
 from qdo.adapters.outbox.sqlalchemy import TABLE, SqlOutbox
+from qdo.adapters.stopping import stopped_by_signals
 from qdo.client import Client
 from queuey.errors import QueueyError
 
@@ -28,12 +28,11 @@ def main(database: str, table: str, *, once: bool) -> None:
     rows = SqlOutbox(name=table).on(create_engine(database))
     with Client() as client:
         relay = OutboxRelay(rows, client)
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: relay.stop())
         try:
             if once:
                 click.echo(f"{relay.send_waiting()} sent")
-            else:
+                return
+            with stopped_by_signals(relay.stop):
                 relay.run()
         except (QueueyError, SQLAlchemyError) as error:
             raise click.ClickException(str(error)) from error
