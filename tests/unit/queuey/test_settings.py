@@ -291,6 +291,8 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.text("abc0-=/", min_size=16, max_size=40)
     if setting.name == "sqs.host":
         return st.from_regex(r"(https?://)?[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True)
+    if setting.name == "console.url":
+        return st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True)
     if setting.key.endswith("keyspace"):
         return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
     visible = st.characters(categories=("L", "N", "P", "S", "Zs"), exclude_characters="$%")
