@@ -32,7 +32,8 @@ SHELLS = ("bash", "zsh", "fish")
 MOST_NAMES = 200
 """More of them help nobody to choose."""
 SECONDS = 2.0
-"""A key that is pressed is not held up for longer by a server that does not answer."""
+"""A key that is pressed is not held up for longer by a server that does not answer, unless :data:`_PATIENCE` says so."""
+_PATIENCE = "QUEUEY_COMPLETION_TIMEOUT"
 
 _OF_SERVER = ("context_name", "url", "application", "app_key", "token")
 
@@ -64,7 +65,8 @@ def script_command(program: str) -> click.Command:
 def _asked(ctx: click.Context) -> Iterator[Client]:
     """A client for the server that the line names so far."""
     named = {name: ctx.params[name] for name in _OF_SERVER if ctx.params.get(name)}
-    with server_from(**named, timeout=SECONDS).client(retries=0) as client:
+    seconds = float(os.environ.get(_PATIENCE) or SECONDS)
+    with server_from(**named, timeout=seconds).client(retries=0) as client:
         yield client
 
 

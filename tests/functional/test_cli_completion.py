@@ -22,6 +22,7 @@ def completed(environment: dict[str, str], line: str, program: str = "queuey") -
         f"_{program.upper()}_COMPLETE": "bash_complete",
         "COMP_WORDS": f"{program} {line}",
         "COMP_CWORD": str(1 + line.count(" ")),
+        "QUEUEY_COMPLETION_TIMEOUT": "90",
     }
     module = {"queuey": "queuey.cli", "qdo": "qdo.cli"}[program]
     ended = run_in({**environment, **asked}, None, module=module)
