@@ -32,7 +32,7 @@ def queue_name(name: str) -> str:
     """The queue of the server for a queue of kombu. A name that the server does not take gets a digest.
 
     >>> queue_name("celery"), queue_name("mail for Ann")
-    ('celery', 'mail_for_Ann-b84dedf6')
+    ('celery', 'mail_for_Ann-505415c2')
     """
     if _FINE.fullmatch(name) and name not in (".", ".."):
         return name
