@@ -153,7 +153,9 @@ LAYERS = {
         others=("click", "pyarrow", "pyspark"),
     ),
     # The load harness speaks to servers over networks, as any client does.
-    "qdo.bench": Layer(ours=(*LEAVES, "qdo.client."), others=("boto3", "botocore", "msgspec", "requests", "yaml")),
+    "qdo.bench": Layer(
+        ours=(*LEAVES, "qdo.client."), others=("boto3", "botocore", "msgspec", "redis", "requests", "yaml")
+    ),
     "examples.web": Layer(
         ours=("qdo", "qdo.aio", "qdo.adapters.django.", "qdo.adapters.outbox.sqlalchemy"),
         others=("django", "django_tasks", "fastapi", "flask", "pydantic", "sqlalchemy"),

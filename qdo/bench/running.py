@@ -33,7 +33,7 @@ class Experiment:
     drivers: Sequence[str] = ()
     """None is the workload's own."""
     options: Mapping[str, str] = field(default_factory=dict)
-    """Of the drivers, beside those of the workload."""
+    """Of the drivers, beside those of the workload; ``DRIVER.NAME`` is of that driver alone."""
     plant: Plant | None = None
     tell: Callable[[str], None] = lambda text: None
 
@@ -74,8 +74,14 @@ class Experiment:
         return found
 
     def _options(self, name: str) -> dict[str, str]:
-        """Of the workload and of the command, as far as the driver knows them if there are several."""
-        found = {**self.workload.queuey.options, **self.options}
+        """Of the workload and of the command, as far as the driver knows them if there are several.
+
+        ``queuey.url`` is the option ``url`` of the driver ``queuey`` alone.
+        """
+        given = {**self.workload.queuey.options, **self.options}
+        found = {option: text for option, text in given.items() if "." not in option}
+        own = f"{name}."
+        found |= {option.removeprefix(own): text for option, text in given.items() if option.startswith(own)}
         if len(self.drivers) < 2:
             return found
         return {option: text for option, text in found.items() if option in driver_class(name).option_names}

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 PLANTS = ("lose", "dup", "swap", "overlap", "early")
 """Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
 
-_OPTION = re.compile(r"(?P<name>[a-z_]+)=(?P<value>.*)", re.DOTALL)
+_OPTION = re.compile(r"(?P<name>([a-z-]+\.)?[a-z_]+)=(?P<value>.*)", re.DOTALL)
 
 
 @click.group("bench")
@@ -53,7 +53,12 @@ def _options(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...
     help="The system to measure; several are measured in turn.  [default: the file's]",
 )
 @click.option(
-    "--option", "options", multiple=True, callback=_options, metavar="NAME=VALUE", help="Of the driver: url=http://..."
+    "--option",
+    "options",
+    multiple=True,
+    callback=_options,
+    metavar="NAME=VALUE",
+    help="Of the driver: url=http://...; DRIVER.NAME=VALUE is of one driver.",
 )
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Of the load, in place of the file's.")
 @click.option("--repeats", type=click.IntRange(1, 100), help="In place of the file's.")

@@ -96,7 +96,7 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         "--driver",
         "faulty",
         "--option",
-        "lose=0.1",
+        "faulty.lose=0.1",
         "--json",
         "a.json",
     )

@@ -23,6 +23,8 @@ BUILT_IN: Mapping[str, str] = {
     "faulty": "qdo.bench.drivers.faulty:FaultyDriver",
     "queuey": "qdo.bench.drivers.queuey_v1:QueueyDriver",
     "sqs": "qdo.bench.drivers.sqs:SqsDriver",
+    "redis-streams": "qdo.bench.drivers.redis_streams:RedisStreamsDriver",
+    "redis-lists": "qdo.bench.drivers.redis_lists:RedisListsDriver",
 }
 
 
