@@ -25,6 +25,9 @@ __all__ = [
 ]
 
 _SPANS = ((60, 1, "s"), (3600, 60, "min"), (86_400, 3600, "h"), (86_400 * 60, 86_400, "days"))
+_NO_MOMENT = (TypeError, ValueError, OverflowError, OSError)
+MAX_MOMENT = 100
+"""Characters of what should be a moment and is none."""
 _EXACT = 10_000
 MAX_TREE_BYTES = 64 << 10
 """A longer body is shown as text."""
@@ -52,7 +55,10 @@ def ago(timestamp: str | float | None, now: float) -> str:
     """
     if timestamp is None:
         return "never"
-    seconds = now - float(timestamp)
+    try:
+        seconds = now - float(timestamp)
+    except (TypeError, ValueError):
+        return absolute(timestamp)
     size = abs(seconds)
     for most, unit, name in _SPANS:
         if size < most:
@@ -64,6 +70,8 @@ def ago(timestamp: str | float | None, now: float) -> str:
 def absolute(timestamp: str | float | None) -> str:
     """A moment in UTC, to the millisecond.
 
+    What is no moment is shown as it is: a forged dead letter may have anything in its place.
+
     >>> absolute("1795236650.0128320")
     '2026-11-21 04:50:50.012 UTC'
     """
@@ -71,8 +79,8 @@ def absolute(timestamp: str | float | None) -> str:
         return "never"
     try:
         found = datetime.fromtimestamp(float(timestamp), UTC)
-    except (ValueError, OverflowError, OSError):
-        return str(timestamp)
+    except _NO_MOMENT:
+        return visibly(str(timestamp)[:MAX_MOMENT])
     return f"{found:%Y-%m-%d %H:%M:%S}.{found.microsecond // 1000:03d} UTC"
 
 
@@ -82,7 +90,7 @@ def iso(timestamp: str | float | None) -> str:
         return ""
     try:
         return datetime.fromtimestamp(float(timestamp), UTC).isoformat(timespec="milliseconds")
-    except (ValueError, OverflowError, OSError):
+    except _NO_MOMENT:
         return ""
 
 

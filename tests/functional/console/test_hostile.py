@@ -62,14 +62,23 @@ def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
         v1.post(queue, text.encode())
     held = v1.call("POST", queue, "leases", "workers", json={"receiver": EVIL[0], "receive": {"max": 10}}).json()
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
-    rejected = [{"receipt": one["receipt"], "reason": text} for one, text in zip(held["messages"], EVIL, strict=True)]
-    v1.call("POST", queue, "leases", "workers", json={"reject": rejected})
+    reasons = [text.replace("\u202e", "") for text in EVIL]  # no reason may have it
+    rejected = [
+        {"receipt": one["receipt"], "reason": reason} for one, reason in zip(held["messages"], reasons, strict=True)
+    ]
+    settled = v1.call("POST", queue, "leases", "workers", json={"reject": rejected})
+    assert settled.status_code == 200, settled.text
     v1.call("PUT", queue, "leases", "workers", json={"paused_until": 32503680000, "paused_reason": EVIL[1]})
     forged = {
         "Queuey-Header-queuey-dead-letter": json.dumps({"queue": queue, "group": "workers", "partition": EVIL[0]})
     }
     v1.post(f"{queue}-dead", "forged", **forged)
     v1.post(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": "[[1"})
+    for odd in (EVIL[0], [EVIL[0]], {EVIL[0]: 1}, "nan", "1e999", -1, True):
+        story = {"queue": queue, "group": "workers", "partition": 1, "message_id": "0" * 32}
+        story |= dict.fromkeys(("first_delivered", "given_up", "failures", "deliveries", "reason", "traceback"), odd)
+        one = v1.add(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": json.dumps(story)})
+        is_clean(owner.get(f"/console/a/queuey/{queue}-dead/m/{one['partition']}:{one['key']}"))
 
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead"))
