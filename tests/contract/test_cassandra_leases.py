@@ -469,7 +469,7 @@ PLANTED: dict[str, tuple[type, str, object, Callable[..., None]]] = {
     "what is read ahead is kept": (
         GroupAhead,
         "prepare",
-        lambda ahead, *_, most: None,
+        lambda ahead, *_: None,
         test_what_this_server_changes_is_never_handed_out_as_it_was,
     ),
     "each call of an attempt appends for itself": (

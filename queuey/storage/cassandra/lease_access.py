@@ -56,6 +56,9 @@ class GroupCall:
         self.requests: Sequence[AppendRequest] = ()
         self.size = self.most = 0
         """Bytes that it appends, and messages that may be handed out."""
+        self.receive_from: Sequence[int] = ()
+        """Partitions."""
+        self.receives_from_all = False
         self.consistency = Consistency.STRONG
         """Of the queue."""
         if step is not None:
@@ -75,7 +78,9 @@ class GroupCall:
         self.attempt = None if step.attempt is None else step.attempt.key
         self.size = refuse_large(step.appends)
         self.most = 0 if step.receive is None else step.receive.most
-        self.consistency = step.groups[0].queue.consistency
+        (one,) = step.groups
+        self.receive_from, self.consistency = one.receive_from, one.queue.consistency
+        self.receives_from_all = len(one.receive_from) == one.queue.partitions
 
 
 class GroupAccess:

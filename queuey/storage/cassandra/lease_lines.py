@@ -23,6 +23,7 @@ from queuey.ids import TICKS_PER_SECOND
 from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_ahead import Demand
 from queuey.storage.cassandra.lease_carrying import Carrying
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
@@ -158,7 +159,7 @@ class LeaseLine:
         """
         memory, server = self.memory, self._means.server
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
-        memory.ahead.prepare(memory.books, watermark, now_ticks, most=sum(call.most for call in calls))
+        memory.ahead.prepare(memory.books, watermark, now_ticks, Demand.by(calls))
         self._await_turn()
         self._joined(calls)
         self._began, is_fresh = perf_counter(), self._know()
@@ -173,6 +174,7 @@ class LeaseLine:
         access.run_all(calls, memory.book, self._now)
         memory.book.save(access)
         memory.ahead.note(memory.books)
+        memory.ahead.look_on(memory.books, watermark, now_ticks, calls)
         if isinstance(access, WeakAccess):
             self._store_weakly(calls, access)
             return True

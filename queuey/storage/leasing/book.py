@@ -144,23 +144,30 @@ class PartitionBook:
         self._owner.keep_ahead(self)
         self._pass(self.state.frontier)
 
-    def next_request(self, watermark: int) -> ReadRequest:
-        """A read of the next messages, whose page :meth:`take_page` takes in."""
-        span = Span(self.upto, MessageId.last_of(watermark))
-        return ReadRequest(self.place, span, self._together, max_bytes=AHEAD_BYTES)
+    def next_request(self, watermark: int, most: int = 1, *, renews: bool = False) -> ReadRequest:
+        """A read of the next messages, whose page :meth:`take_page` takes in.
+
+        :param renews: begin at the frontier. More than ``most`` messages are not needed now.
+        """
+        span = Span(self.state.frontier if renews else self.upto, MessageId.last_of(watermark))
+        return ReadRequest(self.place, span, max(self._together, most), max_bytes=AHEAD_BYTES)
 
     def take_page(self, request: ReadRequest, page: Page) -> None:
-        """Take in messages that were read outside of a transaction, unless some are passed over."""
+        """Take in messages that were read outside of a transaction, unless some are passed over, or are missing."""
         found = Columns.of(page.messages)
         self.passes_over = len(for_group(found, self._group)) < len(found)
-        if request.span.after != self.upto or self.passes_over:
+        if self.passes_over:
+            return
+        upto = found[-1].id if page.more else request.span.upto
+        if request.span.after != self.upto:
+            self.take_ahead(ReadAhead(request.span.after, upto, found))
             return
         if page.more:
             self._together = min(2 * self._together, MOST_AHEAD)
         else:
             self.next_unread = request.span.upto.ticks + 1
         self._add(found)
-        self.upto = max(self.upto, found[-1].id if page.more else request.span.upto)
+        self.upto = max(self.upto, upto)
 
     def _add(self, found: Columns) -> None:
         """Add messages to those that were read."""
