@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -17,6 +17,16 @@ from queuey.http.exchange import joined
 from queuey.model import Page
 from queuey.monitor.metrics import WAITERS
 from tests.support.live_readers import LINES, House
+
+_CROWDS: list[Crowd] = []
+
+
+@pytest.fixture(autouse=True)
+def all_go() -> Iterator[None]:
+    """A reader that a test leaves behind would be given up by the garbage collector, in the middle of another test."""
+    yield
+    while _CROWDS:
+        _CROWDS.pop().leave()
 
 
 class Crowd:
@@ -45,7 +55,9 @@ class Crowd:
         self.admission = self.house.pipeline.admission
         answers = [self.house.ask("/v1/demo/q", query, **LINES) for _ in range(count)]
         self.streams = [answer.stream for answer in answers if answer.stream is not None]
-        self.pieces = [start(stream.more()) for stream in self.streams]
+        self.works = [stream.more() for stream in self.streams]
+        self.pieces = [start(work) for work in self.works]
+        _CROWDS.append(self)
         assert all(b"open" in (piece.result() or b"") for piece in self.pieces)
 
     def append(self) -> None:
@@ -56,16 +68,22 @@ class Crowd:
 
     def take(self, reader: int) -> None:
         """The reader has taken its piece."""
-        self.pieces[reader] = start(self.streams[reader].more())
+        self.works[reader] = self.streams[reader].more()
+        self.pieces[reader] = start(self.works[reader])
 
     @property
     def served(self) -> Sequence[int]:
         """The readers that have a piece which they have not taken."""
         return [number for number, piece in enumerate(self.pieces) if piece.done]
 
+    def go(self, reader: int) -> None:
+        """The reader goes, as its server hears of it: what waits for it is given up."""
+        self.works[reader].close()
+        self.streams[reader].close()
+
     def leave(self) -> None:
-        for stream in self.streams:
-            stream.close()
+        for reader in range(len(self.streams)):
+            self.go(reader)
 
 
 def test_pieces_are_made_when_there_is_room_for_them_in_the_order_their_readers_came(
@@ -108,7 +126,7 @@ def test_a_store_that_reads_elsewhere_is_asked_for_as_many_bodies_as_there_is_ro
             assert len(under_way) << 20 <= crowd.SHARE  # a body may have 1 MiB
             promise, page = under_way.pop(0)
             promise.set_result(page)
-        crowd.streams[reader].close()
+        crowd.go(reader)
 
     assert crowd.admission.bytes == 0
 
@@ -136,10 +154,10 @@ def test_readers_that_leave_while_they_wait_for_room_give_back_what_they_had(mon
     crowd = Crowd(40, monkeypatch)
     crowd.append()
     served = set(crowd.served)
-    for reader, stream in enumerate(crowd.streams):
+    for reader in range(40):
         if reader not in served:
-            stream.close()
-            stream.close()
+            crowd.go(reader)
+            crowd.go(reader)
     assert sum(crowd.made) == crowd.admission.bytes
 
     crowd.leave()
@@ -151,9 +169,9 @@ def test_room_goes_to_the_next_reader_when_the_one_whose_turn_it_is_has_gone(mon
     crowd = Crowd(40, monkeypatch)
     crowd.append()
     waiting = [reader for reader in range(40) if reader not in crowd.served]
-    crowd.streams[waiting[0]].close()
-    crowd.streams[0].close()
-    crowd.streams[1].close()
+    crowd.go(waiting[0])
+    crowd.go(0)
+    crowd.go(1)
 
     assert waiting[1] in crowd.served
     crowd.leave()
@@ -186,7 +204,7 @@ def test_readers_that_wait_for_room_hear_that_the_server_is_there_and_keep_their
     for reader in reversed(range(len(first), 40)):
         crowd.take(reader)
     for reader in first:
-        crowd.streams[reader].close()
+        crowd.go(reader)
 
     assert crowd.served[: 2 * len(first)] == list(range(2 * len(first)))
     crowd.leave()
