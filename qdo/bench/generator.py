@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
+import signal
 import sys
 import threading
 import time
@@ -212,6 +213,8 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
 
 
 def _process(load: Load, role: Role, place: LoadShare, at: int, shared: _Shared, pipe: Pipe) -> None:
+    # Ctrl-C in a terminal is for the parent, which ends its processes.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_SECONDS)
     try:
         work = _Work(load, role, place, at, shared)
