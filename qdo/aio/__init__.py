@@ -19,6 +19,7 @@ from qdo.aio.streams import AsyncArrowStream, AsyncFollowedPages, AsyncMessageSt
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.following import Following
+from qdo.client.figures import FigureCalls
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls
@@ -78,6 +79,7 @@ class AsyncClient(
     OffsetCalls,
     LeaseCalls[AsyncDelivery],
     TaskCalls,
+    FigureCalls,
     Addressed,
     Awaits,
 ):

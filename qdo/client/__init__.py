@@ -15,6 +15,7 @@ from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.extending import Extender
 from qdo.client.following import FollowedPages, Following
+from qdo.client.figures import ApplicationFigures, FigureCalls, QueueFigures, ServerFigures
 from qdo.client.lease_values import (
     Delivery,
     Extend,
@@ -58,6 +59,7 @@ from qdo.client.values import (
 
 __all__ = [
     "Appended",
+    "ApplicationFigures",
     "ArrowStream",
     "ChangedQueues",
     "Client",
@@ -77,6 +79,7 @@ __all__ = [
     "NewToken",
     "Page",
     "PartitionInfo",
+    "QueueFigures",
     "QueueInfo",
     "QueueSettings",
     "QueueTask",
@@ -85,6 +88,7 @@ __all__ = [
     "RedrivePreview",
     "Reject",
     "Release",
+    "ServerFigures",
     "Settle",
     "Settled",
     "SpanCount",
@@ -103,6 +107,7 @@ class Client(
     OffsetCalls,
     LeaseCalls[Delivery],
     TaskCalls,
+    FigureCalls,
     Addressed,
     Blocks,
 ):
