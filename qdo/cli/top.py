@@ -2,15 +2,9 @@
 
 from __future__ import annotations
 
-import select
-import sys
-import termios
 import time
-import tty
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
-from io import StringIO
-from shutil import get_terminal_size
+from collections.abc import Sequence
+from contextlib import closing
 
 import click
 
@@ -20,12 +14,7 @@ from qdo.cli.status import headline, member_rows, shown
 from qdo.client import Client
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.view import most_lag_first, view_of
-from queuey.errors import QueueyError
-from queuey.terminal.output import visible
-
-_BEGIN_ANEW = "\x1b[H"
-_CLEAR_LINE = "\x1b[K"
-_CLEAR_BELOW = "\x1b[J"
+from queuey.terminal.live import has_terminal, show_live
 
 
 @click.command("top")
@@ -40,14 +29,14 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, 
 
     It ends with q or Ctrl-C.
     """
-    if not (sys.stdin.isatty() and sys.stdout.isatty()):
+    if not has_terminal():
         raise click.UsageError(
             "a live view needs a terminal: 'qdo status' prints once, 'qdo status -o json' for programs."
         )
     if lease:
         refuse_without_meaning({})
         with workplace.server.client() as client:
-            _show(lambda: _leased(client, workplace, queues), interval)
+            show_live(lambda: _leased(client, workplace, queues), interval)
         return
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         before: tuple[float, Lag] | None = None
@@ -63,21 +52,7 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, 
             before = now
             return [*lines, "", *worst(view.found)]
 
-        _show(looked, interval)
-
-
-def _show(look: Callable[[], list[str]], interval: float) -> None:
-    """Show what ``look`` gives, again and again until q."""
-    with _keys():
-        while True:
-            try:
-                lines = look()
-            except QueueyError as error:
-                lines = [f"{error.code}: {error}", "Trying again."]
-            sys.stdout.write(screen(lines, *get_terminal_size()))
-            sys.stdout.flush()
-            if _quit(interval):
-                return
+        show_live(looked, interval)
 
 
 def _leased(client: Client, workplace: Workplace, queues: Sequence[str]) -> list[str]:
@@ -109,39 +84,3 @@ def worst(found: Sequence[PartitionStatus]) -> list[str]:
         f"{lag.seconds:9.1f} s {shown(lag):>9}  {status.partition!s:30}  {status.owner or 'nobody'}"
         for status, lag in known
     ]
-
-
-def screen(lines: Sequence[str], columns: int, rows: int) -> str:
-    """The text that makes a terminal show these lines, as far as they fit.
-
-    A last line says how to end.
-    """
-    out = StringIO(_BEGIN_ANEW)
-    out.seek(0, 2)
-    for line in [*lines[: rows - 2], "q ends"]:
-        out.write(f"{visible(line)[:columns]}{_CLEAR_LINE}\n")
-    out.write(_CLEAR_BELOW)
-    return out.getvalue()
-
-
-@contextmanager
-def _keys() -> Iterator[None]:
-    """Read keys one by one, without showing them."""
-    before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    sys.stdout.write("\x1b[2J")
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
-
-
-def _quit(seconds: float) -> bool:
-    """Whether q is typed within this time."""
-    until = time.monotonic() + seconds
-    while (left := until - time.monotonic()) > 0:
-        if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
-            return True
-    return False

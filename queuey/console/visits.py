@@ -201,7 +201,7 @@ class Visit:
                 "path": path,
                 "outcome": outcome,
                 "principals": self.principals if principals is None else principals,
-                "peer": self.call.peer,
+                "address": self.call.peer,
                 "request_id": self.call.request_id,
             },
         )

@@ -30,7 +30,7 @@ CLIENT_VARIABLES = frozenset(
 """``QUEUEY_*`` variables that are not settings: the client commands', the first key, the ini file's path."""
 _COMMAND_VARIABLE = re.compile(
     r"QUEUEY_(SERVE|PUT|GET|SHOW|RM|IMPORT|GROUP|CONTEXT|RECEIVE|POP|ACK|RELEASE|REJECT|LEASE|REDRIVE|PURGE|QUEUE|KEY|TOKEN"
-    r"|INIT|BACKUP|RESTORE|VERIFY|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION|SCHEDULE|BENCH)_.+"
+    r"|INIT|BACKUP|RESTORE|VERIFY|TOP|CHECK|DOCTOR|AUDIT|CONFIG|ERRORS|VERSION|COMPLETION|APPLICATION|SCHEDULE|BENCH)_.+"
 )
 """Every option of a command can be set by a variable; a server is not to stumble over them."""
 _BY_NAME = {setting.name: setting for setting in SETTINGS}

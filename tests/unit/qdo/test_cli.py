@@ -13,7 +13,7 @@ from qdo.cli import main
 from qdo.cli.offsets import place_of
 from qdo.cli.options import Workplace
 from qdo.cli.status import headline, is_over, row
-from qdo.cli.top import screen, trend, worst
+from qdo.cli.top import trend, worst
 from qdo.client.values import Message
 from qdo.compat.cli import main as old_main
 from qdo.compat.positions import parse_old_partition
@@ -29,6 +29,7 @@ from qdo.worker.work import Counts, WorkerFigures
 from queuey.errors import ConfigurationError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.monitor.exposition import registry_of
+from queuey.terminal.live import screen
 from queuey.terminal.options import Server
 
 HEX = "1f9f6640e56711f189bf02fc00000001"

@@ -1,0 +1,77 @@
+"""A view in a terminal that is drawn again and again until q is typed."""
+
+from __future__ import annotations
+
+import select
+import sys
+import termios
+import time
+import tty
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from io import StringIO
+from shutil import get_terminal_size
+
+from queuey.errors import QueueyError
+from queuey.terminal.output import visible
+
+__all__ = ["has_terminal", "screen", "show_live"]
+
+_BEGIN_ANEW = "\x1b[H"
+_CLEAR_LINE = "\x1b[K"
+_CLEAR_BELOW = "\x1b[J"
+
+
+def has_terminal() -> bool:
+    """Whether a person reads, and can type q."""
+    return sys.stdin.isatty() and sys.stdout.isatty()
+
+
+def show_live(look: Callable[[], list[str]], interval_seconds: float) -> None:
+    """Show what ``look`` gives, again and again until q or Ctrl-C. An error of Queuey is shown, and the next look may succeed."""
+    with _keys():
+        while True:
+            try:
+                lines = look()
+            except QueueyError as error:
+                lines = [f"{error.code}: {error}", "Trying again."]
+            sys.stdout.write(screen(lines, *get_terminal_size()))
+            sys.stdout.flush()
+            if _quit(interval_seconds):
+                return
+
+
+def screen(lines: Sequence[str], columns: int, rows: int) -> str:
+    """The text that makes a terminal show these lines, as far as they fit.
+
+    A last line says how to end.
+    """
+    out = StringIO(_BEGIN_ANEW)
+    out.seek(0, 2)
+    for line in [*lines[: rows - 2], "q ends"]:
+        out.write(f"{visible(line)[:columns]}{_CLEAR_LINE}\n")
+    out.write(_CLEAR_BELOW)
+    return out.getvalue()
+
+
+@contextmanager
+def _keys() -> Iterator[None]:
+    """Read keys one by one, without showing them."""
+    before = termios.tcgetattr(sys.stdin)
+    tty.setcbreak(sys.stdin)
+    sys.stdout.write("\x1b[2J")
+    try:
+        yield
+    except KeyboardInterrupt:
+        return
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+
+
+def _quit(seconds: float) -> bool:
+    """Whether q is typed within this time."""
+    until = time.monotonic() + seconds
+    while (left := until - time.monotonic()) > 0:
+        if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
+            return True
+    return False

@@ -1,0 +1,103 @@
+"""What the doctor learns over HTTP, from answers that a script gives."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from queuey._version import __version__
+from queuey.cli.doctor_machine import Diagnosis
+from queuey.cli.doctor_server import _Asker, _proxy_findings, _Reply, _time_findings, server_findings
+from queuey.terminal.options import Server
+from tests.support.scripted_server import Say, Script, scripted_server
+
+VERSION = Say(body=f'{{"name": "queuey", "version": "{__version__}", "storage": "sqlite"}}'.encode())
+METRICS, PAGE = Say(403), Say(headers={"Set-Cookie": "queuey_console=x; HttpOnly"})
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    with scripted_server() as found:
+        yield found
+
+
+def found(script: Script, *answers: Say | str, key: str | None = None) -> list[Diagnosis]:
+    script.say(*answers)
+    return list(server_findings(Server(script.url, "demo", key, None, 5.0), None))
+
+
+def wrong(findings: list[Diagnosis]) -> list[str]:
+    return [f"{one.about}: {one.found}" for one in findings if one.level == "wrong"]
+
+
+def test_a_sound_server_is_only_asked_with_get(script: Script) -> None:
+    findings = found(script, VERSION, Say(), METRICS, PAGE, Say(body=b"data: {}\n\n"), key="k" * 32)
+
+    assert wrong(findings) == []
+    assert [asked.method for asked in script.asked] == ["GET"] * 5
+    assert [asked.headers.get("Authorization") for asked in script.asked[:4]] == [None] * 4
+
+
+def test_a_server_that_cannot_store_is_wrong(script: Script) -> None:
+    assert wrong(found(script, VERSION, Say(503, b"the disk is full"), METRICS, PAGE)) == [
+        "server: it cannot store: the disk is full"
+    ]
+
+
+def test_another_version_and_warnings_are_notices(script: Script) -> None:
+    old = Say(body=b'{"name": "queuey", "version": "0.9"}')
+
+    findings = found(script, old, Say(headers={"Queuey-Warnings": "one copy; no quorum"}), METRICS, PAGE)
+
+    assert [one.found for one in findings if one.level == "notice"] == [
+        f"version 0.9 runs, and {__version__} is installed here",
+        "one copy",
+        "no quorum",
+    ]
+
+
+def test_what_is_no_queuey_is_wrong(script: Script) -> None:
+    assert wrong(found(script, Say(200, b"<html>"), Say(), METRICS, PAGE))[0].startswith("server: what answers is no")
+
+
+def test_a_clock_that_is_off_is_wrong() -> None:
+    dated = _Reply(200, {"Date": "Thu, 01 Jan 1970 00:00:00 GMT"}, b"")
+
+    assert wrong(list(_time_findings(dated)))[0].startswith("clock: the server's clock")
+
+
+def test_a_refused_key_is_wrong(script: Script) -> None:
+    assert wrong(found(script, VERSION, Say(), METRICS, PAGE, Say(401), key="k" * 32)) == [
+        "keys: the key or token is refused for demo with status 401"
+    ]
+
+
+def test_a_proxy_that_shows_metrics_and_hides_tls_is_wrong(script: Script) -> None:
+    script.say(Say(200, b"# HELP"), PAGE)
+
+    asker = _Asker(Server(script.url, "demo", None, None, 5.0))
+    findings = list(_proxy_findings(asker, is_here=False, is_tls=True))
+
+    assert [one.split(":")[1].strip() for one in wrong(findings)] == [
+        "/metrics answers everybody",
+        "the console does not know that browsers come by TLS",
+    ]
+
+
+def test_no_server_at_all_is_a_notice() -> None:
+    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), None)
+
+    assert (finding.level, "no server answers" in finding.found) == ("notice", True)
+
+
+def test_no_answer_of_a_server_that_runs_is_wrong() -> None:
+    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), 4711)
+
+    assert (finding.level, "gives no answer" in finding.found) == ("wrong", True)
+
+
+def test_what_is_no_address_is_wrong() -> None:
+    (finding,) = server_findings(Server("ftp://x", "demo", None, None, 5.0), None)
+
+    assert (finding.level, finding.about) == ("wrong", "server")
