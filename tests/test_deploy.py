@@ -10,6 +10,7 @@ from typing import Any
 
 import click
 import jsonschema_rs
+import kubernetes_validate
 import pytest
 import yaml
 
@@ -226,3 +227,144 @@ def test_the_image_installs_extras_that_exist_and_runs_a_command_that_does() -> 
     assert command[0] == "queuey"
     assert command[1] in commands(main)
     assert load_settings(environ=image_environment()).server.host == "0.0.0.0"  # noqa: S104  a container's own
+
+
+# Kubernetes
+
+MANIFESTS = sorted((ROOT / "etc" / "kubernetes").glob("*.yaml"))
+KUBERNETES = "1.33"
+SECRETS = {"METRICS_TOKEN": "t" * 64, "CASSANDRA_PASSWORD": "p" * 16, "CONSOLE_SECRET": "c" * 64}
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return list(yaml.safe_load_all(path.read_text()))
+
+
+def pods(path: Path) -> list[dict[str, Any]]:
+    """The specification of each pod of a file."""
+    return [one["spec"]["template"]["spec"] for one in documents(path) if "template" in one.get("spec", {})]
+
+
+def wrong_in(document: dict[str, Any]) -> str:
+    """What Kubernetes' own schema has against a document; members that it does not know count as wrong."""
+    try:
+        kubernetes_validate.validate(document, KUBERNETES, strict=True)
+    except kubernetes_validate.ValidationError as error:
+        return str(error.message)
+    return ""
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_manifests_have_the_form_that_kubernetes_reads(path: Path) -> None:
+    assert {one["kind"]: wrong for one in documents(path) if (wrong := wrong_in(one))} == {}
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        (["spec", "replica"], 1),
+        (["spec", "replicas"], "one"),
+        (["spec", "template", "spec", "containers", 0, "readinesProbe"], {}),
+        (["spec", "template", "spec", "containers", 0, "ports", 0, "containerPort"], "http"),
+    ],
+)
+def test_a_slip_in_a_manifest_is_found(path: list[Any], value: object) -> None:
+    (spoiled,) = [one for one in documents(ROOT / "etc/kubernetes/embedded.yaml") if one["kind"] == "StatefulSet"]
+    inner: Any = spoiled
+    for key in path[:-1]:
+        inner = inner[key]
+    inner[path[-1]] = value
+
+    assert wrong_in(spoiled)
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_a_pod_gets_settings_that_load_and_an_end_that_is_long_enough(path: Path, tmp_path: Path) -> None:
+    (told,) = [one["data"]["queuey.ini"] for one in documents(path) if one["kind"] == "ConfigMap"]
+    (tmp_path / "queuey.ini").write_text(told)
+    settings = load_settings(str(tmp_path / "queuey.ini"), SECRETS)
+
+    for pod in pods(path):
+        (container,) = pod["containers"]
+        given = {variable["name"] for variable in container["env"]}
+        assert {name for name in SECRETS if f"${{{name}}}" in told} <= given
+        assert container["command"][0] == "queuey"
+        assert container["command"][1] in commands(main)
+        assert container["command"][-1] == "/etc/queuey/queuey.ini"
+        if "ports" not in container:
+            continue
+        pause = int(container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", [0])[-1])
+        assert pod["terminationGracePeriodSeconds"] > settings.server.drain_seconds + pause
+        assert container["ports"][0]["containerPort"] == settings.server.port
+        paths = {container[probe]["httpGet"]["path"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
+        assert paths == {"/__lbheartbeat__", "/__heartbeat__"}
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
+def test_a_pod_has_no_rights_and_the_user_of_the_image(path: Path) -> None:
+    (user,) = re.findall(r"useradd --system --uid ([0-9]+)", IMAGE.read_text())
+
+    for pod in pods(path):
+        assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, int(user))
+        assert pod["automountServiceAccountToken"] is False
+        for container in pod["containers"]:
+            assert container["securityContext"] == {
+                "allowPrivilegeEscalation": False,
+                "readOnlyRootFilesystem": True,
+                "capabilities": {"drop": ["ALL"]},
+            }
+            mounted = {mount["name"] for mount in container["volumeMounts"]}
+            claims = [one.get("spec", {}).get("volumeClaimTemplates", ()) for one in documents(path)]
+            known = {volume["name"] for volume in pod["volumes"]}
+            known |= {claim["metadata"]["name"] for several in claims for claim in several}
+            assert mounted <= known
+
+
+# Monitoring
+
+MONITORING = ROOT / "etc" / "compose.monitoring.yaml"
+
+
+def test_what_the_monitored_server_is_made_of_exists() -> None:
+    raw = yaml.safe_load(MONITORING.read_text())
+    given = {"QUEUEY_KEY": "k" * 64, "QUEUEY_METRICS_TOKEN": "m" * 64, "GRAFANA_PASSWORD": "g" * 16}
+    services = with_variables(raw, given)["services"]
+
+    for missing in given:
+        with pytest.raises(KeyError, match=missing):
+            with_variables(raw, {name: value for name, value in given.items() if name != missing})
+    for service in services.values():
+        for port in service["ports"]:
+            assert port.startswith("127.0.0.1:")
+        for volume in service["volumes"]:
+            source = volume.partition(":")[0]
+            assert (MONITORING.parent / source).is_dir() if source.startswith(".") else source in raw["volumes"]
+    scraped = yaml.safe_load((ROOT / "etc/prometheus/prometheus.yml").read_text())["scrape_configs"][0]
+    (secret,) = services["prometheus"]["secrets"]
+    assert raw["secrets"] == {secret: {"environment": "QUEUEY_METRICS_TOKEN"}}
+    assert scraped["authorization"]["credentials_file"] == f"/run/secrets/{secret}"
+    assert scraped["static_configs"][0]["targets"] == ["queuey:5000"]
+    (source,) = yaml.safe_load((ROOT / "etc/grafana/provisioning/datasources/prometheus.yaml").read_text())[
+        "datasources"
+    ]
+    assert source["url"] == "http://prometheus:9090"
+    (boards,) = yaml.safe_load((ROOT / "etc/grafana/provisioning/dashboards/queuey.yaml").read_text())["providers"]
+    assert f"./grafana/boards:{boards['options']['path']}:ro" in services["grafana"]["volumes"]
+    load_settings(None, dict(services["queuey"]["environment"]))
+
+
+# Units
+
+
+@pytest.mark.parametrize("name", ["queuey.service", "queuey@.service", "queuey-backup.service"])
+def test_units_run_commands_that_exist(name: str) -> None:
+    text = (ROOT / "etc" / name).read_text()
+    run = re.findall(r"^Exec\w+=/opt/queuey/bin/queuey ([a-z]+)", text, re.MULTILINE)
+
+    assert run
+    assert set(run) <= commands(main)
+    if "backup" not in name:
+        assert "ExecReload=/bin/kill -HUP $MAINPID" in text
+        (drain,) = re.findall(r"^drain_seconds = ([0-9]+)$", (ROOT / "etc/queuey.ini").read_text(), re.MULTILINE)
+        (stop,) = re.findall(r"^TimeoutStopSec=([0-9]+)$", text, re.MULTILINE)
+        assert int(stop) > int(drain)

@@ -18,8 +18,8 @@ from qdo.aio.extending import AsyncExtender
 from qdo.aio.streams import AsyncArrowStream, AsyncFollowedPages, AsyncMessageStream
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
-from qdo.client.following import Following
 from qdo.client.figures import FigureCalls
+from qdo.client.following import Following
 from qdo.client.lease_values import LeasedMessage, Queues, ReceiveOptions
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.offsets import OffsetCalls

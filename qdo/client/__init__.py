@@ -14,8 +14,8 @@ from typing import Self, TypeVar, Unpack
 from qdo.client.appending import AppendCalls
 from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.extending import Extender
-from qdo.client.following import FollowedPages, Following
 from qdo.client.figures import ApplicationFigures, FigureCalls, QueueFigures, ServerFigures
+from qdo.client.following import FollowedPages, Following
 from qdo.client.lease_values import (
     Delivery,
     Extend,

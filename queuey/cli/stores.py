@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+from datetime import UTC, datetime
 from pathlib import Path
 
 import click
 
+from queuey.cli.backup_places import METADATA, fetched, is_elsewhere, named, send
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.options import store_files, with_settings
@@ -16,66 +19,100 @@ DAMAGED = 1
 
 
 @click.command("backup")
-@click.argument("dest", type=click.Path(path_type=Path))
+@click.argument("dest")
 @click.option("--force", is_flag=True, help="Take the place of a file that is there, once the copy is whole.")
 @output_option
 @with_settings
-def backup_command(settings: Settings, dest: Path, force: bool, output: str | None) -> None:
+def backup_command(settings: Settings, dest: str, force: bool, output: str | None) -> None:
     """Copy the store while its server runs.
 
-    The new file DEST is the store as it was at one moment. Metadata in a file of its own goes to DEST.metadata. "queuey restore" puts
-    it back.
+    The new file DEST is the store as it was at one moment. In a folder, or with a slash at its end, it gets a name with that
+    moment. DEST may also be an address that fsspec knows, such as s3://bucket/queuey/: the copy is made beside the store
+    first, and sent then. Metadata in a file of its own goes to DEST.metadata. "queuey restore" puts it back.
     """
-    from queuey.storage.sqlite.backup import backup
-
-    files = store_files(settings)
-    targets = [dest, dest.with_name(f"{dest.name}.metadata")][: len(files)]
-    for target in targets:
-        if target.is_dir() or (target.exists() and not force):
-            raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
+    files, dest = store_files(settings), named(dest, datetime.now(UTC))
+    targets = [dest, f"{dest}{METADATA}"][: len(files)]
     for source, target in zip(files, targets, strict=True):
-        whole = target.with_name(f"{target.name}.new") if target.exists() else target
-        with ProgressBar(f"copying {source.name}", 0) as progress:
-            backup(source, whole, progress.reach)
-        if whole != target:
-            whole.replace(target)
+        (_send if is_elsewhere(target) else _copy)(source, target, force=force)
         say(f"copied {source} to {target}")
     if output is not None:
         rows = [{"from": str(one), "to": str(target)} for one, target in zip(files, targets, strict=True)]
         write_rows(rows, ("from", "to"), output)
 
 
+def _copy(source: Path, dest: str, *, force: bool) -> None:
+    from queuey.storage.sqlite.backup import backup
+
+    target = Path(dest)
+    if target.is_dir() or (target.exists() and not force):
+        raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
+    whole = target.with_name(f"{target.name}.new") if target.exists() else target
+    with ProgressBar(f"copying {source.name}", 0) as progress:
+        backup(source, whole, progress.reach)
+    if whole != target:
+        whole.replace(target)
+
+
+def _send(source: Path, address: str, *, force: bool) -> None:
+    made = source.with_name(f"{source.name}.backup")
+    made.unlink(missing_ok=True)  # of a command that was killed
+    try:
+        _copy(source, str(made), force=False)
+        with ProgressBar(f"sending {source.name}", 0) as progress:
+            send(made, address, progress.reach, force=force)
+    finally:
+        made.unlink(missing_ok=True)
+
+
 @click.command("restore")
-@click.argument("source", type=click.Path(path_type=Path))
+@click.argument("source")
 @click.option("--force", is_flag=True, help="Also a backup that is damaged.")
 @output_option
 @with_settings
-def restore_command(settings: Settings, source: Path, force: bool, output: str | None) -> None:
+def restore_command(settings: Settings, source: str, force: bool, output: str | None) -> None:
     """Put a backup in the place of the store, whose server must be stopped.
 
-    SOURCE is a file that "queuey backup" made; metadata in a file of its own comes from SOURCE.metadata. It is checked for damage first. The former store stays beside
-    the new one.
+    SOURCE is a file that "queuey backup" made, or its address; metadata in a file of its own comes from SOURCE.metadata. It is
+    checked for damage first. The former store stays beside the new one.
     """
-    from queuey.storage.sqlite.restore import restore
-    from queuey.storage.sqlite.verify import verify
-
     files = store_files(settings)
-    sources = [source, source.with_name(f"{source.name}.metadata")][: len(files)]
-    for one in sources:
-        with ProgressBar(f"searching {one.name}", 0) as progress:
-            found = verify(one, progress=progress.reach)
-        if found and not force:
-            raise ConfigurationError(
-                f"{one} is damaged: see 'queuey verify {one}', choose another backup, or say --force"
-            )
-    rows = []
-    for one, target in zip(sources, files, strict=True):
-        with ProgressBar(f"copying {one.name}", 0) as progress:
-            kept = restore(one, target, progress.reach)
-        say(f"restored {target} from {one}" + (f"; as it was it lies in {kept}" if kept else ""))
-        rows.append({"from": str(one), "to": str(target), "kept": kept and str(kept)})
+    sources = [source, f"{source}{METADATA}"][: len(files)]
+    with ExitStack() as stack:
+        here = [_here(one, file, stack) for one, file in zip(sources, files, strict=True)]
+        for one in here:
+            _check(one, force=force)
+        rows = [_put_back(one, target, source) for one, target, source in zip(here, files, sources, strict=True)]
     if output is not None:
         write_rows(rows, ("from", "to", "kept"), output)
+
+
+def _here(source: str, target: Path, stack: ExitStack) -> Path:
+    """A backup as a file of this machine."""
+    if not is_elsewhere(source):
+        return Path(source)
+    progress = stack.enter_context(ProgressBar(f"fetching {source}", 0))
+    return stack.enter_context(fetched(source, target, progress.reach))
+
+
+def _check(source: Path, *, force: bool) -> None:
+    from queuey.storage.sqlite.verify import verify
+
+    with ProgressBar(f"searching {source.name}", 0) as progress:
+        found = verify(source, progress=progress.reach)
+    if found and not force:
+        raise ConfigurationError(
+            f"{source} is damaged: see 'queuey verify {source}', choose another backup, or say --force"
+        )
+
+
+def _put_back(here: Path, target: Path, source: str) -> dict[str, str | None]:
+    """:param source: as the caller named it."""
+    from queuey.storage.sqlite.restore import restore
+
+    with ProgressBar(f"copying {here.name}", 0) as progress:
+        kept = restore(here, target, progress.reach)
+    say(f"restored {target} from {source}" + (f"; as it was it lies in {kept}" if kept else ""))
+    return {"from": source, "to": str(target), "kept": None if kept is None else str(kept)}
 
 
 @click.command("verify")
