@@ -141,7 +141,7 @@ LAYERS = {
             "qdo.groups.lag",
             "qdo.tasks.schedules",
         ),
-        others=("apsw", "click"),
+        others=("apsw", "click", "fsspec"),
     ),
     # What an application would use, and the issuer that only examples have.
     "examples": Layer(

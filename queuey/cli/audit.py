@@ -64,7 +64,7 @@ class AuditFilter(NamedTuple):
 @click.option("--principal", default="", help="Of this person, such as app:billing or operator:root.")
 @click.option("--application", default="", help="In this application.")
 @click.option("--queue", default="", help="Of this queue; name the application as well.")
-@click.option("--action", default="", help="sign-in, sign-out, or a method such as DELETE.")
+@click.option("--action", default="", help="SIGN-IN, SIGN-OUT, or a method such as DELETE.")
 @click.option("--outcome", default="", help="done, or the code of an error.")
 @click.option("--failed", is_flag=True, help="Only what was refused.")
 @output_option

@@ -11,9 +11,10 @@ import click
 
 from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerUnreachable, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
+from queuey.moments import parse_duration
+from queuey.terminal.completion import complete_lease_groups, complete_queues
 from queuey.terminal.options import Server, with_server
 from queuey.terminal.sizes import parse_size, shown_size
-from queuey.terminal.times import parse_duration
 
 if TYPE_CHECKING:
     from qdo.client import Client, QueueInfo
@@ -113,15 +114,27 @@ class Measure(NamedTuple):
         return f"{self.name}={round(self.value, 6):.15g}{kind.unit};{warn};{crit};0"
 
 
-class _PluginCommand(click.Command):
-    """Wrong usage is UNKNOWN to a monitor, not the 2 of a critical state."""
+class _WrongUsage(click.UsageError):
+    """It is UNKNOWN to a monitor, not the 2 of a critical state."""
 
+    exit_code = AlertState.UNKNOWN
+
+
+class _PluginCommand(click.Command):
     def make_context(self, *args: Any, **kwargs: Any) -> click.Context:
         try:
             return super().make_context(*args, **kwargs)
         except click.UsageError as error:
-            error.exit_code = AlertState.UNKNOWN
-            raise
+            raise _WrongUsage(error.format_message(), error.ctx) from error
+
+    def invoke(self, ctx: click.Context) -> Any:
+        try:
+            return super().invoke(ctx)
+        except click.UsageError as error:
+            raise _WrongUsage(error.format_message(), error.ctx) from error
+        except QueueyError as error:  # of the options: a context that does not exist
+            click.echo(f"QUEUEY UNKNOWN - {_in_one_line(f'{error.code}: {error}')}")
+            ctx.exit(AlertState.UNKNOWN)
 
 
 def _bounds(_ctx: click.Context, _param: click.Parameter, given: Sequence[str]) -> dict[str, float]:
@@ -138,8 +151,14 @@ def _bounds(_ctx: click.Context, _param: click.Parameter, given: Sequence[str]) 
 
 
 @click.command("check", cls=_PluginCommand)
-@click.argument("queue", required=False)
-@click.option("-g", "--group", metavar="NAME", help="A lease group of QUEUE: its held, dead and oldest messages.")
+@click.argument("queue", required=False, shell_complete=complete_queues)
+@click.option(
+    "-g",
+    "--group",
+    metavar="NAME",
+    shell_complete=complete_lease_groups,
+    help="A lease group of QUEUE: its held, dead and oldest messages.",
+)
 @click.option("--offsets", metavar="NAME", help="A group of QUEUE with offsets: how far it is behind.")
 @click.option("-w", "--warn", multiple=True, metavar="NAME=BOUND", callback=_bounds, help="Beyond it: WARNING, exit 1.")
 @click.option(
@@ -195,9 +214,7 @@ def _refuse_without_meaning(queue: str | None, group: str | None, offsets: str |
         name = min(bounded - can)
         wrong = f"{name} needs {next(what for what, names in needed.items() if name in names)}"
     if wrong:
-        error = click.UsageError(wrong)
-        error.exit_code = AlertState.UNKNOWN
-        raise error
+        raise _WrongUsage(wrong)
 
 
 def _looked(server: Server, wanted: _Wanted) -> tuple[AlertState, str]:

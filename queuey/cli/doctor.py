@@ -57,7 +57,7 @@ def doctor_command(
     except ConfigurationError as error:
         findings = [Diagnosis(FindingLevel.WRONG, "settings", str(error), "'queuey config doc' lists all settings")]
     else:
-        server = Server(url or _address(settings), application, app_key or None, token or None, 10.0)
+        server = Server(url or _address(settings), application, app_key or None, token or None, 30.0)
         findings = list(_findings(settings, config, server))
     if form_for(output) == "table":
         _write(findings)
@@ -82,7 +82,7 @@ def _address(settings: Settings) -> str:
     """Where this machine reaches the server of the settings."""
     host = settings.server.host
     host = "127.0.0.1" if host in ("", "0.0.0.0") else "[::1]" if host == "::" else f"[{host}]" if ":" in host else host  # noqa: S104
-    return f"http://{host}:{settings.server.port}"
+    return f"http{'s' if settings.server.tls_cert else ''}://{host}:{settings.server.port}"
 
 
 def _write(findings: list[Diagnosis]) -> None:

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
+from queuey.security.claims import unix_now
 from queuey.settings import SETTINGS, Settings
 from queuey.settings.issuers import is_this_machine
 from queuey.terminal.options import store_files
@@ -24,6 +25,8 @@ __all__ = ["Diagnosis", "FindingLevel", "machine_findings", "serving_process"]
 
 SPARE_FILES = 1100
 """Open files that a server needs besides its connections."""
+CERTIFICATE_DAYS = 14
+"""A certificate that ends earlier is worth a notice."""
 RESERVES_FREE = 10
 """Free disk below this number of reserves is worth a notice."""
 LOCKS = Path("/proc/locks")
@@ -59,6 +62,7 @@ def machine_findings(settings: Settings, config: str | None, clock: Clock) -> It
     yield from _data_findings(settings)
     yield from _store_findings(settings)
     yield from _trust_findings(settings, clock)
+    yield from _certificate_findings(settings, unix_now(clock))
     yield from _clock_findings()
     yield from _limit_findings(settings)
     yield from _program_findings(settings)
@@ -267,6 +271,30 @@ def _trust_findings(settings: Settings, clock: Clock) -> Iterator[Diagnosis]:
         )
 
 
+def _certificate_findings(settings: Settings, now: float) -> Iterator[Diagnosis]:
+    """The server's own certificate, if it has one.
+
+    :param now: seconds since 1970.
+    """
+    from queuey.server.tls import ServerTls
+
+    try:
+        tls = ServerTls.of(settings)
+    except ConfigurationError as error:
+        yield Diagnosis(FindingLevel.WRONG, "certificate", str(error), "mend the files that the text names")
+        return
+    if tls is None:
+        return
+    days = (tls.expires - now) / 86400
+    if days < CERTIFICATE_DAYS:
+        level = FindingLevel.WRONG if days < 0 else FindingLevel.NOTICE
+        found = f"{settings.server.tls_cert} {'ended' if days < 0 else 'ends in'} {abs(days):.0f} days"
+        mend = "renew it: the server reads the new files by itself"
+        yield Diagnosis(level, "certificate", f"{found}{' ago' if days < 0 else ''}", mend)
+    else:
+        yield Diagnosis(FindingLevel.OK, "certificate", f"{settings.server.tls_cert} is good for {days:.0f} days")
+
+
 def _clock_findings() -> Iterator[Diagnosis]:
     """Whether the kernel trusts its clock: ``adjtimex`` without a mode only reads."""
     timex = ctypes.create_string_buffer(256)
@@ -350,12 +378,13 @@ def _program_findings(settings: Settings) -> Iterator[Diagnosis]:
 
 def _network_findings(settings: Settings) -> Iterator[Diagnosis]:
     """What other machines that reach the server may do."""
-    yield Diagnosis(
-        FindingLevel.NOTICE,
-        "network",
-        f"[server] host = {settings.server.host}: other machines reach the server without TLS",
-        "let a proxy with TLS listen there (etc/nginx.conf), and this server on 127.0.0.1 or a network of your own",
-    )
+    if not settings.server.tls_cert:
+        yield Diagnosis(
+            FindingLevel.NOTICE,
+            "network",
+            f"[server] host = {settings.server.host}: other machines reach the server without TLS",
+            "give it a certificate ([server] tls_cert), or let a proxy with TLS listen there (etc/nginx.conf)",
+        )
     if settings.sqs.auth == "open":
         yield Diagnosis(
             FindingLevel.WRONG,

@@ -6,6 +6,7 @@ import json
 import ssl
 import time
 from collections.abc import Iterator, Mapping
+from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import NamedTuple
@@ -23,7 +24,8 @@ __all__ = ["server_findings"]
 MOST_CLOCK_SECONDS = 2.0
 """The Date header has whole seconds, and an answer takes a moment."""
 MOST_BYTES = 1 << 20
-STREAM_SECONDS = 5.0
+STREAM_SECONDS = 20.0
+"""An answer that takes longer is none, and an event that takes longer was gathered by a proxy: it is there at once."""
 
 
 class _Stay(HTTPRedirectHandler):
@@ -36,6 +38,7 @@ class _Stay(HTTPRedirectHandler):
 class _Reply(NamedTuple):
     status: int
     headers: Mapping[str, str]
+    """By lower-case name."""
     body: bytes
 
 
@@ -53,15 +56,18 @@ class _Asker:
         """
         # The address is the caller's own, and ends in http or https: Server.client checks it too.
         request = Request(f"{self._server.url.rstrip('/')}{path}", headers=dict(headers or {}))  # noqa: S310
-        timeout = min(self._server.timeout_seconds, STREAM_SECONDS)
         try:
-            with self._opener.open(request, timeout=timeout) as answer:
-                return _Reply(answer.status, answer.headers, answer.read(most))
+            with self._opener.open(request, timeout=STREAM_SECONDS) as answer:
+                return _Reply(answer.status, _by_lower(answer.headers), answer.read(most))
         except HTTPError as error:
             with error:
-                return _Reply(error.code, error.headers, error.read(most))
+                return _Reply(error.code, _by_lower(error.headers), error.read(most))
         except HTTPException as error:
             raise OSError(f"not HTTP: {type(error).__name__}") from error
+
+
+def _by_lower(headers: Message) -> dict[str, str]:
+    return {name.lower(): value for name, value in headers.items()}
 
 
 def server_findings(server: Server, serving: int | None) -> Iterator[Diagnosis]:
@@ -90,7 +96,7 @@ def server_findings(server: Server, serving: int | None) -> Iterator[Diagnosis]:
             FindingLevel.WRONG,
             "network",
             f"{server.url} has no TLS: anybody on the network between can read keys and messages",
-            "put a proxy with TLS before the server (etc/nginx.conf)",
+            "give the server a certificate ([server] tls_cert), or put a proxy with TLS before it (etc/nginx.conf)",
         )
     yield from _proxy_findings(asker, is_here=is_this_machine(url.hostname), is_tls=url.scheme == "https")
     if server.key or server.token:
@@ -102,7 +108,7 @@ def _unreachable(url: str, error: Exception, serving: int | None) -> Diagnosis:
     if serving is None and isinstance(reason, ConnectionRefusedError):
         return Diagnosis(FindingLevel.NOTICE, "server", f"no server answers at {url}", "start one: queuey serve")
     if isinstance(reason, ssl.SSLError):
-        mend = "renew the certificate, or name its CA in the variable SSL_CERT_FILE"
+        mend = "give --url the name that the certificate has, renew it, or name its CA in the variable SSL_CERT_FILE"
     else:
         mend = "look at its log, at --url, and at the network between"
     return Diagnosis(FindingLevel.WRONG, "server", f"{url} gives no answer: {reason}", mend)
@@ -132,13 +138,13 @@ def _heartbeat_findings(answer: _Reply) -> Iterator[Diagnosis]:
     if answer.status != 200:
         text = answer.body.decode(errors="replace")[:500]
         yield Diagnosis(FindingLevel.WRONG, "server", f"it cannot store: {text}", "its log has the cause")
-    for warning in filter(None, (answer.headers.get("Queuey-Warnings") or "").split("; ")):
+    for warning in filter(None, (answer.headers.get("queuey-warnings") or "").split("; ")):
         yield Diagnosis(FindingLevel.NOTICE, "server", warning, "see docs/operations.md")
 
 
 def _time_findings(answer: _Reply) -> Iterator[Diagnosis]:
     try:
-        there = parsedate_to_datetime(answer.headers["Date"]).timestamp()
+        there = parsedate_to_datetime(answer.headers["date"]).timestamp()
     except (KeyError, TypeError, ValueError):
         return
     off = abs(time.time() - there)
@@ -155,7 +161,7 @@ def _proxy_findings(asker: _Asker, *, is_here: bool, is_tls: bool) -> Iterator[D
     """What a proxy before the server lets through."""
     try:
         metrics = asker.get("/metrics", most=1)
-        page = asker.get("/console/sign-in", most=1)
+        cookie = asker.get("/console/sign-in", most=1).headers.get("set-cookie", "") if is_tls else ""
     except OSError as error:
         yield Diagnosis(
             FindingLevel.WRONG, "proxy", f"a request got no answer: {error}", "look at the log of the proxy"
@@ -168,8 +174,7 @@ def _proxy_findings(asker: _Asker, *, is_here: bool, is_tls: bool) -> Iterator[D
             "/metrics answers everybody: it names all applications and their load",
             "set [metrics] token, and refuse /metrics in the proxy (etc/nginx.conf)",
         )
-    cookie = page.headers.get("Set-Cookie") or ""
-    if is_tls and cookie and "; secure" not in cookie.lower():
+    if cookie and "; secure" not in cookie.lower():
         yield Diagnosis(
             FindingLevel.WRONG,
             "proxy",

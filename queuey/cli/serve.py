@@ -16,6 +16,7 @@ from queuey.terminal.output import say
 
 if TYPE_CHECKING:
     from queuey.server.run import Started
+    from queuey.settings import Settings
 
 
 @click.command("serve")
@@ -29,9 +30,14 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
 
     On the first start an application 'demo' is made, with the key in QUEUEY_KEY or a new one that is shown
     once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
-    Ctrl-C lets requests finish, then stops.
+    Ctrl-C lets requests finish, then stops. SIGHUP reads keys, tokens, issuers, the certificate and the settings of
+    the log anew; where the terminal that the server was started from has gone, it stops as well.
     """
-    settings = settings_from(config, tell=False, server={"host": host, "port": port, "data": data})
+
+    def load() -> Settings:
+        return settings_from(config, tell=False, server={"host": host, "port": port, "data": data})
+
+    settings = load()
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); no user of this command can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.server.run import serve
@@ -41,7 +47,7 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     first_key = os.environ.get("QUEUEY_KEY") or None
     if first_key is not None and not is_key(first_key):
         raise ConfigurationError(f"the variable QUEUEY_KEY {KEY_RULE}: unset it, and the first start makes a key")
-    ctx.exit(serve(settings, announce, first_key=first_key))
+    ctx.exit(serve(settings, announce, first_key=first_key, reload=load))
 
 
 def announce(started: Started) -> None:

@@ -130,7 +130,7 @@ class Sessions:
 def cookie_header(name: str, value: str, call: Call, path: str = "/console", seconds: int | None = None) -> str:
     """A Set-Cookie header. The cookie is ``Secure`` where the browser came by TLS.
 
-    Only a proxy ends TLS, and says so. A browser that says it without one harms nobody: it keeps a cookie that it then
+    The server itself or a proxy ends TLS, and says so. A browser that says it without one harms nobody: it keeps a cookie that it then
     does not send.
 
     :param seconds: how long it is kept; 0 removes it, None keeps it as long as the browser runs.

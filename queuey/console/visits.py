@@ -16,6 +16,7 @@ from queuey.console.sessions import Session, Sessions
 from queuey.console.shown import moment_of
 from queuey.errors import Forbidden, InvalidParameter, NotFound, QueueyError, TaskNotFound
 from queuey.future import run
+from queuey.http.addresses import address_of
 from queuey.http.exchange import JSON, Call, joined
 from queuey.http.inside import Inside
 from queuey.security.claims import unix_now
@@ -201,7 +202,7 @@ class Visit:
                 "path": path,
                 "outcome": outcome,
                 "principals": self.principals if principals is None else principals,
-                "address": self.call.peer,
+                "address": address_of(self.call, self.service.settings.server.trusted_proxies),
                 "request_id": self.call.request_id,
             },
         )

@@ -10,9 +10,11 @@ from itertools import count, islice
 from time import perf_counter
 
 from queuey.errors import InvalidParameter, QueueyError, Throttled
+from queuey.http.addresses import address_of
 from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import Answer, Call
 from queuey.http.face import Face
+from queuey.http.store_time import StoreTime
 from queuey.monitor.metrics import THROTTLED
 from queuey.monitor.notable import SLOW_SECONDS, NotedCall, RefusedRequest, SlowRequest
 from queuey.security.claims import unix_now
@@ -49,7 +51,14 @@ class Finisher:
         self._service = service
         *self._faces, self._default = faces
         self._origins: tuple[str, ...] = service.settings.server.cors_origins
-        self._log_requests = service.settings.log.requests
+        self._trusted_proxies: tuple[str, ...] = service.settings.server.trusted_proxies
+        self.logs_requests = False
+        """Whether each request has a line in the log."""
+        self.log_requests(on=service.settings.log.requests)
+
+    def log_requests(self, *, on: bool) -> None:
+        """Log a line for each request from now on, or none."""
+        self.logs_requests = self._service.monitor.times_calls = on
 
     def face(self, call: Call) -> Face:
         """The face that serves a call."""
@@ -127,29 +136,23 @@ class Finisher:
         answer.headers += (("x-request-id", call.request_id), _NOSNIFF)
         return answer
 
-    def finish(self, call: Call, name: str, answer: Answer, began: float, *, logged: bool = True) -> Answer:
+    def finish(
+        self,
+        call: Call,
+        name: str,
+        answer: Answer,
+        began: float,
+        *,
+        logged: bool = True,
+        in_store: StoreTime | None = None,
+    ) -> Answer:
         self._complete(call, answer)
         took = perf_counter() - began - call.ticket.waited_seconds
         self._service.monitor.request(name, call.method, answer.status, took)
         if took > SLOW_SECONDS:
             self._service.notable.slow.append(SlowRequest(self._who(call), name, answer.status, took))
-        if self._log_requests and logged:
-            log.info(
-                "%s %s %d",
-                call.method,
-                name,
-                answer.status,
-                extra={
-                    "request_id": call.request_id,
-                    "principals": sorted(call.identity.principals),
-                    "app": call.application,
-                    "queue": call.queue,
-                    "peer": call.peer,
-                    "route": name,
-                    "status": answer.status,
-                    "duration_ms": round(took * 1000, 3),
-                },
-            )
+        if self.logs_requests and logged:
+            self._log(call, name, answer.status, took, in_store)
         return answer
 
     def _note_refused(self, call: Call, error: QueueyError) -> None:
@@ -165,4 +168,25 @@ class Finisher:
             call.application[:MAX_NAME],
             call.queue[:MAX_NAME],
             tuple(islice(call.identity.principals, MAX_PRINCIPALS)),
+        )
+
+    def _log(self, call: Call, name: str, status: int, took: float, in_store: StoreTime | None) -> None:
+        """Log a line of a request: names, sizes of time, and no header, body or query."""
+        waited = 0.0 if in_store is None else max(in_store.seconds - call.ticket.waited_seconds, 0.0)
+        log.info(
+            "%s %s %d",
+            call.method,
+            name,
+            status,
+            extra={
+                "request_id": call.request_id,
+                "principals": sorted(call.identity.principals),
+                "address": address_of(call, self._trusted_proxies),
+                "app": call.application,
+                "queue": call.queue,
+                "route": name,
+                "status": status,
+                "duration_ms": round(took * 1000, 3),
+                "store_ms": round(waited * 1000, 3),
+            },
         )

@@ -24,6 +24,7 @@ from queuey.http.admission import EXEMPT, Admission, Ticket
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
 from queuey.http.finishing import Finisher, request_id
+from queuey.http.store_time import StoreTime
 from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
 from queuey.security.principals import payers
 from queuey.service import Service
@@ -123,19 +124,21 @@ class Pipeline:
     async def answer(self, operation: Operation, call: Call) -> Answer:
         """Serve a call whose body was read."""
         began = perf_counter()
+        in_store = StoreTime(self.service.monitor) if self.finisher.logs_requests else None
         try:
             target = self._target_at_hand(operation, call) if call.application else None
             if target is None:
                 target = _NO_TARGET if operation.about_server else await self._admit(operation, call)
             if operation.by_body is not None:  # only now: it may parse the body, and the caller is known
                 operation = operation.by_body(call)
-            answer = await operation.function(self.service, call, target)
+            work = operation.function(self.service, call, target)
+            answer = await (work if in_store is None else in_store.over(work))
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).
                 call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
         except Exception as error:  # noqa: BLE001 - one failed call must not end the server for the others
             answer = self._failed(operation, call, error)
-        return self.finisher.finish(call, operation.name, answer, began)
+        return self.finisher.finish(call, operation.name, answer, began, in_store=in_store)
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would allow this call at once, from memory."""

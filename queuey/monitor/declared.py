@@ -141,6 +141,18 @@ class MetricSet:
         with self._lock:
             self._figures(metric, labels)[0] = value
 
+    def replace(self, gauge: Gauge, values: Mapping[Labels, float]) -> None:
+        """Let a gauge have these series and no others.
+
+        :raises KeyError: as :meth:`count`.
+        """
+        with self._lock:
+            self._series[gauge] = {labels: [value] for labels, value in values.items()}
+            by_first = self._by_first[gauge] = {}
+            for labels, figures in self._series[gauge].items():
+                if labels:
+                    by_first.setdefault(labels[0], []).append((labels, figures))
+
     def ask(self, gauge: Gauge, value: Callable[[], float]) -> None:
         """Ask this function whenever the value of a gauge without labels is wanted."""
         self._asked[gauge] = value

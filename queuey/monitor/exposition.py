@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
 from prometheus_client.registry import Collector
@@ -19,8 +19,10 @@ __all__ = ["registry_of", "text_of"]
 
 
 def text_of(metrics: MetricSet) -> bytes:
-    """The text form of all that was counted."""
-    return generate_latest(registry_of(metrics))
+    """The text form of all that was counted, and of what the system knows of the process."""
+    registry = registry_of(metrics)
+    ProcessCollector(registry=registry)
+    return generate_latest(registry)
 
 
 def registry_of(metrics: MetricSet) -> CollectorRegistry:

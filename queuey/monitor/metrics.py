@@ -1,10 +1,12 @@
 """The metrics of one server: each declared once, and counted by its object.
 
-Labels are bounded: applications, routes, methods, codes. Never a queue, a user or an id. docs/metrics.md names each metric.
+Labels are bounded: applications, routes, methods, codes, and the queues that ``[metrics] queues`` names. Never any other
+queue, a user or an id. docs/metrics.md names each metric.
 """
 
 from __future__ import annotations
 
+import threading
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
@@ -114,6 +116,32 @@ STORAGE_WARNINGS = SERVER_METRICS.gauge("queuey_storage_warnings", "Warnings rea
 CLOCK_SKEW = SERVER_METRICS.gauge(
     "queuey_clock_skew_seconds", "How far the clock may be off those of the store's nodes"
 )
+DISK_FREE = SERVER_METRICS.gauge("queuey_disk_free_bytes", "Free disk for the embedded store")
+DISK_RESERVE = SERVER_METRICS.gauge("queuey_disk_reserve_bytes", "Free disk below which appends are refused")
+CERTIFICATE_EXPIRY = SERVER_METRICS.gauge(
+    "queuey_certificate_expiry_timestamp_seconds", "When the server's certificate ends, seconds since 1970"
+)
+KEY_CREATED = SERVER_METRICS.gauge(
+    "queuey_key_created_timestamp_seconds",
+    "When the oldest key in force was made, seconds since 1970; keys of the ini file have no date",
+    ("app",),
+)
+ISSUER_KEYS_AGE = SERVER_METRICS.gauge(
+    "queuey_issuer_keys_age_seconds", "How long ago the public keys of an issuer were read", ("issuer",)
+)
+QUEUE_DEPTH = SERVER_METRICS.gauge(
+    "queuey_queue_depth_messages", "Live messages of a queue that [metrics] queues names", ("app", "queue")
+)
+QUEUE_SCHEDULED = SERVER_METRICS.gauge(
+    "queuey_queue_scheduled_messages", "Those of them that are not due yet", ("app", "queue")
+)
+QUEUE_BYTES = SERVER_METRICS.gauge("queuey_queue_size_bytes", "Bytes of their bodies", ("app", "queue"))
+QUEUE_OLDEST = SERVER_METRICS.gauge("queuey_queue_oldest_seconds", "Age of the oldest of them", ("app", "queue"))
+QUEUE_GROUP_OLDEST = SERVER_METRICS.gauge(
+    "queuey_queue_group_oldest_seconds",
+    "Age of the oldest message that a group of such a queue has not finished; kind is lease or offsets",
+    ("app", "queue", "group", "kind"),
+)
 BUILD_INFO = SERVER_METRICS.gauge("queuey_build_info", "The version that runs", ("version", "backend"))
 
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
@@ -143,6 +171,9 @@ class Monitor(MetricSet):
         self._backend = backend
         self._requests: dict[tuple[str, str, int], list[float]] = {}
         """Figures of :data:`REQUEST_DURATION`, with the status as it comes."""
+        self.times_calls = False
+        """Whether :attr:`seconds_here` is kept: the request log needs it."""
+        self._here = threading.local()
         self._traffic: dict[Labels, tuple[list[float], list[float]]] = {}
         """Figures of messages appended (by application) or delivered (by application and way), and of their bytes."""
         self.set(BUILD_INFO, 1, __version__, backend)
@@ -187,6 +218,13 @@ class Monitor(MetricSet):
     def took(self, operation: str, seconds: float) -> None:
         """The store did something."""
         self.observe(STORAGE_DURATION, seconds, self._backend, operation)
+        if self.times_calls:
+            self._here.seconds = self.seconds_here + seconds
+
+    @property
+    def seconds_here(self) -> float:
+        """The time of the store's calls in this thread, while :attr:`times_calls`."""
+        return getattr(self._here, "seconds", 0.0)
 
     def committed(self, messages: int, seconds: float) -> None:
         """The store put messages on disk together."""

@@ -55,6 +55,11 @@ class KeySource(Generic[T]):
             return None
         return self._keys
 
+    @property
+    def age_seconds(self) -> float | None:
+        """How long ago the keys were read; None if they never were."""
+        return None if self._keys is None else self._clock.elapsed() - self._read_at
+
     def read(self) -> bool:
         """Read the keys anew.
 

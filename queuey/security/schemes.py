@@ -59,6 +59,11 @@ class Trust:
         """
         self._refresher.read_files()
 
+    def key_ages(self) -> dict[str, float]:
+        """How many seconds ago the keys of each issuer were read, by its name. Those never read are left out."""
+        ages = {source.issuer.name: source.age_seconds for source in self._sources}
+        return {name: age for name, age in ages.items() if age is not None}
+
     def stop(self) -> None:
         """Stop the refreshing."""
         self._refresher.stop()

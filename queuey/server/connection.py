@@ -53,6 +53,7 @@ class Connection(asyncio.Protocol):
         "_ended",
         "_framed",
         "_heading",
+        "_is_tls",
         "_lasting",
         "_operation",
         "_peer",
@@ -73,6 +74,7 @@ class Connection(asyncio.Protocol):
         self._server = server
         self._transport: asyncio.Transport | None = None
         self._peer = ""
+        self._is_tls = server.is_tls
         self._state = _HEAD
         self._early = EarlyBytes(server.admission)
         self._heading = False
@@ -151,7 +153,7 @@ class Connection(asyncio.Protocol):
             self._cut_short()
         elif self._flows():
             self.abort()  # the client takes no more answers
-        return self._state in (_TURN, _ASK, _WORK, _SEND)
+        return not self._is_tls and self._state in (_TURN, _ASK, _WORK, _SEND)  # TLS ends both sides
 
     def _flows(self) -> bool:
         """Whether the client waits for messages still to come."""
@@ -231,6 +233,8 @@ class Connection(asyncio.Protocol):
     def _begin(self, head: RequestHead, rest: bytes) -> None:
         """Open a call; ``rest`` begins with its body."""
         server, length = self._server, head.length
+        if self._is_tls:  # the server says of itself what a proxy with TLS would
+            head = head._replace(headers={**head.headers, "x-forwarded-proto": "https"})
         self._lasting, self._framed = head.lasting, head.knows_chunks
         if server.admission.room <= 0 and self._turn_back(head, rest):
             return
@@ -532,7 +536,8 @@ class Connection(asyncio.Protocol):
         if self._transport is None:
             return
         if (self._early.take() or self.unread) and not self._ended:
-            self._transport.write_eof()
+            if not self._is_tls:
+                self._transport.write_eof()
             self._read_on()
         else:
             self._transport.close()

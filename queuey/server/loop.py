@@ -37,6 +37,8 @@ class LoopServer:
 
     def __init__(self, pipeline: Pipeline) -> None:
         settings = pipeline.service.settings
+        self.is_tls = bool(settings.server.tls_cert)
+        """Clients speak TLS with the server itself."""
         self.pipeline = pipeline
         self.admission = pipeline.admission
         self.patience: int = settings.server.client_timeout_seconds

@@ -7,6 +7,7 @@ import contextlib
 import ctypes
 import gc
 import logging
+import os
 import resource
 import signal
 import socket
@@ -19,9 +20,13 @@ import uvloop
 from queuey.errors import ConfigurationError
 from queuey.future import run
 from queuey.monitor import logs
+from queuey.monitor.history import counted
+from queuey.monitor.metrics import CERTIFICATE_EXPIRY
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
+from queuey.server.reloading import Reloader
+from queuey.server.tls import HANDSHAKE_SECONDS, CertificateWatch, ServerTls
 from queuey.service import Service
 from queuey.settings import Settings
 from queuey.settings.issuers import is_this_machine
@@ -53,39 +58,60 @@ class Started:
     """A key that was just made, to be shown once."""
 
 
-def serve(settings: Settings, announce: Callable[[Started], None], *, first_key: str | None = None) -> int:
+def serve(
+    settings: Settings,
+    announce: Callable[[Started], None],
+    *,
+    first_key: str | None = None,
+    reload: Callable[[], Settings] | None = None,
+) -> int:
     """Serve until SIGTERM or SIGINT, then finish the requests under way.
 
     :param announce: called once, when the server answers requests.
     :param first_key: the chosen key of the application ``demo``, if any.
+    :param reload: reads the settings anew at each SIGHUP. Without it SIGHUP changes nothing.
     :returns: the exit code.
-    :raises ConfigurationError: the address is taken, or a store cannot be opened.
+    :raises ConfigurationError: the address is taken, a store cannot be opened, or a certificate cannot be used.
     """
     logs.set_up(settings.log.level, settings.log.format)
+    tls = ServerTls.of(settings)
     with _bound(settings.server.host, settings.server.port, settings.server.client_timeout_seconds) as listener:
         _raise_file_limit()
         service = Service.open(settings)
         try:
             made = run(service.start(first_key))
             started = Started(
-                f"http://{_bracketed(settings.server.host)}:{listener.getsockname()[1]}",
+                f"{'https' if tls else 'http'}://{_bracketed(settings.server.host)}:{listener.getsockname()[1]}",
                 str(Path(settings.server.data).resolve()),
                 settings.storage.backend,
                 settings.notices,
                 settings.console.enabled,
                 *(made or ()),
             )
-            for notice in (*settings.notices, *without_tls(settings.server.host), *service.warnings()):
+            open_notices = without_tls(settings.server.host) if tls is None else ()
+            for notice in (*settings.notices, *open_notices, *service.warnings()):
                 log.warning("%s", notice)
             gc.collect()
             gc.freeze()  # what is loaded now stays loaded, so the collector need not scan it
             gc.set_threshold(*GC_THRESHOLDS)
             _give_back_large_blocks()
-            uvloop.run(_serve(service, listener, lambda: announce(started)))
+            uvloop.run(_serve(service, listener, tls, reload or (lambda: settings), lambda: announce(started)))
         finally:
             service.close()
-            log.info("stopped")
+        _tell_what_was_done(service)
     return 0
+
+
+def _tell_what_was_done(service: Service) -> None:
+    """Log what the server did since it began."""
+    counters = counted(service.monitor)
+    requests, errors, _ = service.monitor.answered()
+    done = {"requests": int(requests), "errors": int(errors), **counters}
+    log.info(
+        "stopped: %s",
+        ", ".join(f"{value} {name.replace('_', ' ')}" for name, value in done.items()),
+        extra={**done, "seconds": round(service.clock.elapsed() - service.began, 3)},
+    )
 
 
 def _give_back_large_blocks() -> None:
@@ -105,16 +131,15 @@ def _give_back_large_blocks() -> None:
 
 
 def without_tls(host: str) -> tuple[str, ...]:
-    """A notice if other machines can reach the address.
-
-    This server speaks plain HTTP.
+    """A notice if other machines can reach the address of a server that speaks plain HTTP.
 
     >>> without_tls("::1"), without_tls("localhost"), len(without_tls("0.0.0.0"))
     ((), (), 1)
     """
     text = (
         f"listens on {host or 'all addresses'} without TLS: anybody on the network between can read keys and messages. "
-        "Let a proxy with TLS listen there (etc/nginx.conf), and this server on 127.0.0.1 or a network of your own"
+        "Give it a certificate ([server] tls_cert), or let a proxy with TLS listen there (etc/nginx.conf), and this "
+        "server on 127.0.0.1 or a network of your own"
     )
     return () if is_this_machine(host) else (text,)
 
@@ -152,19 +177,46 @@ def _raise_file_limit() -> None:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
-async def _serve(service: Service, listener: socket.socket, listening: Callable[[], None]) -> None:
+async def _serve(
+    service: Service,
+    listener: socket.socket,
+    tls: ServerTls | None,
+    reload: Callable[[], Settings],
+    listening: Callable[[], None],
+) -> None:
     loop = asyncio.get_running_loop()
     running = LoopServer(open_pipeline(service))
+    reloader = Reloader(running.pipeline, tls, reload)
+    watch = None if tls is None else CertificateWatch(tls)
     running.open(loop)
+    reloader.open(loop)
+    if tls is not None and watch is not None:
+        service.monitor.ask(CERTIFICATE_EXPIRY, lambda: tls.expires)
+        watch.start()
     try:
-        await _run(running, listener, listening)
+        await _run(running, listener, tls, reloader, listening)
+        await reloader.finish()
     finally:
+        if watch is not None:
+            watch.stop()
         running.close()
 
 
-async def _run(running: LoopServer, listener: socket.socket, listening: Callable[[], None]) -> None:
+async def _run(
+    running: LoopServer,
+    listener: socket.socket,
+    tls: ServerTls | None,
+    reloader: Reloader,
+    listening: Callable[[], None],
+) -> None:
     loop = asyncio.get_running_loop()
-    server = await loop.create_server(lambda: Connection(running), sock=listener, backlog=BACKLOG)
+    server = await loop.create_server(
+        lambda: Connection(running),
+        sock=listener,
+        backlog=BACKLOG,
+        ssl=None if tls is None else tls.context,
+        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
+    )
     asked = asyncio.Event()
 
     def stop() -> None:
@@ -173,11 +225,30 @@ async def _run(running: LoopServer, listener: socket.socket, listening: Callable
             running.abandon()
         asked.set()
 
+    had_terminal = _has_terminal()
+
+    def hang_up() -> None:
+        """Read settings anew, or stop: the signal may also mean that the terminal has gone."""
+        if had_terminal and not _has_terminal():
+            stop()
+        else:
+            reloader.ask()
+
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop)
+    loop.add_signal_handler(signal.SIGHUP, hang_up)
     listening()
     await asked.wait()
     log.info("stopping: requests under way have %d s to end", running.drain_seconds)
     server.close()
     loop.call_later(running.drain_seconds, running.abandon)
     await running.stop()
+
+
+def _has_terminal() -> bool:
+    """Whether this process has a terminal whose end would end it."""
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY | os.O_NONBLOCK))
+    except OSError:
+        return False
+    return True

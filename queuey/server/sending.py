@@ -60,8 +60,8 @@ class Sender:
         self._runner: LoopRunner[Chunk | None] | None = None
         self._asked = self._over = False
         # Bytes that the kernel does not take at once count as not taken: a piece that waits in the transport keeps its whole
-        # body or chunk in memory.
-        transport.set_write_buffer_limits(high=0)
+        # body or chunk in memory. With 0 the loop's TLS would pause for nothing, and never resume.
+        transport.set_write_buffer_limits(high=1, low=0)
 
     @property
     def waits(self) -> bool:

@@ -27,6 +27,7 @@ from queuey.service.retention import Retained
 from queuey.service.shared_events import SharedEvents
 from queuey.service.tasks import Tasks
 from queuey.service.waiting.registry import Waiters
+from queuey.service.watched_figures import Watched, WatchedFigures
 from queuey.settings import Settings
 from queuey.storage import Stores
 
@@ -61,7 +62,9 @@ class Service:
         self.held_figures = HeldFigures(stores, self.clock, self.monitor)
         self.leases.note_use = self.held_figures.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
-        self.identifier = Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
+        self.identifier = self._new_identifier()
+        watched = Watched(stores, self.queues, self.keys, self.clock)
+        self.watched_figures = WatchedFigures(watched, self.monitor, settings, self.trust)
         self.history = History(self.monitor, partial(unix_now, self.clock), self.clock.elapsed)
         """What the console draws; nothing is taken where there is no console."""
         self.heartbeat = Heartbeat(stores.messages.peers, partial(unix_now, self.clock))
@@ -70,6 +73,8 @@ class Service:
         """What all open consoles get each second."""
         self.recent: dict[str, Identity] = {}
         """Identities that Authorization headers proved a moment ago."""
+        self.began = self.clock.elapsed()
+        """When the server began, by the clock's elapsed time."""
         self.closed = False
 
     @classmethod
@@ -104,7 +109,27 @@ class Service:
         if self.settings.console.enabled:
             self.history.start()
             self.heartbeat.start()
-        return await self.keys.first(first_key)
+        made = await self.keys.first(first_key)
+        self.watched_figures.start()
+        return made
+
+    def take_over(self, settings: Settings, trust: Trust | None) -> None:
+        """Serve with other settings from now on.
+
+        :param settings: other keys, tokens and issuers; all else is as it was.
+        :param trust: what these settings trust, started; None if that has not changed.
+        """
+        self.settings = settings
+        self.keys.configure(settings.application_keys)
+        if trust is not None:
+            former, self.trust = self.trust, trust
+            self.identifier = self._new_identifier()
+            former.stop()
+        self.watched_figures.settings, self.watched_figures.trust = settings, self.trust
+        self.recent.clear()
+
+    def _new_identifier(self) -> Identifier:
+        return Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
 
     def problems(self) -> list[str]:
         """What makes this server unable to work; empty if nothing does."""
@@ -121,6 +146,7 @@ class Service:
             self.tasks.stop()
             self.retained.stop()
             self.held_figures.stop()
+            self.watched_figures.stop()
             self.history.stop()
             self.heartbeat.stop()
             self.waiters.close()

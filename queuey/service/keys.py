@@ -38,23 +38,32 @@ def _as_kept(principal: str, digest: bytes, created_ticks: int) -> PrincipalKey:
     return PrincipalKey(principal, digest, label_of(digest), created_ticks)
 
 
+def _of_ini(configured: Mapping[str, tuple[str, ...]]) -> list[PrincipalKey]:
+    return [
+        _as_kept(app_principal(application), digest_of(key), 0)
+        for application, keys in configured.items()
+        for key in keys
+    ]
+
+
 class Keys:
     """The keys in force: those of the store and those of the ini file."""
 
     def __init__(self, metadata: MetadataStore, clock: Clock, configured: Mapping[str, tuple[str, ...]]) -> None:
         self._metadata = metadata
         self._clock = clock
-        self._configured = [
-            _as_kept(app_principal(application), digest_of(key), 0)
-            for application, keys in configured.items()
-            for key in keys
-        ]
+        self._configured = _of_ini(configured)
         self._known: dict[bytes, PrincipalKey] = {}
         self._access_keys: dict[str, str] = {}
         """The application of each access key, by its id."""
         self._accounts: dict[str, str | None] | None = None
         """The application of each account; None where there are several."""
         self._applications: frozenset[str] = frozenset()
+        self._looked = float("-inf")
+
+    def configure(self, configured: Mapping[str, tuple[str, ...]]) -> None:
+        """Take other keys of the ini file. The next request loads all keys again."""
+        self._configured = _of_ini(configured)
         self._looked = float("-inf")
 
     @property
@@ -100,6 +109,18 @@ class Keys:
     def of(self, principal: str) -> list[PrincipalKey]:
         """The keys in force that prove a principal."""
         return [key for key in self._known.values() if key.principal == principal]
+
+    def oldest(self) -> dict[str, int]:
+        """When the oldest key in force of each application or operator was made, in ticks.
+
+        Keys of the ini file have no date, and are left out.
+        """
+        found: dict[str, int] = {}
+        for key in self._known.values():
+            if key.created_ticks:
+                name = application_of(key.principal) or key.principal
+                found[name] = min(key.created_ticks, found.get(name, key.created_ticks))
+        return found
 
     @property
     def applications(self) -> list[str]:

@@ -6,6 +6,7 @@ They concern several settings, or a form of its own, and run once when all setti
 from __future__ import annotations
 
 import re
+from ipaddress import ip_network
 
 from queuey.errors import ConfigurationError
 from queuey.settings.issuers import is_this_machine
@@ -15,6 +16,8 @@ __all__ = ["MIN_KEY_CHARACTERS", "MIN_TOKEN_KEY_CHARACTERS", "check", "is_key"]
 
 MIN_KEY_CHARACTERS = 16
 """Of an application key: 64 bits if it is hexadecimal. The first Queuey's one-character keys are refused (queuey-api-v1 W2); ``queuey key new`` gives 256."""
+MOST_NAMED_QUEUES = 100
+"""Each is five series of metrics and more for its groups, and is looked at every ten seconds."""
 MIN_TOKEN_KEY_CHARACTERS = 32
 """Of a key that signs tokens or derives secrets, which can be guessed at without asking the server. ``queuey token key`` gives 256 bits."""
 
@@ -24,6 +27,7 @@ _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 """What CQL takes without quotes, and gives back as it was written."""
 _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _QUEUE_HOST = re.compile(rf"(https?://)?{_HOST}")
+_NAMED_QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,50}/[A-Za-z0-9_.-]{1,80}")
 _ORIGIN = re.compile(rf"\*|https?://{_HOST}")
 
 
@@ -49,6 +53,9 @@ def check(settings: Settings) -> None:
     _check_sqs(settings)
     _check_origins(settings)
     _check_console(settings)
+    _check_proxies(settings)
+    _check_tls(settings)
+    _check_named_queues(settings)
     _check_metrics_token(settings)
 
 
@@ -127,6 +134,33 @@ def _check_console(settings: Settings) -> None:
                 f"[issuer:{issuer.name}] client_id needs [console] url: expected the address under which browsers reach "
                 "this server, such as https://queuey.example.com"
             )
+
+
+def _check_named_queues(settings: Settings) -> None:
+    queues = settings.metrics.queues
+    where = f"{_origin(settings, 'metrics.queues')}: [metrics] queues" if queues else ""
+    if len(queues) > MOST_NAMED_QUEUES:
+        raise ConfigurationError(f"{where}: {len(queues)} queues: expected {MOST_NAMED_QUEUES} at most")
+    for name in queues:
+        if not _NAMED_QUEUE.fullmatch(name):
+            raise ConfigurationError(f"{where}: {name!r}: expected application/queue")
+
+
+def _check_proxies(settings: Settings) -> None:
+    for proxy in settings.server.trusted_proxies:
+        try:
+            ip_network(proxy, strict=False)
+        except ValueError:
+            where = f"{_origin(settings, 'server.trusted_proxies')}: [server] trusted_proxies: {proxy!r}"
+            raise ConfigurationError(f"{where}: expected an address or a network such as 10.0.0.0/8") from None
+
+
+def _check_tls(settings: Settings) -> None:
+    given, missing = ("tls_cert", "tls_key") if settings.server.tls_cert else ("tls_key", "tls_cert")
+    if bool(settings.server.tls_cert) != bool(settings.server.tls_key):
+        raise ConfigurationError(
+            f"{_origin(settings, f'server.{given}')}: [server] {given} is given without {missing}: expected both, or none"
+        )
 
 
 def _check_metrics_token(settings: Settings) -> None:

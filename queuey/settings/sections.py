@@ -44,6 +44,9 @@ class ServerSettings:
     client_timeout_seconds: int = setting(15, "How long a client may take to send its body, or to take the next piece of an answer.", low=1, high=600)
     idle_timeout_seconds: int = setting(75, "How long a connection may rest between two requests.", low=1, high=3600)
     cors_origins: tuple[str, ...] = setting((), "Origins whose pages may ask this server in a browser, such as https://app.example.org, or * for all; none: no such page may.")
+    tls_cert: str = setting("", "PEM file of this server's certificate and those of its issuers; turns TLS on. It is read anew when it changes.")
+    tls_key: str = setting("", "PEM file of its key, which only its owner, and perhaps a group, may read.")
+    trusted_proxies: tuple[str, ...] = setting((), "Proxies whose X-Forwarded-For names the client in the log, such as 127.0.0.1 or 10.0.0.0/8; none: the log has the address of the connection.")
     drain_seconds: int = setting(15, "How long a stop waits for requests under way.", low=0, high=600)
 
 
@@ -147,6 +150,7 @@ class MetricSettings:
     """``[metrics]``."""
 
     token: str = setting("", "What /metrics asks for, as Authorization: Bearer TOKEN; without it only requests from this machine itself are answered, if no proxy passed them on.", secret=True)
+    queues: tuple[str, ...] = setting((), "Queues that /metrics shows one by one, as application/queue, 100 at most: depth, bytes, ages, and how far their groups are.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ def operated(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Operated]:
 
 def _is_in_force(client: Client) -> bool:
     try:
-        return client.server_figures().server["storage"] == "sqlite"
+        return bool(client.server_figures().server)
     except QueueyError:
         return False
 
@@ -231,8 +231,10 @@ def test_the_audit_has_sign_ins_and_changes_of_the_console(run: Run, operated: O
         ("POST", "/v1/queuey", "done", ["app:queuey"], "127.0.0.1")
     ]
     assert told("--action", "sign-in") == [
-        ("sign-in", "/console/sign-in", "done", ["app:queuey"], "127.0.0.1"),
-        ("sign-in", "/console/sign-in", "InvalidApplicationKey", [], "127.0.0.1"),
+        ("SIGN-IN", "/console/sign-in", "done", ["app:queuey"], "127.0.0.1"),
+        ("SIGN-IN", "/console/sign-in", "InvalidApplicationKey", [], "127.0.0.1"),
     ]
-    assert told("--action", "sign-out")[0][3] == ["app:queuey"]
+    assert ("SIGN-OUT", "/console/sign-out", "done", ["app:queuey"]) in [
+        one[:4] for one in told("--action", "sign-out")
+    ]
     assert KEY not in done(run("audit", log)).text

@@ -37,6 +37,7 @@ def take_in(visit: Visit) -> PageAnswer:
 def sign_out(visit: Visit) -> PageAnswer:
     """End the session in this browser."""
     visit.check_form()
+    visit.audit("SIGN-OUT", "/console/sign-out", "done")
     return PageAnswer(status=303, location=address("sign-in"), session=visit.sessions.anonymous())
 
 

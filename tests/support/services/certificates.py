@@ -74,3 +74,9 @@ def _named(name: str) -> x509.Name:
 
 def _pem(certificate: x509.Certificate) -> bytes:
     return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def name_in(certificate: bytes) -> str:
+    """The common name in a certificate, as a peer shows it."""
+    (name,) = x509.load_der_x509_certificate(certificate).subject.get_attributes_for_oid(NameOID.COMMON_NAME)
+    return str(name.value)

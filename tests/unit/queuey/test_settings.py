@@ -108,6 +108,11 @@ def test_variables_of_the_client_commands_are_no_settings() -> None:
         ("[cassandra]\nread_delay_ms = 1999\n", ("[cassandra] read_delay_ms = 1999", "which is 2000")),
         ("[cassandra]\nwrite_budget_ms = 1501\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2001")),
         ("[cassandra]\nclock_error_ms = 300\n", ("write_budget_ms + 2 * clock_error_ms", "which is 2100")),
+        ("[server]\ntrusted_proxies = 10.0.0.0/33\n", ("'10.0.0.0/33'", "an address or a network such as 10.0.0.0/8")),
+        ("[server]\ntls_cert = a.pem\n", ("[server] tls_cert is given without tls_key", "both, or none")),
+        ("[server]\ntls_key = a.pem\n", ("[server] tls_key is given without tls_cert", "both, or none")),
+        ("[metrics]\nqueues = jobs\n", ("[metrics] queues: 'jobs'", "expected application/queue")),
+        ("[metrics]\nqueues = " + " ".join(f"a/{n}" for n in range(101)) + "\n", ("101 queues: expected 100 at most",)),
         ("port = 1\n", ("line 1", "expected a [section] first")),
         ("[server]\nport\n", ("line 2", "expected key = value")),
         ("[server]\nport = 1\nport = 2\n", ("line 3", "[server] port is given twice")),
@@ -272,6 +277,7 @@ def test_the_proxy_that_ships_takes_no_more_than_the_server() -> None:
 BOUND_TO_OTHERS = {
     *("max_body_bytes", "max_request_bytes"),
     *("write_budget_ms", "clock_error_ms", "read_delay_ms"),
+    *("server.tls_cert", "server.tls_key"),
 }
 """Settings that not every value of fits the defaults of the others."""
 
@@ -285,6 +291,10 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.sampled_from(setting.words)
     if setting.key == "cors_origins":
         return st.lists(st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True), unique=True).map(tuple)
+    if setting.name == "metrics.queues":
+        return st.lists(st.from_regex(r"[a-z]{1,9}/[a-z]{1,9}", fullmatch=True), max_size=3, unique=True).map(tuple)
+    if setting.key == "trusted_proxies":
+        return st.lists(st.ip_addresses().map(str), max_size=3, unique=True).map(tuple)
     if setting.kind is tuple:
         return st.lists(st.text("abc0-=/", min_size=32, max_size=40), max_size=3, unique=True).map(tuple)
     if setting.name == "metrics.token":
@@ -339,7 +349,7 @@ def test_a_host_of_queue_urls_is_a_host(host: str) -> None:
 def test_any_value_survives_a_file_and_a_variable(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject
 ) -> None:
-    setting = data.draw(st.sampled_from([s for s in SETTINGS if s.key not in BOUND_TO_OTHERS]))
+    setting = data.draw(st.sampled_from([s for s in SETTINGS if BOUND_TO_OTHERS.isdisjoint((s.key, s.name))]))
     value = data.draw(values_of(setting))
     path = tmp_path_factory.getbasetemp() / "any.ini"
     text = setting.to_text(value)

@@ -15,6 +15,7 @@ from queuey.cli.doctor_machine import serving_process
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
 from queuey.storage.sqlite import SqliteStores
+from tests.support.services.certificates import Authority
 
 KEY = "0123456789abcdef" * 2
 
@@ -133,6 +134,20 @@ def test_an_issuer_without_its_file_is_wrong(ini: Path, tmp_path: Path) -> None:
 
     (said,) = wrong(diagnosed(ini)[1])
     assert "[issuer:mail] keys" in said
+
+
+def test_a_certificate_is_looked_at(ini: Path, tmp_path: Path) -> None:
+    made = Authority(tmp_path / "ca").identity("server", "127.0.0.1")
+    made.key.chmod(0o600)
+    ini.write_text(ini.read_text().replace("[server]", f"[server]\ntls_cert = {made.cert}\ntls_key = {made.key}"))
+
+    _, rows = diagnosed(ini)
+    assert [row["found"] for row in rows if row["about"] == "certificate"] == [f"{made.cert} ends in 1 days"]
+    assert any("no server answers at https://127.0.0.1:1" in row["found"] for row in rows)
+
+    made.key.chmod(0o644)
+    (said,) = wrong(diagnosed(ini)[1])
+    assert "its mode is 0644" in said
 
 
 def test_the_process_that_serves_a_store_is_known_by_the_kernel(data: Path) -> None:

@@ -13,7 +13,7 @@ from queuey.terminal.options import Server
 from tests.support.scripted_server import Say, Script, scripted_server
 
 VERSION = Say(body=f'{{"name": "queuey", "version": "{__version__}", "storage": "sqlite"}}'.encode())
-METRICS, PAGE = Say(403), Say(headers={"Set-Cookie": "queuey_console=x; HttpOnly"})
+METRICS = Say(403)
 
 
 @pytest.fixture
@@ -32,15 +32,15 @@ def wrong(findings: list[Diagnosis]) -> list[str]:
 
 
 def test_a_sound_server_is_only_asked_with_get(script: Script) -> None:
-    findings = found(script, VERSION, Say(), METRICS, PAGE, Say(body=b"data: {}\n\n"), key="k" * 32)
+    findings = found(script, VERSION, Say(), METRICS, Say(body=b"data: {}\n\n"), key="k" * 32)
 
     assert wrong(findings) == []
-    assert [asked.method for asked in script.asked] == ["GET"] * 5
-    assert [asked.headers.get("Authorization") for asked in script.asked[:4]] == [None] * 4
+    assert [asked.method for asked in script.asked] == ["GET"] * 4
+    assert [asked.headers.get("Authorization") for asked in script.asked[:3]] == [None] * 3
 
 
 def test_a_server_that_cannot_store_is_wrong(script: Script) -> None:
-    assert wrong(found(script, VERSION, Say(503, b"the disk is full"), METRICS, PAGE)) == [
+    assert wrong(found(script, VERSION, Say(503, b"the disk is full"), METRICS)) == [
         "server: it cannot store: the disk is full"
     ]
 
@@ -48,7 +48,7 @@ def test_a_server_that_cannot_store_is_wrong(script: Script) -> None:
 def test_another_version_and_warnings_are_notices(script: Script) -> None:
     old = Say(body=b'{"name": "queuey", "version": "0.9"}')
 
-    findings = found(script, old, Say(headers={"Queuey-Warnings": "one copy; no quorum"}), METRICS, PAGE)
+    findings = found(script, old, Say(headers={"Queuey-Warnings": "one copy; no quorum"}), METRICS)
 
     assert [one.found for one in findings if one.level == "notice"] == [
         f"version 0.9 runs, and {__version__} is installed here",
@@ -58,23 +58,23 @@ def test_another_version_and_warnings_are_notices(script: Script) -> None:
 
 
 def test_what_is_no_queuey_is_wrong(script: Script) -> None:
-    assert wrong(found(script, Say(200, b"<html>"), Say(), METRICS, PAGE))[0].startswith("server: what answers is no")
+    assert wrong(found(script, Say(200, b"<html>"), Say(), METRICS))[0].startswith("server: what answers is no")
 
 
 def test_a_clock_that_is_off_is_wrong() -> None:
-    dated = _Reply(200, {"Date": "Thu, 01 Jan 1970 00:00:00 GMT"}, b"")
+    dated = _Reply(200, {"date": "Thu, 01 Jan 1970 00:00:00 GMT"}, b"")
 
     assert wrong(list(_time_findings(dated)))[0].startswith("clock: the server's clock")
 
 
 def test_a_refused_key_is_wrong(script: Script) -> None:
-    assert wrong(found(script, VERSION, Say(), METRICS, PAGE, Say(401), key="k" * 32)) == [
+    assert wrong(found(script, VERSION, Say(), METRICS, Say(401), key="k" * 32)) == [
         "keys: the key or token is refused for demo with status 401"
     ]
 
 
 def test_a_proxy_that_shows_metrics_and_hides_tls_is_wrong(script: Script) -> None:
-    script.say(Say(200, b"# HELP"), PAGE)
+    script.say(Say(200, b"# HELP"), Say(headers={"Set-Cookie": "queuey_console=x; HttpOnly"}))
 
     asker = _Asker(Server(script.url, "demo", None, None, 5.0))
     findings = list(_proxy_findings(asker, is_here=False, is_tls=True))

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from prometheus_client.parser import text_string_to_metric_families
 
 from qdo.worker.metrics import WORKER_METRICS
-from queuey.monitor.declared import Counter, Declarations, MetricSet
+from queuey.monitor.declared import Counter, Declarations, Histogram, Metric, MetricSet
 from queuey.monitor.exposition import registry_of, text_of
 from queuey.monitor.metrics import (
     MESSAGES_APPENDED,
@@ -23,11 +23,38 @@ from queuey.monitor.metrics import (
 
 @pytest.mark.parametrize("declarations", [SERVER_METRICS, WORKER_METRICS])
 def test_every_declared_metric_is_exposed_under_its_name_before_it_has_a_value(declarations: Declarations) -> None:
-    told = text_string_to_metric_families(text_of(MetricSet(declarations)).decode())
+    told = list(text_string_to_metric_families(text_of(MetricSet(declarations)).decode()))
 
-    assert [(family.name, family.documentation) for family in told] == [
+    ours = [one for one in told if not one.name.startswith("process_")]
+    assert [(family.name, family.documentation) for family in ours] == [
         (metric.name, metric.help) for metric in declarations.metrics
     ]
+    assert {"process_cpu_seconds", "process_resident_memory_bytes", "process_open_fds"} <= {one.name for one in told}
+
+
+@pytest.mark.parametrize("metric", [*SERVER_METRICS.metrics, *WORKER_METRICS.metrics], ids=lambda one: one.name)
+def test_names_follow_the_convention(metric: Metric) -> None:
+    """A unit is the last word and a base unit; only the exposition of a counter ends in ``_total``."""
+    words = metric.name.split("_")
+    assert words[0] in ("queuey", "qdo")
+    assert not {"ms", "milliseconds", "minutes", "hours", "days", "kb", "mb", "mib", "percent", "total"} & set(words)
+    units = {"seconds", "bytes", "messages"} & set(words)
+    if isinstance(metric, Histogram) and metric.name != "queuey_lease_k":
+        assert words[-1] in units
+    assert metric.exposed.endswith("_total") == isinstance(metric, Counter)
+
+
+def test_a_gauge_takes_exactly_the_series_it_is_given() -> None:
+    declarations = Declarations()
+    gauge = declarations.gauge("queuey_x", "Some", ("app",))
+    metrics = MetricSet(declarations)
+
+    metrics.replace(gauge, {("a",): 1.0, ("b",): 2.0})
+    metrics.replace(gauge, {("b",): 3.0, ("c",): 4.0})
+
+    assert [metrics.value(gauge, name) for name in "abc"] == [0, 3, 4]
+    ((_, series),) = metrics.figures()
+    assert series.keys() == {("b",), ("c",)}
 
 
 def test_no_name_is_declared_twice() -> None:

@@ -1,0 +1,53 @@
+"""The address that a request comes from, behind proxies as well."""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+
+from queuey.http.exchange import Call
+
+__all__ = ["address_of"]
+
+MOST_HOPS = 20
+"""Addresses of an X-Forwarded-For header that are looked at."""
+
+
+def address_of(call: Call, trusted: tuple[str, ...]) -> str:
+    """The address of the client that sent a request, for a log.
+
+    Each trusted proxy names the address that it got the request from, behind those that it was given. So the last address
+    that is no trusted proxy's is the client's, and what stands before it is only what that client claims.
+
+    :param trusted: addresses and networks of proxies, as of ``[server] trusted_proxies``.
+    """
+    found = call.peer
+    if not trusted or not _is_trusted(found, trusted):
+        return found
+    for text in reversed(call.headers.get("x-forwarded-for", "").rsplit(",", MOST_HOPS)):
+        hop = text.strip()
+        if _parsed(hop) is None:
+            break
+        found = hop
+        if not _is_trusted(hop, trusted):
+            break
+    return found
+
+
+def _is_trusted(text: str, trusted: tuple[str, ...]) -> bool:
+    address = _parsed(text)
+    return address is not None and any(address in network for network in _networks(trusted))
+
+
+@lru_cache(maxsize=8)
+def _networks(trusted: tuple[str, ...]) -> tuple[IPv4Network | IPv6Network, ...]:
+    return tuple(ip_network(one, strict=False) for one in trusted)
+
+
+def _parsed(text: str) -> IPv4Address | IPv6Address | None:
+    try:
+        address = ip_address(text.partition("%")[0])
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
