@@ -12,13 +12,15 @@ from typing import Any
 import pytest
 
 from qdo.adapters.clients import is_done
-from qdo.client import Client
+from qdo.client import Client, Delivery
 from tests.support.client import Server
 from tests.support.kombu_tasks import QUEUE, SECONDS, KombuTasks, broker_of, kombu_tasks, worker
 from tests.support.notes import go, kill_group, lines
 from tests.support.servers import RunningServer, eventually
 
 GROUP = "kombu"
+VISIBILITY = 8
+"""Seconds. A worker on a busy machine must not lose its leases."""
 
 
 @pytest.fixture
@@ -48,6 +50,7 @@ def events_of(tasks: KombuTasks, wanted: set[str], found: Counter[str], listenin
             receiver.should_stop = wanted <= found.keys()
 
         receiver = tasks.app.events.Receiver(connection, handlers={"*": count})
+        receiver.queue(connection.default_channel).declare()  # what comes from now on is in the queue
         listening.set()
         receiver.capture(limit=None, timeout=SECONDS, wakeup=True)
 
@@ -65,34 +68,34 @@ def test_celery_runs_tasks_repeats_them_waits_with_them_answers_and_tells(
         assert listening.wait(SECONDS)
         due = datetime.now(UTC) + timedelta(seconds=1.5)
         tasks.note.apply_async(("late",), eta=due)
-        scheduled = client.queue_info(QUEUE).scheduled
         sums = [tasks.add.delay(number, 1) for number in range(20)]
         stubborn = tasks.stubborn.delay()
         assert [one.get(timeout=SECONDS) for one in sums] == list(range(1, 21))
         assert stubborn.get(timeout=SECONDS) == 2
-        stats = tasks.app.control.inspect([name], timeout=SECONDS).stats()
+        inspect = tasks.app.control.inspect([name], timeout=SECONDS)
+        eventually(lambda: inspect.stats()[name]["total"].get("add") == 20, seconds=SECONDS)
         eventually(lambda: lines(tmp_path / "notes"), seconds=SECONDS)
         listener.join(SECONDS)
         eventually(lambda: done(client), seconds=SECONDS)
 
     ((text, when),) = (line.split() for line in lines(tmp_path / "notes"))
-    assert (scheduled, text) == (1, "late")
+    assert text == "late"
     assert float(when) >= due.timestamp()
-    assert stats[name]["total"]["add"] == 20
     assert wanted <= found.keys()
     assert {one.name for one in client.queues() if not one.name.startswith("kombu")} == {QUEUE}
 
 
+@pytest.mark.drawn
 def test_the_tasks_of_a_killed_worker_come_again_once(server: Server, client: Client, tmp_path: Path) -> None:
     notes, tasks = tmp_path / "notes", kombu_tasks(broker_of(server), tmp_path / "notes")
-    with worker(server, tmp_path, visibility=2) as first:
+    with worker(server, tmp_path, visibility=VISIBILITY) as first:
         for number in range(10):
             tasks.hold.delay(str(number))
         eventually(lambda: len(lines(notes)) == 2, seconds=SECONDS)
         begun = [line.split()[1] for line in lines(notes)]
         kill_group(first)
     go(notes)
-    with worker(server, tmp_path, visibility=2):
+    with worker(server, tmp_path, visibility=VISIBILITY):
         eventually(lambda: sum(line.startswith("end") for line in lines(notes)) == 10, seconds=SECONDS)
         eventually(lambda: done(client), seconds=SECONDS)
 
@@ -102,6 +105,7 @@ def test_the_tasks_of_a_killed_worker_come_again_once(server: Server, client: Cl
     }
 
 
+@pytest.mark.drawn
 def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(
     server: Server, client: Client, tmp_path: Path
 ) -> None:
@@ -117,6 +121,8 @@ def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(
 
     seen = Counter(line.split()[0] for line in lines(notes))
     assert seen["begin"] == seen["end"] >= 2
-    left = client.receive(QUEUE, GROUP, 10)
+    left: list[Delivery] = []
+    while some := client.receive(QUEUE, GROUP, 10):
+        left += some
     assert len(left) == 6 - seen["end"]
     assert {delivery.failures for delivery in left} <= {0}

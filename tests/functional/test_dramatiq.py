@@ -19,7 +19,7 @@ from qdo.adapters.dramatiq import QueueyBroker
 from qdo.client import Client
 from qdo.worker.dead_letters import letters
 from tests.support.client import Server, emptied
-from tests.support.dramatiq_actors import declared
+from tests.support.dramatiq_actors import VISIBILITY, declared
 from tests.support.loaded import Program
 from tests.support.notes import go, kill_group, lines
 from tests.support.servers import RunningServer, eventually
@@ -144,7 +144,7 @@ def test_a_worker_that_stops_gives_back_what_it_has_not_begun(broker: QueueyBrok
     assert first is not None
     consumer.close()
     consumer.requeue([first])
-    broker.settler.flush()
+    assert broker.settler.flush(SECONDS)
 
     again = client.receive("default", "dramatiq", 10)
     assert len(again) == 3
@@ -191,6 +191,7 @@ def test_flush_removes_what_is_there_and_what_is_scheduled(broker: QueueyBroker,
     assert (info.depth, info.scheduled) == (0, 0)
 
 
+@pytest.mark.drawn
 def test_the_messages_of_a_killed_worker_come_again_once(server: Server, client: Client, tmp_path: Path) -> None:
     notes = tmp_path / "notes"
     variables = {
@@ -199,7 +200,7 @@ def test_the_messages_of_a_killed_worker_come_again_once(server: Server, client:
         "QUEUEY_KEY": server.key or "",
         "NOTES": str(notes),
     }
-    broker = QueueyBroker(lambda: Client(server.url, server.application, server.key), visibility=2)
+    broker = QueueyBroker(lambda: Client(server.url, server.application, server.key), visibility=VISIBILITY)
     hold = declared(broker, notes)
     for number in range(6):
         hold.send(number)

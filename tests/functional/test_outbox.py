@@ -55,7 +55,7 @@ def database(tmp_path: Path) -> str:
 
 @pytest.fixture
 def engine(database: str) -> Iterator[Engine]:
-    made = create_engine(database)
+    made = create_engine(database, connect_args={"timeout": SECONDS})
     metadata.create_all(made)
     yield made
     made.dispose()

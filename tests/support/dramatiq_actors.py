@@ -13,6 +13,9 @@ from dramatiq.cli import main, make_argument_parser
 from qdo.adapters.dramatiq import QueueyBroker
 from tests.support import notes
 
+VISIBILITY = 8
+"""Seconds. A worker on a busy machine must not lose its leases."""
+
 
 def declared(broker: dramatiq.Broker, file: Path) -> Any:
     """An actor that does as :func:`tests.support.notes.hold`."""
@@ -25,7 +28,7 @@ def declared(broker: dramatiq.Broker, file: Path) -> Any:
 
 
 if "NOTES" in os.environ:
-    dramatiq.set_broker(QueueyBroker(visibility=2))
+    dramatiq.set_broker(QueueyBroker(visibility=VISIBILITY))
     actor = declared(dramatiq.get_broker(), Path(os.environ["NOTES"]))
 
 if __name__ == "__main__":

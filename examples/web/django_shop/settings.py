@@ -11,7 +11,13 @@ SECRET_KEY = os.environ.get("SECRET_KEY") or secrets.token_hex()
 ALLOWED_HOSTS = ["127.0.0.1", "localhost", "testserver"]
 ROOT_URLCONF = "examples.web.django_shop.urls"
 USE_TZ = True
-DATABASES = {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": os.environ.get("DATABASE", "shop.db")}}
+DATABASES = {
+    "default": {
+        "ENGINE": "django.db.backends.sqlite3",
+        "NAME": os.environ.get("DATABASE", "shop.db"),
+        "OPTIONS": {"timeout": 60},
+    }
+}
 INSTALLED_APPS = ["examples.web.django_shop", "qdo.adapters.django"]
 if django.VERSION < (6,):
     INSTALLED_APPS.append("django_tasks")
