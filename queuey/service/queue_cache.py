@@ -82,6 +82,15 @@ class QueueCache:
                     self._compact.add(queue)
                 self._keep(queue, since)
 
+    def made(self, queue: Queue, changes: int) -> None:
+        """Know a queue that this process has made, in the compact form: most queues are not used at once.
+
+        :param changes: as for :meth:`learn`.
+        """
+        with self._lock:
+            if self._compact is not None and changes == self.changes:
+                self._compact.add(queue)
+
     def _keep(self, queue: Queue, since: float) -> CachedQueue:
         known = self._known[queue.application, queue.name] = CachedQueue(queue, since, self._trusted)
         while len(self._known) > CACHED_QUEUES:

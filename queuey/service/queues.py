@@ -150,11 +150,10 @@ class Queues:
         """
         chosen = name or uuid.uuid4().hex
         fresh = settings.changed(Queue(application, chosen, uuid.uuid4(), self._clock.now_ticks()))
-        changes, since = self._cache.changes, self._clock.elapsed()
+        changes = self._cache.changes
         queue, created = await self._metadata.create_queue(fresh)
         if created:
-            if self.hears_of_changes:
-                self._cache.learn(queue, since, changes)
+            self._cache.made(queue, changes)
             return queue
         if only_new:
             raise QueueExists(f"a queue named {chosen} exists already")

@@ -9,6 +9,7 @@ from statistics import median
 from botocore.credentials import Credentials
 
 from tests.bench.drivers import NUMBER, drive, numbered
+from tests.bench.leases import Run, run_load
 from tests.bench.measure import Spread, alternate, ratios
 from tests.bench.plan import CONNECTIONS, Plan
 from tests.bench.queues import FEW, parts
@@ -45,19 +46,20 @@ def measure(plan: Plan) -> Iterator[Row]:
             drive(server, cycle(each, url, 1, f"return n % {count}", cycles=queues), CONNECTIONS)
             server.settle()
 
-        def run(server: Server, each: Credentials, pick: str) -> float:
-            rate = drive(server, cycle(each, url, 1, pick), CONNECTIONS, plan.seconds).rate / 3
+        def run(server: Server, each: Credentials, pick: str) -> Run:
+            found = run_load(server, cycle(each, url, 1, pick), 1 / 3, plan.seconds)
             server.settle()
-            return rate
+            return found
 
         below, ours = alternate(
             lambda: run(few, key_of_few, among_few), lambda: run(many, key, everywhere), plan.rounds
         )
+        rates, times = ([[one[at] for one in runs] for runs in (below, ours)] for at in (0, 1))
         yield Row(
             f"SQS, {queues:,} queues: send, receive and delete, over all",
-            f"{number(median(below))} msg/s over {FEW} queues",
-            f"{number(median(ours))} msg/s",
-            ratios(below, ours),
+            f"{number(median(rates[0]))} msg/s over {FEW} queues",
+            f"{number(median(rates[1]))} msg/s; processor {ratios(times[1], times[0]).middle:.2f} times",
+            ratios(*rates),
             first="ratio <= 1.5",
             goal="ratio <= 1.2",
         )

@@ -66,3 +66,15 @@ def test_a_look_up_from_before_a_change_is_not_kept() -> None:
     cache.learn(_queue(1), 0.0, before)
 
     assert _found(cache, 1) is None
+
+
+def test_a_queue_that_was_made_is_known_unless_it_was_changed_meanwhile() -> None:
+    cache, before = _cache(), 0
+    cache.made(_queue(1), before)
+    cache.forget(_queue(2))
+    cache.made(_queue(2), before)
+
+    assert [_found(cache, 1), _found(cache, 2)] == [_queue(1), None]
+    other = _cache(30.0)
+    other.made(_queue(1), before)
+    assert _found(other, 1) is None
