@@ -125,8 +125,10 @@ class PartitionOwner(Owner):
         """The partitions, and the term in which they were listed."""
         self._wanted = threading.Event()
         """A list is wanted before the next one is due, or none any more."""
-        self._at_first: Collection[Partition] | None = None
-        """Partitions that existed when this worker began."""
+        self._at_first: frozenset[Partition] | None = None
+        """Partitions that existed when this worker began, but for those that it has given back since: then it has recorded
+        where they are, unless their queue was made anew.
+        """
 
     def divided(self) -> Collection[Partition] | None:
         term, partitions = self._divided
@@ -189,6 +191,8 @@ class PartitionOwner(Owner):
         return self._at_first is None or partition in self._at_first
 
     def losing(self, claims: Collection[Claim]) -> None:
+        if self._at_first is not None:
+            self._at_first -= {claim.partition for claim in claims}
         self._parts.prefetched.shut(claims)
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:

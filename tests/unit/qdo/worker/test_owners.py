@@ -5,9 +5,11 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Collection
 from contextlib import nullcontext
+from types import SimpleNamespace
 from typing import Any
 
 from qdo.groups.assign import Partition
+from qdo.groups.coordination import Claim
 from qdo.worker.owners import PartitionOwner
 from qdo.worker.parts import WorkerParts
 from tests.support.servers import eventually
@@ -64,3 +66,31 @@ def test_a_list_counts_for_the_term_in_which_it_was_begun() -> None:
         over.set()
         owner.close()
         thread.join()
+
+
+class Began:
+    """What a worker's parts are asked for by its owner; and which partitions began at the end."""
+
+    def __init__(self) -> None:
+        self.at_end: list[bool] = []
+
+    def make_buffer(self, claim: Claim, offset: object, *, from_end: bool) -> None:
+        self.at_end.append(from_end)
+
+    def nothing(self, *_: object) -> None:
+        """It is not what the test looks at."""
+
+    add = shut = follow = nothing
+
+
+def test_a_queue_that_was_made_anew_begins_at_its_beginning() -> None:
+    """Though one of its name was there when the worker began at the end."""
+    began: Any = Began()
+    parts: Any = SimpleNamespace(prefetched=began, fetcher=began, make_buffer=began.make_buffer)
+    owner = PartitionOwner(parts, NOTHING, from_end=True)
+    owner._at_first = frozenset({OLD})
+    for generation in (1, 2):
+        owner.gained({Claim(OLD, generation): None})
+        owner.losing([Claim(OLD, generation)])
+
+    assert began.at_end == [True, False]
