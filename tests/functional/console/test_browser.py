@@ -110,7 +110,7 @@ def pages(queue: str, place: str, letter: str) -> list[str]:
     below += ["/tail", "/scheduled", "/g/mail", "/l/workers", f"/l/workers/release?{urlencode({'receiver': EVIL})}"]
     below += ["/l/workers/dead", f"/l/workers/dead/edit/{letter}"]
     above = ["/", "/console", "/console/overview/queuey", "/console/a/queuey", "/console/a/queuey?sort=depth"]
-    above += ["/console/new/queuey", "/console/schedules/queuey"]
+    above += ["/console/new/queuey", "/console/schedules/queuey", "/console/workers/queuey"]
     return [*above, f"/console/access/queuey?queue={queue}&principal=anyone", *(base + one for one in below)]
 
 
