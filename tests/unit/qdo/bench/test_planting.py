@@ -11,7 +11,7 @@ from qdo.bench.planting import EVERY, FIGURE_OF, Plant
 from qdo.bench.verdict import FOUND, NOT_TRUSTED, exit_code, unfound
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
-MESSAGES = 20_000
+MESSAGES = 10_000
 
 
 @pytest.mark.parametrize("plant", get_args(Plant))

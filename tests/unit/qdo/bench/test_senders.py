@@ -14,7 +14,7 @@ STALLS = {"stall": "1", "every": "10", "service": "0.0005"}
 
 
 def test_an_open_loop_shows_the_stall_in_its_p99() -> None:
-    times = run_by_clock(workload_of(producerRate=500, seconds=40), options=STALLS).times
+    times = run_by_clock(workload_of(producerRate=300, seconds=30), options=STALLS).times
 
     assert times.response.percentile(99) / 1e9 == pytest.approx(0.95, abs=0.06)
     assert times.service.percentile(99) / 1e6 < 1, "the service time alone hides it"

@@ -111,8 +111,8 @@ def test_a_workload_that_comes_with_the_program_says_what_it_shows(name: str) ->
 
 @pytest.mark.parametrize("name", built_in())
 def test_a_perfect_system_passes_each_workload(name: str) -> None:
-    """The first of its variants, for half a second of its own time, on the queues in memory."""
-    _, workload = variants(scaled(load(find(name)), 0.5))[0]
+    """The first of its variants, for a quarter of a second of its own time, on the queues in memory."""
+    _, workload = variants(scaled(load(find(name)), 0.25))[0]
 
     found = run_by_clock(workload, steps=300 if workload.queuey.receiving.poison else 3000).findings
 
