@@ -158,6 +158,20 @@ def no_settings_from_outside() -> Iterator[None]:
     os.environ.update(kept)
 
 
+@pytest.fixture(autouse=True)
+def no_settings_left_behind() -> Iterator[None]:
+    """A command that a test runs in this process may name its server to its jobs: the next test does not hear of it."""
+    before = _settings()
+    yield
+    for name in _settings().keys() - before.keys():
+        del os.environ[name]
+    os.environ.update(before)
+
+
+def _settings() -> dict[str, str]:
+    return {name: value for name, value in os.environ.items() if name.startswith("QUEUEY_")}
+
+
 @pytest.fixture(scope="session", autouse=True)
 def brief_spark() -> Iterator[None]:
     """Of Spark's two programs, that begins and that works, for this process and what it starts."""

@@ -124,7 +124,7 @@ def _reason(error: ssl.SSLError) -> str:
     >>> _reason(ssl.SSLError(1, "[SSL: KEY_VALUES_MISMATCH] key values mismatch (_ssl.c:3895)"))
     'the key is not that of the certificate'
     """
-    text = error.reason or str(error)
+    text = getattr(error, "reason", None) or str(error)  # one that OpenSSL did not make has none
     if "KEY_VALUES_MISMATCH" in text:
         return "the key is not that of the certificate"
     return text.replace("_", " ").lower()
