@@ -10,7 +10,7 @@ TESTS ?=
 ROUNDS ?= 10
 # Tests wait for clocks and servers as often as they compute: three processes keep two processors busy, and more starve three Cassandra nodes.
 WORKERS ?= 3
-# Number of long tests in a run, beside one of those that kill servers and nodes of Cassandra; `make faults` runs them all.
+# Number of long tests in a run, beside one of those with three nodes of Cassandra; `make faults` runs them all.
 SHARE ?= 3
 # A run that takes longer is broken off and says what it has found.
 LIMIT ?= 60m

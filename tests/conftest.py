@@ -28,8 +28,6 @@ MOSTLY_WAIT = (
     "tests/functional/test_qdo_offsets.py",
 )
 """Fit to run beside three nodes of Cassandra: they leave them the processors."""
-KILLS = tuple(f"{BREAKS_NODES}test_{what}.py" for what in ("kill", "leases", "once"))
-"""Each run has one of these: kill -9 of servers over Cassandra, and of its nodes."""
 OVER_BOTH_STORES = ("tests/functional/", "tests/pipeline/")
 EVERY = 3
 """Of these tests, where they run over both stores, a run with a share has each third one over Cassandra, others each time."""
@@ -94,8 +92,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     share: int | None = config.option.share
     if share is not None:
         drawn = [item for item in items if item.get_closest_marker("drawn")]
-        for kills, number in ((True, max(1, share // 3)), (False, share)):
-            _leave_out(config, items, [item for item in drawn if item.nodeid.startswith(KILLS) is kills], number)
+        for breaks, number in ((True, max(1, share // 3)), (False, share)):
+            some = [item for item in drawn if item.nodeid.startswith(BREAKS_NODES) is breaks]
+            _leave_out(config, items, some, number)
         again = [item for item in items if _is_over_cassandra_again(item)]
         _leave_out(config, items, again, -(-len(again) // EVERY))
     items.sort(key=_turn)
