@@ -14,8 +14,10 @@ import requests
 from tests.support import servers
 from tests.support.client import Json, Server, refused
 from tests.support.lease_requests import GROUP, ask, receive, step
-from tests.support.live import until_waiting
+from tests.support.live import own_server, until_waiting
 from tests.support.servers import RunningServer
+
+shipped_server = own_server
 
 
 def code_of(answer: requests.Response, status: int) -> str:

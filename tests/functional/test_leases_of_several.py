@@ -12,7 +12,9 @@ import requests
 
 from queuey.api.lease_requests import draw_turns
 from tests.support.client import Json, Server, refused
-from tests.support.live import until_waiting
+from tests.support.live import own_server, until_waiting
+
+shipped_server = own_server
 
 
 def ask(server: Server, queues: Any, **body: Any) -> requests.Response:

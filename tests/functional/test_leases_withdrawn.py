@@ -8,8 +8,10 @@ from typing import Any
 import requests
 
 from tests.support.client import Json, Server, refused
-from tests.support.live import until_waiting
+from tests.support.live import own_server, until_waiting
 from tests.support.servers import RunningServer
+
+shipped_server = own_server
 
 WAIT = {"wait": 60}
 

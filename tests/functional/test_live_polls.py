@@ -9,8 +9,10 @@ import pytest
 import requests
 
 from tests.support.client import Server, authorization, refused
-from tests.support.live import until_waiting, waiters
+from tests.support.live import own_server, until_waiting, waiters
 from tests.support.servers import RunningServer, eventually
+
+shipped_server = own_server
 
 
 @pytest.fixture

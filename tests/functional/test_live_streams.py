@@ -12,8 +12,10 @@ import pytest
 
 from tests.support import servers
 from tests.support.client import Server, refused
-from tests.support.live import EVENTS, LINES, LiveAnswer, read_live, until_waiting
+from tests.support.live import EVENTS, LINES, LiveAnswer, own_server, read_live, until_waiting
 from tests.support.servers import APPLICATIONS
+
+shipped_server = own_server
 
 FORMS = pytest.mark.parametrize("accept", [EVENTS, LINES])
 

@@ -8,12 +8,13 @@ from contextlib import contextmanager
 from socket import SO_LINGER, SOL_SOCKET
 from typing import Any, NamedTuple
 
+import pytest
 import requests
 from requests.adapters import HTTPAdapter
 from urllib3.connection import HTTPConnection
 
 from tests.support.client import Json, Server
-from tests.support.servers import eventually
+from tests.support.servers import RunningServer, eventually, shipped
 from tests.support.services.proxy import RESET_WHEN_CLOSED
 
 EVENTS = "text/event-stream"
@@ -123,6 +124,13 @@ def waiters(server: Server) -> int:
         if line.startswith("queuey_waiters "):
             return int(float(line.split()[1]))
     raise AssertionError("the server does not say how many wait")
+
+
+@pytest.fixture(scope="module")
+def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
+    """A shipped server for the tests of one file: they count waiting readers, and other files may leave some behind."""
+    with shipped(tmp_path_factory.mktemp("own")) as running:
+        yield running
 
 
 def until_waiting(server: Server, count: int) -> None:
