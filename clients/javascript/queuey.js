@@ -116,12 +116,16 @@ export class Client {
         const headers = { Accept: EVENTS, ...(last && { "Last-Event-ID": last }) };
         const begin = last ? {} : { since: moment(since), partitions };
         const answer = await this.#once("GET", path, { query: { ...query, ...begin }, headers, signal, lasts: true });
-        for await (const { id, name, data } of events(answer.body)) {
-          if (name === "end") throw new QueueyError({ retriable: true, ...data });
-          failures = 0;
-          const about = name === "message" ? { message: new Message(data, queue), data } : { data };
-          yield { name, cursor: id, ...about };
-          last = id ?? last; // only now is it taken
+        try {
+          for await (const { id, name, data } of events(answer.body)) {
+            if (name === "end") throw new QueueyError({ retriable: true, ...data });
+            failures = 0;
+            const about = name === "message" ? { message: new Message(data, queue), data } : { data };
+            yield { name, cursor: id, ...about };
+            last = id ?? last; // only now is it taken
+          }
+        } finally {
+          answer.forget();
         }
       } catch (error) {
         if (signal?.aborted) return;
@@ -154,6 +158,8 @@ export class Client {
     const url = `${this.#base}${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
     const ended = new AbortController();
     const end = () => ended.abort();
+    const forget = () => signal?.removeEventListener("abort", end);
+    let goesOn = false;
     const timer = setTimeout(end, ATTEMPT_MS + waitMs);
     signal?.addEventListener("abort", end);
     try {
@@ -161,7 +167,8 @@ export class Client {
       const all = { Authorization: this.#authorization, ...headers };
       const answer = await fetch(url, { method, headers: all, body, signal: ended.signal, cache: "no-store" });
       if (!answer.ok) throw await refusal(answer);
-      if (lasts) return answer; // its body goes on; `signal` still ends it
+      goesOn = lasts;
+      if (lasts) return { body: answer.body, forget }; // `signal` ends it until it is forgotten
       return { headers: answer.headers, text: await answer.text() };
     } catch (error) {
       if (error instanceof QueueyError) throw error;
@@ -169,7 +176,7 @@ export class Client {
       throw new QueueyError({ code: "Unreachable", detail: `${url}: no answer`, retriable: true, cause: error });
     } finally {
       clearTimeout(timer);
-      if (!lasts) signal?.removeEventListener("abort", end);
+      if (!goesOn) forget();
     }
   }
 }
@@ -269,7 +276,8 @@ export class Queue {
   }
 
   /** Note how far a group has read. */
-  async commit(group, id, { partition = 1 } = {}) {
+  async commit(group, id, options = {}) {
+    const { partition = 1 } = known(options, ["partition"]);
     const body = JSON.stringify({ offsets: [{ partition, message_id: id }] });
     const headers = { "Content-Type": JSON_TYPE };
     await this.#client.ask("PUT", `${this.#path}/offsets/${encodeURIComponent(group)}`, { headers, body });
@@ -344,7 +352,8 @@ export class Leases {
   }
 
   /** Hand it out again, after `delay` seconds; `count: false` makes no failure of it. */
-  release(message, { delay, count } = {}) {
+  release(message, options = {}) {
+    const { delay, count } = known(options, ["delay", "count"]);
     return this.step({ release: [{ receipt: receiptOf(message), delay, count }] });
   }
 

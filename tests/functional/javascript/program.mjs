@@ -132,6 +132,8 @@ await scene("refusals say what was wrong", async () => {
   await assert.rejects(queue.append("x"), (error) => error instanceof QueueyError && error.code === "QueueNotFound" && error.status === 404);
   await assert.rejects(queue.append({ a: 1 }), /appendJson stores any other value/);
   await assert.rejects(queue.append("x", { tll: 4 }), /unknown option tll/);
+  await assert.rejects(queue.commit("mail", "1", { partitions: 2 }), /unknown option partitions/);
+  assert.throws(() => queue.leases("mail").release("receipt", { dealy: 4 }), /unknown option dealy/);
   assert.throws(() => new Client(url, { key }), /name the application/);
   assert.throws(() => new Client(url, { application: "queuey" }), /give a key or a token/);
   const wrong = new Client(url, { application: "queuey", key: "no such key, but long enough to be one" });
