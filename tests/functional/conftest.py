@@ -211,6 +211,13 @@ def next_fresh() -> Callable[[], str]:
     return lambda: next(names)
 
 
+@pytest.fixture(scope="module")
+def application(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
+    """An application of one file, which has no queue at first."""
+    with Server(shipped_server, next_fresh()) as found:
+        yield found
+
+
 @pytest.fixture
 def fresh(running: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
     """A server as an application without any queue sees it."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,17 +22,11 @@ from tests.support.client import Server, emptied
 from tests.support.dramatiq_actors import VISIBILITY, declared
 from tests.support.loaded import Program
 from tests.support.notes import go, kill_group, lines
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 SECONDS = 60
 JOIN = 60_000
 """Milliseconds."""
-
-
-@pytest.fixture(scope="module")
-def application(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
-    with Server(shipped_server, next_fresh()) as found:
-        yield found
 
 
 @pytest.fixture

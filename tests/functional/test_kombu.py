@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -20,15 +20,9 @@ from qdo.worker.dead_letters import letters
 from queuey.errors import ConfigurationError, InvalidApplicationKey, ServerUnreachable
 from tests.support.client import Server, emptied
 from tests.support.kombu_tasks import broker_of
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 SECONDS = 90
-
-
-@pytest.fixture(scope="module")
-def application(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
-    with Server(shipped_server, next_fresh()) as found:
-        yield found
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,17 +20,11 @@ from qdo.adapters.outbox.sqlalchemy import SqlOutbox
 from qdo.client import Client
 from queuey.errors import InvalidApplicationKey, InvalidParameter, ServerUnreachable
 from tests.support.client import Server, emptied
-from tests.support.servers import RunningServer, eventually
+from tests.support.servers import eventually
 
 SECONDS = 60
 metadata = MetaData()
 outbox = SqlOutbox(metadata)
-
-
-@pytest.fixture(scope="module")
-def application(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iterator[Server]:
-    with Server(shipped_server, next_fresh()) as found:
-        yield found
 
 
 @pytest.fixture

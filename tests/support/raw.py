@@ -95,7 +95,7 @@ def drain(connection: socket.socket) -> bytes:
 
 
 def replies(received: bytes) -> list[Reply]:
-    """The answers in a stream of bytes that has come to its end. One that was cut short has what came of its body."""
+    """The answers in all the bytes of a connection. An answer that was cut short has the part of its body that came."""
     found = []
     while received:
         reply, received = _first(received)
