@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import orjson
@@ -11,10 +12,10 @@ from queuey.api.forms import NEXT_MESSAGE, entries, plain_answer, plain_page
 from queuey.ids import format_timestamp
 from queuey.model import Columns, Message
 from queuey.model.holes import Hole
-from queuey.model.lease_steps import LeaseOutcome
-from queuey.model.receipts import receipt_ends
+from queuey.model.lease_steps import HandedAlone, LeaseOutcome
+from queuey.model.receipts import receipt_end, receipt_ends
 
-__all__ = ["LeaseForm", "LeasedMessages"]
+__all__ = ["LeaseForm", "LeasedMessages", "alone_page"]
 
 
 class LeaseForm(NamedTuple):
@@ -34,17 +35,37 @@ class LeaseForm(NamedTuple):
 
     def text(self, lease: Hole) -> str:
         """The same as JSON, without the braces."""
-        first = format_timestamp(self.outcome.to_wall(lease.first_delivered))
-        text = f'"deliveries":{lease.deliveries},"failures":{lease.failures},"first_delivered":"{first}"'
-        if self.names_queue:
-            text = f'"queue":"{self.queue}",{text}'
-        if not self.receipts:
-            return text
-        return f'{text},"visible_at":"{format_timestamp(self.outcome.to_wall(lease.visible_at))}"'
+        to_wall = self.outcome.to_wall
+        visible = to_wall(lease.visible_at) if self.receipts else None
+        text = _lease_text(lease.deliveries, lease.failures, to_wall(lease.first_delivered), visible)
+        return f'"queue":"{self.queue}",{text}' if self.names_queue else text
 
     def before_receipt(self, lease: Hole) -> str:
         """What stands behind a body as JSON, up to the end of the receipt."""
         return f'",{self.text(lease)},"receipt":"{self.receipts}' if self.receipts else f'",{self.text(lease)}'
+
+
+@lru_cache(maxsize=256)
+def _lease_text(deliveries: int, failures: int, first: int, visible: int | None) -> str:
+    """The members of a lease as JSON. All first leases of a commit have the same.
+
+    :param first: when the message was first handed out, in ticks of the wall clock.
+    :param visible: when the lease runs out; None if it is not shown.
+    """
+    text = f'"deliveries":{deliveries},"failures":{failures},"first_delivered":"{format_timestamp(first)}"'
+    return text if visible is None else f'{text},"visible_at":"{format_timestamp(visible)}"'
+
+
+def alone_page(form: LeaseForm, handed: HandedAlone, beside: str) -> bytes | None:
+    """The whole answer with one message, if :func:`~queuey.api.forms.plain_answer` can show it; None otherwise.
+
+    :param beside: see there.
+    """
+    message, partition = handed.message, handed.partition
+    behind = form.before_receipt(handed.lease)
+    if form.receipts:
+        behind = f'{behind}{receipt_end(partition, message.ticks, message.tail, handed.lease.deliveries)}"'
+    return plain_answer(message, partition, behind, beside)
 
 
 _AFTER_RECEIPT = f'"{NEXT_MESSAGE}'
@@ -65,8 +86,7 @@ class LeasedMessages:
         leases, form = self.leases, self.form
         columns = Columns.of(messages)
         if len(columns) == 1:
-            end = f'{self.receipt_ends(columns)[0]}"' if form.receipts else ""
-            return plain_answer(columns, partition, form.before_receipt(leases[0]) + end)
+            return alone_page(form, HandedAlone(partition, columns[0], leases[0]), "")
         if leases.count(leases[0]) == len(leases):
             texts = [form.before_receipt(leases[0])] * len(leases)
         else:

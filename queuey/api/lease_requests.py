@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import orjson
 
-from queuey.api.batches import batch_drafts, large_object
+from queuey.api.batches import batch_drafts, large_object, plain_object
 from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
 from queuey.api.lease_settings import MAX_VISIBILITY_SECONDS, new_group
@@ -24,7 +25,7 @@ from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.dead_letters import reason_with
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
-from queuey.model.receipts import Receipt, parse_receipts
+from queuey.model.receipts import Receipt, Receipts, parse_receipts
 from queuey.security.permissions import Permission
 from queuey.security.principals import STRANGERS
 from queuey.service import Service
@@ -59,6 +60,8 @@ class AskedStep(NamedTuple):
     """In the order of the settles of each partition."""
     waiting: Waiting | None
     """None if it does not wait."""
+    is_plain: bool = False
+    """It acknowledges its receipts and receives, and is known to do nothing else."""
 
 
 async def asked_of(service: Service, call: Call, group: str, queue: Queue | None) -> AskedStep:
@@ -69,6 +72,9 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
     :raises InvalidReceipt: a receipt is none, is another queue's, or stands twice.
     :raises Forbidden, QueueNotFound: of a queue to receive from or to append to.
     """
+    plain = None if queue is None or call.query_string else _plainly_asked(service, call, group, queue)
+    if plain is not None:
+        return plain
     document = await large_object(call.body, service.settings)
     problems = Problems()
     members = SEVERAL_MEMBERS if queue is None else MEMBERS
@@ -77,8 +83,10 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         in_query = [name for name in members if queue is not None or name != "receive"]
         check_query(call, in_query, problems, "member of the body")
     queues, turns = ([queue], ()) if queue is not None else await _queues(service, call, fields)
-    proven = sorted(call.identity.acting(Permission.RECEIVE, queues[0].application, queues[0].name))
-    receiver = fields.text("receiver", " ".join([*proven[:1], call.peer]).strip(), most=_MAX_TEXT)
+    proven, unnamed = _receiver(
+        call.identity.acting(Permission.RECEIVE, queues[0].application, queues[0].name), call.peer
+    )
+    receiver = fields.text("receiver", unnamed, most=_MAX_TEXT)
     key = fields.text("attempt", "", most=_MAX_TEXT)
     settles = _Settles(queues, problems)
     settles.add_all(fields)
@@ -99,8 +107,60 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         )
         for at, one in enumerate(queues)
     ]
-    waiting = Waiting(wait, tuple(proven) or (STRANGERS,), call.in_thread) if wait else None
+    waiting = Waiting(wait, proven, call.in_thread) if wait else None
     return AskedStep(LeaseStep(groups, appends, receive, attempt, turns=turns), settles.receipts, waiting)
+
+
+def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> AskedStep | None:
+    """What a request asks for that does nothing but acknowledge and receive, as most do.
+
+    :returns: None if it does anything else, or has a mistake, which is then looked for.
+    """
+    document = plain_object(call.body)
+    if document is None:
+        return None
+    texts, members = document.get("acknowledge"), document.get("receive")
+    if len(document) != (texts is not None) + (members is not None):
+        return None
+    named, quotes = b"", 2 * len(document)
+    proven, receiver = _receiver(call.identity.acting(Permission.RECEIVE, queue.application, queue.name), call.peer)
+    receiving, token, settles = _NOTHING_RECEIVED, None, _NOTHING_SETTLED
+    if members is not None:
+        named = orjson.dumps(members)
+        if len(named) > _MOST_REMEMBERED:
+            return None
+        known = _received(named, receiver, queue.partitions, service.settings.limits.max_answer_bytes)
+        if known is None:
+            return None
+        receiving = known
+    if texts is not None:
+        found = parse_receipts(texts) if type(texts) is list and 0 < len(texts) <= MAX_SETTLES else None
+        if found is None or found.queue != queue.uuid or max(found.partitions) > queue.partitions:
+            return None
+        if len(texts) > 1 and len({*texts}) < len(texts):
+            return None
+        token, settles = found.token, _acknowledged(found)
+        quotes += 2 * len(texts)
+    if call.body.count(b'"') != quotes + named.count(b'"'):
+        return None  # a member replaced another
+    wanted, wait, partitions = receiving
+    receive_from: Sequence[int] = () if wanted is None else partitions or range(1, queue.partitions + 1)
+    new = new_group(service, queue) if token is None else None
+    step = LeaseStep((GroupStep(queue, group, new, token, settles, (), receive_from),), (), wanted)
+    return AskedStep(step, texts or (), Waiting(wait, proven, call.in_thread) if wait else None, is_plain=True)
+
+
+@lru_cache(maxsize=4096)
+def _receiver(principals: frozenset[str], peer: str) -> tuple[Sequence[str], str]:
+    """The principals that receive, and how a receiver is called that names itself not."""
+    proven = sorted(principals)
+    return tuple(proven) or (STRANGERS,), " ".join([*proven[:1], peer]).strip()
+
+
+def _acknowledged(found: Receipts) -> Mapping[int, Acknowledged]:
+    if len(found.partitions) == 1:
+        return {found.partitions[0]: Acknowledged(found.ids, found.deliveries)}
+    return {number: Acknowledged(ids, deliveries) for number, ids, deliveries in found.by_partition()}
 
 
 async def _queues(service: Service, call: Call, fields: JsonFields) -> tuple[Sequence[Queue], Sequence[int]]:
@@ -204,9 +264,7 @@ class _Settles:
         if found is None or place is None or max(found.partitions) > self._queues[place].partitions:
             return False
         self.tokens[place] = found.token
-        self.by_partition[place] = {
-            number: Acknowledged(ids, deliveries) for number, ids, deliveries in found.by_partition()
-        }
+        self.by_partition[place] = {**_acknowledged(found)}
         self.receipts += texts
         return True
 
@@ -283,6 +341,10 @@ class _Receiving(NamedTuple):
     wait_seconds: float = 0.0
     partitions: Sequence[int] = ()
     """Those that are named."""
+
+
+_NOTHING_RECEIVED = _Receiving()
+_NOTHING_SETTLED: Mapping[int, Acknowledged] = MappingProxyType({})
 
 
 def _receive(fields: JsonFields, queue: Queue | None, receiver: str, max_bytes: int) -> _Receiving:

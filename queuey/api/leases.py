@@ -5,20 +5,23 @@ from __future__ import annotations
 import sys
 from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
+from functools import lru_cache
 from itertools import count
 from typing import Any
+
+import orjson
 
 from queuey.api.arrow.answers import check_arrow
 from queuey.api.forms import id_texts, timestamps
 from queuey.api.groups import group_of
 from queuey.api.json_pages import PLAIN, JsonPage, with_beside
-from queuey.api.lease_pages import LeasedMessages, LeaseForm
+from queuey.api.lease_pages import LeasedMessages, LeaseForm, alone_page
 from queuey.api.lease_requests import AskedStep, asked_of
 from queuey.api.params import Problems, group_name
 from queuey.http.answer_room import CountedRoom
-from queuey.http.exchange import ARROW, Answer, Call, Target, json_answer
+from queuey.http.exchange import ARROW, JSON, Answer, Call, Target, json_answer
 from queuey.model import Location, Page
-from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, HandedAlone, LeaseOutcome, LeaseStep
 from queuey.model.receipts import Receipt, receipt_start
 from queuey.service import Service
 from queuey.service.leases import settled_of
@@ -59,17 +62,23 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
     with CountedRoom(call.ticket, asked.step.receive) as room:
         outcome = await service.leases.step(asked.step, room, asked.waiting)
         _count(service, call, asked.step, outcome)
+        if asked.is_plain and not as_arrow:
+            plain = _plain_answer(asked, outcome)
+            if plain is not None:
+                return Answer(200, plain, [("content-type", JSON)])
         return await _answer(call, asked, outcome, as_arrow=as_arrow, names_queues=names_queues)
 
 
 def _count(service: Service, call: Call, asked: LeaseStep, outcome: LeaseOutcome) -> None:
     application = call.identity.counted_as(call.application)
-    for request, appended in zip(asked.appends, outcome.appended, strict=True):
-        if not appended.repeated:
-            size = sum(len(draft.body) for draft in request.drafts)
-            service.monitor.appended(application, len(request.drafts), size)
-    if outcome.handed and not outcome.repeated:
-        service.monitor.delivered(application, "lease", len(outcome.handed), outcome.handed.size)
+    if asked.appends:
+        for request, appended in zip(asked.appends, outcome.appended, strict=True):
+            if not appended.repeated:
+                size = sum(len(draft.body) for draft in request.drafts)
+                service.monitor.appended(application, len(request.drafts), size)
+    handed = outcome.handed
+    if handed and not outcome.repeated:
+        service.monitor.delivered(application, "lease", len(handed), handed.size)
 
 
 async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, as_arrow: bool, names_queues: bool) -> Answer:
@@ -101,6 +110,31 @@ async def _answer(call: Call, asked: AskedStep, outcome: LeaseOutcome, *, as_arr
             page = PartitionPage(some.partition, Page(some.messages, more=False))
             await made.add(ReadAnswer([page], 0, 0), some.entries, some.plain)
         return Answer(200, made.body(**beside))
+
+
+def _plain_answer(asked: AskedStep, outcome: LeaseOutcome) -> bytes | None:
+    """The answer to a plain step that received one message at most, as most do.
+
+    :returns: None if there is more to say.
+    """
+    handed, wanted = outcome.handed, asked.step.receive
+    if outcome.stale or outcome.is_full:
+        return None
+    beside = _acknowledged(len(asked.receipts)) if asked.receipts else ""
+    if wanted is None:
+        return f'{{"status":"ok"{beside}}}'.encode()
+    if type(handed) is not HandedAlone:
+        return None if handed else f'{{"status":"ok","messages":[]{beside}}}'.encode()
+    queue = asked.step.groups[0].queue
+    receipts = "" if wanted.pop else receipt_start(queue.uuid, outcome.tokens[0])
+    return alone_page(LeaseForm(outcome, queue.name, receipts), handed, beside)
+
+
+@lru_cache(maxsize=128)
+def _acknowledged(number: int) -> str:
+    """``settled`` of a step that acknowledged this number of leases, and settled no other."""
+    said = {**dict.fromkeys(_SETTLED.values(), 0), "acknowledged": number, "stale": []}
+    return f',"settled":{orjson.dumps(said).decode()}'
 
 
 class _HandedPage(JsonPage):

@@ -78,6 +78,7 @@ class Call:
         "application",
         "below",
         "body",
+        "face",
         "headers",
         "identity",
         "in_thread",
@@ -110,6 +111,8 @@ class Call:
         self.request_id = ""
         self.peer = ""
         """The address that the call comes from; behind a proxy it is the proxy's."""
+        self.face: Any = None
+        """The :class:`~queuey.http.face.Face` that serves it, once it was looked for."""
         self.renew: Callable[[], Identity] | None = None
         """Identifies the caller again while it waits; None: its Authorization header does."""
         self.in_thread = False

@@ -62,10 +62,10 @@ class Finisher:
 
     def face(self, call: Call) -> Face:
         """The face that serves a call."""
-        for face in self._faces:
-            if face.serves(call):
-                return face
-        return self._default
+        found: Face | None = call.face
+        if found is None:
+            found = call.face = next((face for face in self._faces if face.serves(call)), self._default)
+        return found
 
     def preflight(self, call: Call) -> Answer | None:
         """The answer to a browser's preflight request; None for any other call."""

@@ -60,8 +60,6 @@ class Pipeline:
         self.finisher = Finisher(service, faces)
         """Ends calls that leave the pipeline early: refused, cut short, turned away."""
         self._face = self.finisher.face
-        self._only_face = faces[0] if len(faces) == 1 else None
-        """With a single face, no call has to look for its face."""
         self._most_bytes = settings.limits
 
     def open(
@@ -83,7 +81,7 @@ class Pipeline:
             if asked is not None:
                 return call, asked
         try:
-            operation = (self._only_face or self._face(call)).resolve(call)
+            operation = self._face(call).resolve(call)
             length = self._announced_length(call, operation)
             if not operation.about_server:
                 call.ticket = Ticket(self.admission)
@@ -145,7 +143,7 @@ class Pipeline:
         return self._target_at_hand(operation, call) is not None
 
     def _target_at_hand(self, operation: Operation, call: Call) -> Target | None:
-        identity = (self._only_face or self._face(call)).at_hand(self.service, call)
+        identity = (call.face or self._face(call)).at_hand(self.service, call)
         return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:

@@ -127,7 +127,8 @@ class Alike(Sequence[Value]):
     def __getitem__(self, at: int | slice) -> Value | Alike[Value]:
         if isinstance(at, slice):
             return Alike(self.value, len(range(self.length)[at]))
-        range(self.length)[at]  # raises for an index out of range
+        if not -self.length <= at < self.length:
+            raise IndexError(at)
         return self.value
 
     def count(self, value: Any) -> int:

@@ -19,6 +19,7 @@ __all__ = [
     "GivenUp",
     "GroupStep",
     "Handed",
+    "HandedAlone",
     "HandedOut",
     "HandedPart",
     "LeaseCounts",
@@ -117,15 +118,20 @@ class Handed(Sequence[HandedOut]):
     A value for each message is made only when it is asked for; the parts have columns.
     """
 
-    __slots__ = ("_number", "parts")
+    __slots__ = ("_number", "_parts")
 
     def __init__(self, parts: Sequence[HandedPart]) -> None:
         """:param parts: in the order in which they are handed out, none of them empty."""
-        self.parts = parts
+        self._parts = parts
         self._number = sum([len(part.messages) for part in parts])
 
     def __len__(self) -> int:
         return self._number
+
+    @property
+    def parts(self) -> Sequence[HandedPart]:
+        """In the order in which they are handed out, none of them empty."""
+        return self._parts
 
     def __iter__(self) -> Iterator[HandedOut]:
         for group, partition, messages, leases in self.parts:
@@ -145,6 +151,25 @@ class Handed(Sequence[HandedOut]):
     def size(self) -> int:
         """Bytes of the bodies and the headers."""
         return sum([part.messages.size for part in self.parts])
+
+
+class HandedAlone(Handed):
+    """The one message that a step of one group handed out, as most steps do. It needs no columns."""
+
+    __slots__ = ("lease", "message", "partition")
+
+    def __init__(self, partition: int, message: Message, lease: Hole) -> None:
+        """:param lease: see :class:`HandedOut`."""
+        self._number = 1
+        self.partition, self.message, self.lease = partition, message, lease
+
+    @property
+    def parts(self) -> Sequence[HandedPart]:
+        return [HandedPart(0, self.partition, Columns.of([self.message]), (self.lease,))]
+
+    @property
+    def size(self) -> int:
+        return self.message.size
 
 
 NOTHING_HANDED = Handed(())

@@ -13,7 +13,7 @@ from uuid import UUID
 from queuey.errors import InvalidReceipt
 from queuey.ids import MAX_TICKS, MessageId
 
-__all__ = ["Receipt", "Receipts", "parse_receipts", "receipt_ends", "receipt_start"]
+__all__ = ["Receipt", "Receipts", "parse_receipts", "receipt_end", "receipt_ends", "receipt_start"]
 
 _START = struct.Struct(">16sQ")
 """The queue's incarnation and the group's token: the first 32 characters, which all receipts of a group share."""
@@ -50,8 +50,7 @@ class Receipt(NamedTuple):
         (True, 60)
         """
         ticks, tail = self.id
-        (end,) = receipt_ends(self.partition, [ticks], [tail], [self.delivery])
-        return receipt_start(self.queue, self.token) + end
+        return receipt_start(self.queue, self.token) + receipt_end(self.partition, ticks, tail, self.delivery)
 
     @classmethod
     def parse(cls, text: str) -> Receipt:
@@ -139,6 +138,11 @@ def receipt_ends(
     """What the receipts of messages of one partition end with."""
     text = _encoded(b"".join(map(_END.pack, repeat(partition), ticks, tails, deliveries)))
     return [text[at : at + _END_TEXT] for at in range(0, len(text), _END_TEXT)]
+
+
+def receipt_end(partition: int, ticks: int, tail: int, delivery: int) -> str:
+    """What the receipt of one message ends with."""
+    return _encoded(_END.pack(partition, ticks, tail, delivery))
 
 
 @lru_cache(maxsize=1024)

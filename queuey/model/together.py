@@ -90,14 +90,15 @@ def receive_together(
     """Hand out the next messages to many receives, to each a number of them.
 
     :param takings: at least one.
-    :param ahead: as many as all of them take.
+    :param ahead: the first ones are taken; at least as many as all of them take.
     :returns: None if the group may not hold as many. Then each request receives by itself.
     """
-    if room_for_new(state, rules) < len(ahead):
+    number = sum([one.number for one in takings])
+    if room_for_new(state, rules) < number:
         return None
     fresh: list[FreshLeases] = []
     holes: list[Hole] = []
-    ticks, tails, begin = array("q", ahead.ticks), array("q", ahead.tails), 0
+    ticks, tails, begin = array("q", ahead.ticks[:number]), array("q", ahead.tails[:number]), 0
     for wanted, alike in groupby(takings, _wanted):  # most receivers ask for the same, and then their leases are alike
         numbers, hole = [number for _, number in alike], new_hole(wanted, rules, now, wanted.most)
         holes += [hole] * len(numbers)

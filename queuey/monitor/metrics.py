@@ -160,6 +160,18 @@ class LeasesCounted(NamedTuple):
     """By action."""
 
 
+class _StepFigures(NamedTuple):
+    """The figures of the steps of one application."""
+
+    received: list[float]
+    expired: list[float]
+    stale: list[float]
+    dwell: list[float]
+    work: list[float]
+    settled: dict[str, list[float]]
+    """By action."""
+
+
 class Monitor(MetricSet):
     """What one server counts. Thread-safe.
 
@@ -176,6 +188,8 @@ class Monitor(MetricSet):
         self._here = threading.local()
         self._traffic: dict[Labels, tuple[list[float], list[float]]] = {}
         """Figures of messages appended (by application) or delivered (by application and way), and of their bytes."""
+        self._steps: dict[str, _StepFigures] = {}
+        """By application."""
         self.set(BUILD_INFO, 1, __version__, backend)
 
     def request(self, route: str, method: str, status: int, seconds: float) -> None:
@@ -257,20 +271,34 @@ class Monitor(MetricSet):
 
     def stepped(self, application: str, counted: LeasesCounted) -> None:
         """A step of lease groups was done."""
-        labels = (application,)
+        received, expired, dwell_seconds, work_seconds, stale, settled = counted
+        figures = self._steps.get(application) or self._new_steps(application)
         with self._lock:  # once for all of them
-            if counted.received:
-                self._figures(MESSAGES_RECEIVED, labels)[0] += counted.received
-            if counted.expired:
-                self._figures(LEASES_EXPIRED, labels)[0] += counted.expired
-            if counted.dwell_seconds is not None:
-                LEASE_DWELL.add(self._figures(LEASE_DWELL, labels), counted.dwell_seconds)
-            if counted.work_seconds is not None:
-                LEASE_WORK.add(self._figures(LEASE_WORK, labels), counted.work_seconds)
-            if counted.stale:
-                self._figures(LEASES_STALE, labels)[0] += counted.stale
-            for action, number in counted.settled.items():
-                self._figures(LEASES_SETTLED, (application, action))[0] += number
+            figures.received[0] += received
+            if dwell_seconds is not None:
+                LEASE_DWELL.add(figures.dwell, dwell_seconds)
+            if work_seconds is not None:
+                LEASE_WORK.add(figures.work, work_seconds)
+            if expired or stale:
+                figures.expired[0] += expired
+                figures.stale[0] += stale
+            for action, number in settled.items():
+                if action not in figures.settled:
+                    figures.settled[action] = self._figures(LEASES_SETTLED, (application, action))
+                figures.settled[action][0] += number
+
+    def _new_steps(self, application: str) -> _StepFigures:
+        labels = (application,)
+        with self._lock:
+            found = self._steps[application] = _StepFigures(
+                self._figures(MESSAGES_RECEIVED, labels),
+                self._figures(LEASES_EXPIRED, labels),
+                self._figures(LEASES_STALE, labels),
+                self._figures(LEASE_DWELL, labels),
+                self._figures(LEASE_WORK, labels),
+                {},
+            )
+        return found
 
     def appended(self, application: str, messages: int, size: int) -> None:
         """Messages were acknowledged."""

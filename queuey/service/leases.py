@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
 from queuey import future
@@ -16,7 +17,7 @@ from queuey.model import IdempotencyKey, Queue, Retention
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, Action
-from queuey.model.lease_steps import GroupStep, LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, HandedAlone, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import LeasesCounted, Monitor
 from queuey.service.dead_letters import DeadLetters
 from queuey.service.log import Log
@@ -201,9 +202,10 @@ class Leases:
         outcome = await self._store.step(step)
         if outcome.repeated:
             return outcome
-        for request, appended in zip(step.appends, outcome.appended, strict=True):
-            if not appended.repeated:
-                self._waiters.arrived(request.queue, appended.placed)
+        if step.appends:
+            for request, appended in zip(step.appends, outcome.appended, strict=True):
+                if not appended.repeated:
+                    self._waiters.arrived(request.queue, appended.placed)
         if self._rooms.has_receivers:
             self._ring(step, outcome)
         self._count(step, outcome)
@@ -317,13 +319,16 @@ def _first_due(outcome: LeaseOutcome) -> int | None:
 
     In each part, messages that were handed out before come first.
     """
+    handed = outcome.handed
+    if type(handed) is HandedAlone:
+        return handed.message.ticks if handed.lease.deliveries == 1 else None
     firsts = [
         part.messages.ticks[
             0
             if part.leases[0].deliveries == 1
             else next(at for at, lease in enumerate(part.leases) if lease.deliveries == 1)
         ]
-        for part in outcome.handed.parts
+        for part in handed.parts
         if part.leases[-1].deliveries == 1
     ]
     return min(firsts, default=None)
@@ -385,6 +390,12 @@ def _with_handed(outcome: LeaseOutcome, found: LeaseOutcome) -> LeaseOutcome:
 
 def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
     """How many leases were settled, by the word for it on the wire."""
+    if len(step.groups) == 1 and not outcome.stale:
+        by_partition = step.groups[0].settles
+        if not by_partition:
+            return _NOTHING_SETTLED
+        if len(by_partition) == 1 and type(one := next(iter(by_partition.values()))) is Acknowledged:
+            return {_ACKNOWLEDGE: len(one.ids)}
     found: dict[str, int] = {}
     stale = {tuple(one) for one in outcome.stale} if outcome.stale else ()
     for index, group in enumerate(step.groups):
@@ -402,6 +413,7 @@ def settled_of(step: LeaseStep, outcome: LeaseOutcome) -> Mapping[str, int]:
     return found
 
 
+_NOTHING_SETTLED: Mapping[str, int] = MappingProxyType({})
 _ACKNOWLEDGE = Action.ACKNOWLEDGE.value
 _WORDS: list[tuple[Action, str]] = [
     *[(action, action.value) for action in Action if action not in (Action.MOVED, Action.REMOVE)],

@@ -48,6 +48,15 @@ def drive(servers: LeaseServers, examples: int) -> None:
     sure.share([("next", 0), ("next", 1), ("nothing", 1)])
     sure.append([1] * 12)
     sure.share([("nothing", 3)] * 4)
+    few = Sharing(both)
+    few.append([1] * 6)
+    few.share([("nothing", 1)])
+    few.share([("nothing", 1)] * 2)
+    few.share([("first", 1), ("nothing", 1)])
+    more = Sharing(both)
+    more.append([1] * 6)
+    more.share([("nothing", 1)])
+    more.share([("nothing", 2)] * 2)
 
 
 def test_steps_that_share_a_transaction_are_carried_out_one_after_the_other(

@@ -47,7 +47,17 @@ def drive(tmp_path: Path, examples: int) -> None:
     sure.share([("next", 0), ("next", 1), ("nothing", 1)])
     sure.append([1] * 12)
     sure.share([("nothing", 3)] * 4)
-    sure.teardown()
+    few = Sharing(tmp_path / "few.db")
+    few.append([1] * 6)
+    few.share([("nothing", 1)])
+    few.share([("nothing", 1)] * 2)
+    few.share([("first", 1), ("nothing", 1)])
+    more = Sharing(tmp_path / "more.db")
+    more.append([1] * 6)
+    more.share([("nothing", 1)])
+    more.share([("nothing", 2)] * 2)
+    for one in (sure, few, more):
+        one.teardown()
 
 
 def test_steps_that_share_a_commit_are_carried_out_one_after_the_other(

@@ -11,15 +11,15 @@ A step that meets anything unusual is carried out alone.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 from queuey.errors import QueueyError
-from queuey.model import Alike, Columns
+from queuey.model import Alike, Columns, Message
 from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_state import NO_CHANGE, Change
-from queuey.model.lease_steps import NOTHING_HANDED, Handed, HandedPart, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import NOTHING_HANDED, Handed, HandedAlone, HandedPart, LeaseOutcome, LeaseStep
 from queuey.model.together import (
     AcknowledgedTogether,
     Taking,
@@ -49,6 +49,8 @@ class PlainStep(NamedTuple):
     receive: ReceiveRequest | None
     receive_from: Sequence[int]
     """Partitions; empty if nothing is to be received."""
+    messages: int
+    """How many it settles, and may receive."""
 
 
 def plain_step(step: LeaseStep) -> PlainStep | None:
@@ -59,14 +61,16 @@ def plain_step(step: LeaseStep) -> PlainStep | None:
     _, _, _, _, settles, renewals, receive_from, passes = groups[0]
     if renewals or passes or (receive is not None) != bool(receive_from) or not (settles or receive_from):
         return None
-    acknowledged: dict[int, Acknowledged] = {}
-    for number, some in settles.items():
+    messages = 0
+    for some in settles.values():
         if type(some) is not Acknowledged or not some.ids:
             return None
-        acknowledged[number] = some
-    if receive is not None and receive.others:
-        return None
-    return PlainStep(step, acknowledged, receive, receive_from)
+        messages += len(some.ids)
+    if receive is not None:
+        if receive.others:
+            return None
+        messages += receive.most
+    return PlainStep(step, cast(Mapping[int, Acknowledged], settles), receive, receive_from, messages)
 
 
 def carry_out_together(
@@ -143,11 +147,14 @@ def _partitions_of(steps: Sequence[PlainStep]) -> Iterable[int]:
 class _Source:
     """A partition, and what is dealt out of its next messages."""
 
-    __slots__ = ("_access", "_is_open", "ahead", "at", "holes", "place", "takings")
+    __slots__ = ("_access", "_is_open", "_ones", "_ticks", "ahead", "at", "holes", "place", "takings")
 
     def __init__(self, place: PartitionBook, access: LeaseAccess) -> None:
         self.place, self._access = place, access
         self.ahead = _NOTHING_AHEAD
+        self._ticks = self.ahead.ticks
+        self._ones: Sequence[Message] = ()
+        """Those of them that are dealt out one by one, which are made together."""
         self.at = 0
         """Messages ahead that are dealt out."""
         self.takings: list[Taking] = []
@@ -161,9 +168,9 @@ class _Source:
 
         :param most: messages that are wanted at most.
         """
-        if self.at == len(self.ahead) and self._is_open:
+        if self.at == len(self._ticks) and self._is_open:
             self._look(most)
-        return self.ahead.ticks[self.at] if self.at < len(self.ahead) else None
+        return self._ticks[self.at] if self.at < len(self._ticks) else None
 
     def _look(self, most: int) -> None:
         """Look at what is in memory, and farther once that is dealt out."""
@@ -171,7 +178,7 @@ class _Source:
         found = self.place.look_ahead(self._access, left if left and not at else at + most, _MOST_BYTES)
         self._is_open = len(found) > at and _begins_with(found, self.ahead)
         if self._is_open:
-            self.ahead = found
+            self.ahead, self._ticks, self._ones = found, found.ticks, ()
 
     def take(self, wanted: ReceiveRequest, most: int) -> Columns:
         """The next messages, for one receive."""
@@ -179,6 +186,18 @@ class _Source:
         self.takings.append(Taking(wanted, len(some)))
         self.at += len(some)
         return some
+
+    def take_one(self, wanted: ReceiveRequest, most: int) -> Message:
+        """The next message, for a receive of one; :meth:`since` has said that there is one.
+
+        :param most: as there.
+        """
+        if self.at >= len(self._ones):
+            self._ones = [*self.ahead[: self.at + most]]
+        message = self._ones[self.at]
+        self.takings.append(Taking(wanted, 1))
+        self.at += 1
+        return message
 
     def take_back(self) -> None:
         """Undo the last :meth:`take`."""
@@ -193,6 +212,13 @@ def _begins_with(found: Columns, known: Columns) -> bool:
 
 _Parts = Sequence[tuple[int, Columns]]
 """What a step gets, by partition."""
+
+
+class _One(NamedTuple):
+    """The one message that a step asks for."""
+
+    partition: int
+    message: Message
 
 
 class _Joined:
@@ -211,7 +237,7 @@ class _Joined:
 
     def outcomes(self) -> Sequence[LeaseOutcome]:
         """Carry out the first of the steps, see :func:`join_steps`."""
-        dealt: list[_Parts] = []
+        dealt: list[_Parts | _One] = []
         for one in self._steps:
             parts = self._dealt(one)
             if parts is None:
@@ -221,7 +247,7 @@ class _Joined:
         since = self._carried_out() if dealt else None
         return () if since is None else self._answers(dealt, since)
 
-    def _dealt(self, one: PlainStep) -> _Parts | None:
+    def _dealt(self, one: PlainStep) -> _Parts | _One | None:
         """Deal out messages to one step, those first that may be given longest.
 
         :returns: None if there are not as many as it asks for, or it has no room for them; then it gets none.
@@ -229,6 +255,8 @@ class _Joined:
         wanted = one.receive
         if wanted is None:
             return ()
+        if wanted.most == 1:
+            return self._dealt_one(wanted, one.receive_from)
         parts: list[tuple[int, Columns]] = []
         left, room = wanted.most, wanted.max_bytes
         while left and (number := self._oldest(one.receive_from)):
@@ -240,6 +268,16 @@ class _Joined:
                 self._sources[number].take_back()
             return None
         return parts
+
+    def _dealt_one(self, wanted: ReceiveRequest, numbers: Sequence[int]) -> _One | None:
+        number = self._oldest(numbers)
+        if not number:
+            return None
+        message = self._sources[number].take_one(wanted, self._most)
+        if message.size > wanted.max_bytes:
+            self._sources[number].take_back()
+            return None
+        return _One(number, message)
 
     def _oldest(self, numbers: Sequence[int]) -> int:
         """The partition whose next message may be given longest; 0 if none has any."""
@@ -264,8 +302,8 @@ class _Joined:
         for number, source in self._sources.items():
             change = NO_CHANGE
             if source.takings:
-                ahead, state = source.ahead[: source.at], source.place.state
-                made = receive_together(state, source.takings, self._group.rules, self._now, ahead)
+                state, rules = source.place.state, self._group.rules
+                made = receive_together(state, source.takings, rules, self._now, source.ahead)
                 if made is None:
                     return None
                 change, source.holes = made.change, iter(made.holes)
@@ -298,20 +336,22 @@ class _Joined:
                 since[at] = min(since[at], moment)
         return found
 
-    def _answers(self, dealt: Sequence[_Parts], since: Sequence[int]) -> Sequence[LeaseOutcome]:
+    def _answers(self, dealt: Sequence[_Parts | _One], since: Sequence[int]) -> Sequence[LeaseOutcome]:
         tokens = [self._group.group.token]
         dues = [source.place.state.next_due() for source in self._sources.values()]
         due = min([moment for moment in dues if moment is not None], default=None)
-        found = []
-        for parts, first in zip(dealt, since, strict=True):
-            handed = NOTHING_HANDED
-            if parts:
-                handed = Handed([self._handed(number, some) for number, some in parts])
-            worked = self._now - first
-            found.append(
-                LeaseOutcome(self._now, self._access.now_ticks, tokens, handed=handed, next_due=due, worked=worked)
-            )
-        return found
+        now, wall = self._now, self._access.now_ticks
+        return [
+            LeaseOutcome(now, wall, tokens, handed=self._handed(parts), next_due=due, worked=now - first)
+            for parts, first in zip(dealt, since, strict=True)
+        ]
 
-    def _handed(self, number: int, some: Columns) -> HandedPart:
+    def _handed(self, parts: _Parts | _One) -> Handed:
+        if not parts:
+            return NOTHING_HANDED
+        if isinstance(parts, _One):
+            return HandedAlone(parts.partition, parts.message, next(self._sources[parts.partition].holes))
+        return Handed([self._part(number, some) for number, some in parts])
+
+    def _part(self, number: int, some: Columns) -> HandedPart:
         return HandedPart(0, number, some, Alike(next(self._sources[number].holes), len(some)))

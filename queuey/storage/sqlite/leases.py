@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 from uuid import UUID
 
@@ -69,19 +69,31 @@ class SqliteLeases(LeaseStore):
         file.purger.add(_PURGE)
 
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
-        plain = plain_step(step)
-
-        def job(transaction: Transaction) -> LeaseOutcome | PutOff | Later:
-            for one in step.groups:
-                self._refuse_dropped(one.queue.uuid)
-            access = self._access(transaction, is_plain=plain is not None)
-            absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
-            if absent or plain is None:
-                return absent or carry_out(step, access, self._book, self._clock.now())
-            return access.later(plain)
-
+        submit, plain = self._file.committer.submit, plain_step(step)
+        if plain is not None:
+            size = plain.messages * _MESSAGE_BYTES
+            return submit(partial(self._gather, plain), grows=False, size=size, is_light=True)
         size, is_light = _size_of(step)
-        return self._file.committer.submit(job, grows=bool(step.appends), size=size, is_light=is_light)
+        return submit(partial(self._carry_out, step), grows=bool(step.appends), size=size, is_light=is_light)
+
+    def _carry_out(self, step: LeaseStep, transaction: Transaction) -> LeaseOutcome | PutOff:
+        for one in step.groups:
+            self._refuse_dropped(one.queue.uuid)
+        access = self._access(transaction)
+        absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
+        return absent or carry_out(step, access, self._book, self._clock.now())
+
+    def _gather(self, plain: PlainStep, transaction: Transaction) -> PutOff | Later:
+        """Let a step be carried out with others at the end of the transaction."""
+        one = plain.step.groups[0]
+        self._refuse_dropped(one.queue.uuid)
+        access = self._access(transaction, is_plain=True)
+        known = self._book.known(one.queue.uuid, one.name)
+        if known is None or len(known.partitions) < one.queue.partitions:
+            absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one))])
+            if absent:
+                return absent
+        return access.later(plain)
 
     def _absent(self, access: _Access, wanted: Iterable[tuple[UUID, str, Iterable[int]]]) -> PutOff | None:
         """What to do if a large state is not in memory: it is read outside of the committer's turn."""
