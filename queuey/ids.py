@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import datetime as dt
 import os
+import random
 import re
 import secrets
 import struct
@@ -189,6 +190,23 @@ ZERO_ID = MessageId(0, MIN_TAIL)
 """Below every message."""
 MAX_ID = MessageId(MAX_TICKS, MAX_TAIL)
 """Above every message."""
+
+
+_unique = random.Random()  # noqa: S311 - it guards nothing, and is its own: programs seed the module's to do the same again
+os.register_at_fork(after_in_child=_unique.seed)
+
+
+def unique_bytes() -> bytes:
+    """16 bytes that nothing else has, in any process. They guard nothing: whoever sees many can tell the next ones.
+
+    :func:`uuid.uuid4` asks the system each time, which takes 110 us on some virtual machines, a quarter of a request.
+    """
+    return _unique.randbytes(16)
+
+
+def unique_uuid() -> uuid.UUID:
+    """The same as a UUID of version 4."""
+    return uuid.UUID(bytes=unique_bytes(), version=4)
 
 
 def format_timestamp(ticks: int) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from json import dumps
@@ -14,6 +13,7 @@ from qdo.client.streams import ARROW
 from qdo.client.values import BATCH_TYPE, Appended, HasLocation, NewMessage
 from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, put_headers, queue_path
 from queuey.errors import InvalidParameter
+from queuey.ids import unique_bytes
 
 __all__ = ["AppendCalls"]
 
@@ -51,7 +51,7 @@ class AppendCalls:
         if (message is None) == (json is _ABSENT):
             raise InvalidParameter(problems={"message": "give a message or json, one of them"})
         new = NewMessage.of_json(json) if message is None else _new(message)
-        once = new.idempotency_key or uuid.uuid4().hex
+        once = new.idempotency_key or unique_bytes().hex()
         if not can_go_raw(new):
             stored = yield from self._append_all(queue, [replace(new, idempotency_key=None).to_wire()], once, headers)
             return stored[0]
@@ -87,7 +87,7 @@ class AppendCalls:
                 problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
             )
         entries = [_new(message).to_wire() for message in messages]
-        return self._append_all(queue, entries, idempotency_key or uuid.uuid4().hex, headers)
+        return self._append_all(queue, entries, idempotency_key or unique_bytes().hex(), headers)
 
     def _append_all(
         self, queue: str, entries: Sequence[Mapping[str, Any]], once: str, headers: Mapping[str, str] | None
@@ -115,7 +115,7 @@ class AppendCalls:
         headers = {
             "Content-Type": ARROW,
             "Prefer": "return=minimal",
-            "Idempotency-Key": idempotency_key or uuid.uuid4().hex,
+            "Idempotency-Key": idempotency_key or unique_bytes().hex(),
         }
         data = memoryview(stream)
         answer = yield from self._endpoint.ask(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import time
-import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
 from datetime import datetime
@@ -20,7 +19,7 @@ from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended
 from qdo.client.wire import group_path, queue_path
 from queuey.errors import InvalidParameter, KeyReused
-from queuey.ids import MessageId
+from queuey.ids import MessageId, unique_bytes
 
 __all__ = ["LeaseCalls", "Popped"]
 
@@ -131,7 +130,7 @@ class LeaseCalls(ABC, Generic[D]):
     def _settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
         wanted = what.to_wire()
         if not what.only_extends:
-            wanted["attempt"] = what.attempt or uuid.uuid4().hex
+            wanted["attempt"] = what.attempt or unique_bytes().hex()
         if popped := self._popped.take(queue, group, what):
             return Settled(messages=popped)
         # Whoever names an attempt repeats it, and gets the same messages.

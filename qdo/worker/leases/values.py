@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -31,6 +30,7 @@ from qdo.client.lease_values import (
 )
 from qdo.client.values import NewMessage
 from qdo.worker.leases.turns import QueueTurns
+from queuey.ids import unique_bytes
 
 __all__ = [
     "Ended",
@@ -178,7 +178,7 @@ class LeaseRequest:
     """Another one that receives was under way when it was sent."""
     extends: float | None = None
     """Extend all leases of the worker in these queues to this many seconds from now."""
-    attempt: str = field(default_factory=lambda: uuid.uuid4().hex)
+    attempt: str = field(default_factory=lambda: unique_bytes().hex())
     again_at: float | None = None
     """When to repeat it. None while it is under way."""
     tries: int = 0
@@ -187,11 +187,11 @@ class LeaseRequest:
         """It is sent again. The server knows an attempt for five minutes; after that this is another request."""
         self.again_at = None
         if now > self.sent + KNOWN_SECONDS:
-            self.sent, self.attempt = now, uuid.uuid4().hex
+            self.sent, self.attempt = now, unique_bytes().hex()
 
     def stop_waiting(self) -> None:
         """Ask for an answer at once in place of this request, of which nothing was done."""
-        self.wait, self.attempt = 0.0, uuid.uuid4().hex
+        self.wait, self.attempt = 0.0, unique_bytes().hex()
 
     @property
     def receives(self) -> bool:

@@ -11,11 +11,11 @@ import random
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Waiting, start
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import TICKS_PER_SECOND, MessageId, unique_uuid
 from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.model.values import IDEMPOTENCY_SECONDS
 from queuey.storage.cassandra.appending import CassandraAppender
@@ -91,7 +91,7 @@ class _Attempt:
         self._drafts = drafts
         self._idempotency = idempotency
         self._keys = keys
-        self._id = uuid4()
+        self._id = unique_uuid()
         self._found: dict[str, StoredKey | None] = {}
         self._claimed: set[str] = set()
         self._now = appender.clock.now_ticks()

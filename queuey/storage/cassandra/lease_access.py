@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future, start
+from queuey.ids import unique_bytes
 from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseStep
@@ -64,7 +65,7 @@ class GroupCall:
         if step is not None:
             self._take(step)
         self.future: Future[Any] = Future()
-        self.step = uuid4().bytes
+        self.step = unique_bytes()
         """Names the call among all."""
         self.result: Any = None
         """What the job returned or raised."""

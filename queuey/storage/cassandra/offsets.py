@@ -13,12 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
-from uuid import UUID, uuid4
+from uuid import UUID
 
 from queuey import future
 from queuey.errors import BadRequest, Conflict, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future
-from queuey.ids import MessageId
+from queuey.ids import MessageId, unique_uuid
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 from queuey.storage.cassandra.server import CassandraServer
@@ -158,9 +158,9 @@ class _Attempt:
         moves = self._change.moves(found.offsets, self._clock.now_ticks())
         life = found.life
         if life is None:
-            life = uuid4()
+            life = unique_uuid()
             await self._session.tell("group_keep", (*self._where, life), ALL_CENTRES)
-        version = uuid4()
+        version = unique_uuid()
         changes: list[Change] = [("offset_begin", (life, *self._where, found.life))]
         for number, (_, after) in moves.items():
             values = (_bytes(after.id), after.generation, after.set_ticks, version)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import struct
 import threading
 import uuid
@@ -27,6 +28,8 @@ from queuey.ids import (
     low_from_tail,
     parse_timestamp,
     tail_from_low,
+    unique_bytes,
+    unique_uuid,
 )
 from queuey.storage.cassandra.buckets import tail_for
 
@@ -381,3 +384,26 @@ def test_the_watermark_is_exact(history: list[tuple[str, float]]) -> None:
         assert watermark >= max(closed)
         assert all(watermark < stamp for stamp in open_stamps)
         served = watermark
+
+
+def test_no_two_of_the_unique_ones_are_equal_whatever_a_program_seeds() -> None:
+    state, found = random.getstate(), list[object]()
+    for _ in range(3):
+        random.seed(1)
+        found += [unique_bytes(), unique_bytes(), unique_uuid(), unique_uuid()]
+    random.setstate(state)
+    assert len({*found}) == len(found)
+
+
+def test_the_child_of_a_fork_makes_unique_ones_of_its_own() -> None:
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        os.write(write, unique_bytes())
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        theirs = pipe.read()
+    assert os.waitpid(child, 0)[1] == 0
+    assert len(theirs) == 16
+    assert theirs != unique_bytes()
