@@ -374,7 +374,7 @@ def test_the_environment_names_the_server(server: Server, monkeypatch: pytest.Mo
     for name, value in {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}.items():
         monkeypatch.setenv(f"QUEUEY_{name}", value)
 
-    with Connection("queuey://") as connection:
+    with Connection("queuey://").clone() as connection:  # as Celery has it, from a pool
         queue = jobs(connection)
         send(connection, "hello")
         assert [*Bodies(connection, queue, no_ack=True).wait(1)] == ["hello"]

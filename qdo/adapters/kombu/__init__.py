@@ -53,6 +53,11 @@ class QueueyTransport(virtual.Transport):
             self._broker = Broker(ServerAddress.of(self.client, self.default_port), self._options)
         return self._broker
 
+    @property
+    def default_connection_params(self) -> dict[str, Any]:
+        """No host: kombu would put its default into each copy of a connection, and then the environment would not count."""
+        return {"port": self.default_port}
+
     def driver_version(self) -> str:
         return __version__
 
