@@ -76,7 +76,7 @@ def order(new: NewOrder) -> dict[str, int]:
         made = Order(customer=new.customer, item=new.item)
         session.add(made)
         session.flush()  # it has a number now
-        outbox.add(session, "orders", NewMessage.of_json({"order": made.id, "item": new.item}))
+        outbox.add(session, "sales", NewMessage.of_json({"order": made.id, "item": new.item}))
         outbox.add(session, f"notices-{new.customer}", f"We have your order {made.id}")
         session.commit()
         return {"order": made.id}

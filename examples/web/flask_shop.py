@@ -71,7 +71,7 @@ def order() -> tuple[dict[str, Any], int]:
         made = Order(customer=new["customer"], item=new["item"])
         session.add(made)
         session.flush()  # it has a number now
-        outbox.add(session, "orders", NewMessage.of_json({"order": made.id, "item": made.item}))
+        outbox.add(session, "sales", NewMessage.of_json({"order": made.id, "item": made.item}))
         outbox.add(session, f"notices-{made.customer}", f"We have your order {made.id}")
         session.commit()
         return {"order": made.id}, 201

@@ -61,13 +61,13 @@ def shop_works(client: Client, post: Post, get: Callable[[str], Any], relay: Cal
     relay()
 
     assert bodies(client, "feedback") == ['{"text": "good"}']
-    assert bodies(client, "orders") == ['{"order": 1, "item": "lamp"}']
+    assert bodies(client, "sales") == ['{"order": 1, "item": "lamp"}']
     notices = get("/notices/ann")
     with Client(notices["url"], notices["application"], token=notices["token"]) as browser:
         with_notice = next(iter(browser.follow(notices["queue"])))
         assert [message.text for message in with_notice.messages] == ["We have your order 1"]
         with pytest.raises(Forbidden):
-            browser.read("orders")
+            browser.read("sales")
 
 
 @contextmanager
@@ -181,12 +181,12 @@ def test_an_order_that_is_rolled_back_sends_nothing(site: Site, client: Client) 
     from qdo.adapters.django import outbox
 
     with transaction.atomic():
-        outbox.add("orders", "never")
+        outbox.add("sales", "never")
         transaction.set_rollback(True)
-    outbox.add("orders", "once")
+    outbox.add("sales", "once")
 
     assert site.command("queuey_outbox", once=True) == "1 sent\n"
-    assert bodies(client, "orders") == ["once"]
+    assert bodies(client, "sales") == ["once"]
 
 
 def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> None:

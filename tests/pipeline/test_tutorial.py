@@ -61,12 +61,12 @@ def test_each_line_of_the_tutorial_does_what_it_says(tmp_path: Path) -> None:
         typed = Typed(shell, text)
         typed.next()  # a server
         assert "two chairs, please" in typed.next()
-        typed.next()  # shop.py
+        typed.next()  # packing.py
         typed.next()  # ten orders
         assert "the printer is out of paper" in typed.next()
         assert typed.next().count('\\"order\\"') == 9
         assert "order 10 has nothing to pack" in typed.next()
-        assert "shop.report" in typed.next()
+        assert "packing.report" in typed.next()
         typed.next()  # the page
         page = browser.new_page()
         page.goto(f"http://127.0.0.1:{site}")

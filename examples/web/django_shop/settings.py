@@ -21,4 +21,4 @@ DATABASES = {
 INSTALLED_APPS = ["examples.web.django_shop", "qdo.adapters.django"]
 if django.VERSION < (6,):
     INSTALLED_APPS.append("django_tasks")
-TASKS = {"default": {"BACKEND": "qdo.adapters.django.tasks.QueueyTaskBackend", "QUEUES": ["default", "mail"]}}
+TASKS = {"default": {"BACKEND": "qdo.adapters.django.tasks.QueueyTaskBackend", "QUEUES": ["default", "thanks"]}}

@@ -17,7 +17,7 @@ def count_orders(customer: str) -> int:
     return int(Order.objects.filter(customer=customer).count())
 
 
-@task(queue_name="mail", takes_context=True)
+@task(queue_name="thanks", takes_context=True)
 def thank(context: Any, customer: str) -> str:
     return f"thank you, {customer} (attempt {context.attempt})"
 

@@ -32,7 +32,7 @@ def order(request: HttpRequest) -> JsonResponse:
     new = json.loads(request.body)
     with transaction.atomic():
         made = Order.objects.create(customer=new["customer"], item=new["item"])
-        outbox.add("orders", NewMessage.of_json({"order": made.pk, "item": made.item}))
+        outbox.add("sales", NewMessage.of_json({"order": made.pk, "item": made.item}))
         outbox.add(f"notices-{made.customer}", f"We have your order {made.pk}")
     result = thank.enqueue(made.customer)
     return JsonResponse({"order": made.pk, "task": result.id}, status=201)

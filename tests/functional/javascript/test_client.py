@@ -39,7 +39,7 @@ def test_the_page_of_the_client_does_what_it_says(shipped_server: RunningServer,
     blocks = re.findall(r"^```js\n(.*?)^```$", (ROOT / "docs/javascript.md").read_text(), re.MULTILINE | re.DOTALL)
     text = "\n".join(blocks).replace('"queuey-client"', f'"{(CLIENT / "queuey.js").as_uri()}"')
     program = tmp_path / "page.mjs"
-    program.write_text(text.replace('"demo"', '"queuey"').replace('"letters"', f'"{new_name()}"'))
+    program.write_text(text.replace('"demo"', '"queuey"').replace('"postcards"', f'"{new_name()}"'))
     said = _run(program, shipped_server)
     assert "a text, or bytes" in said
     assert "in one commit" in said
