@@ -1,6 +1,6 @@
 # `make serve` and `make test` need only Debian and Python 3.11. They use an existing environment again.
 .DEFAULT_GOAL := help
-.PHONY: help serve test bench faults docs cassandra zookeeper down clean
+.PHONY: help serve test bench faults docs pages cassandra zookeeper down clean
 # A run of the tests starts Python a thousand times: what it compiled once it need not compile again, whatever the machine says.
 test faults: export PYTHONDONTWRITEBYTECODE :=
 
@@ -47,9 +47,13 @@ bench: ## Measure speeds, as a table of ratios within one run
 	@$(BIN)/python -m tests.bench
 
 docs: ## Build the documentation as HTML in build/html; a warning is an error
-	@sh scripts/env.sh dev
+	@sh scripts/env.sh docs
 	$(BIN)/sphinx-build -W -n -q -b html docs build/html
 	@echo "build/html/index.html"
+
+pages: ## Write anew what the code knows best in docs/: settings, commands, metrics, errors, Python API, diagrams
+	@sh scripts/env.sh dev
+	@$(BIN)/python -m scripts.pages
 
 cassandra: ## Start a real Cassandra on 127.0.0.1:9042 until `make down`; NODES=3 for three nodes
 	@sh scripts/need.sh $(JAVA)

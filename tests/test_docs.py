@@ -8,6 +8,7 @@ import sys
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Literal, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 import click
@@ -22,6 +23,8 @@ from queuey.errors import error_classes
 from queuey.monitor.metrics import SERVER_METRICS
 from queuey.settings import CLIENT_VARIABLES, SETTINGS
 from queuey.settings.issuers import ISSUER_SETTINGS
+from scripts.pages import written
+from tests.support import browsers
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted((ROOT / "docs").rglob("*.md"))
@@ -47,14 +50,36 @@ class Page(HTMLParser):
                 self.links.add(value)
 
 
+_BUILD = """
+import sys
+from sphinx.cmd.build import main
+
+code = main(sys.argv[1:])
+print(*sorted(sys.modules), sep="\\n")
+sys.exit(code)
+"""
+"""Sphinx, and then the modules that it has loaded."""
+
+
+class Built(NamedTuple):
+    folder: Path
+    modules: frozenset[str]
+    """What the build has loaded."""
+
+
 @pytest.fixture(scope="module")
-def html(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The documentation as HTML."""
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     folder = tmp_path_factory.mktemp("html")
-    command = [sys.executable, "-m", "sphinx", "-W", "-n", "-q", "--keep-going", "-b", "html", "docs", str(folder)]
-    built = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-    assert built.returncode == 0, built.stderr
-    return folder
+    command = [sys.executable, "-c", _BUILD, "-W", "-n", "-q", "--keep-going", "-b", "html", "docs", str(folder)]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return Built(folder, frozenset(done.stdout.splitlines()))
+
+
+@pytest.fixture(scope="module")
+def html(built: Built) -> Path:
+    """The documentation as HTML."""
+    return built.folder
 
 
 def anchors(html: Path, page: str) -> set[str]:
@@ -82,6 +107,47 @@ def shell_lines(path: Path) -> Iterator[str]:
         if language in ("sh", "text"):
             yield from block.splitlines()
     yield from re.findall(r"`((?:queuey|qdo|make) [^`]+)`", text)
+
+
+def test_what_a_program_writes_is_current() -> None:
+    """Settings, commands, metrics, errors, the Python API and the diagrams: whole without a build."""
+    stale = [str(path.relative_to(ROOT)) for path, text in written() if not path.exists() or path.read_text() != text]
+
+    assert stale == [], "run: make pages"
+
+
+def test_the_build_needs_no_requirement_of_queuey(built: Built) -> None:
+    """So ``make docs`` installs those of the documentation alone."""
+    ours = {name for name in built.modules if name.partition(".")[0] in ("queuey", "qdo")}
+
+    assert ours == {"queuey", "queuey._version"}
+    assert built.modules.isdisjoint({"apsw", "click", "orjson", "prometheus_client", "pyramid", "pyspark", "uvloop"})
+
+
+@pytest.mark.parametrize("landing", [README, ROOT / "docs/index.md"], ids=lambda path: path.name)
+def test_a_landing_page_links_to_every_page(landing: Path) -> None:
+    linked = {
+        (landing.parent / found).resolve() for found in re.findall(r"\]\(([\w/.-]+\.md)[#)]", landing.read_text())
+    }
+    pages = {path for path in PAGES if path.parent.name == "docs" or path.name == "index.md"} - {ROOT / "docs/index.md"}
+
+    assert pages - linked == set()
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_the_landing_page_is_one_screen_and_no_page_is_wider_than_a_telephone(
+    html: Path, scheme: Literal["light", "dark"]
+) -> None:
+    with browsers.chromium() as browser:
+        page = browser.new_page(color_scheme=scheme, viewport={"width": 1440, "height": 900})
+        page.goto((html / "index.html").as_uri())
+        last = page.locator("#queuey > section").last.bounding_box()
+        assert last is not None
+        assert last["y"] + last["height"] <= 900
+        page.set_viewport_size({"width": 390, "height": 844})
+        for name in ("index", "cli", "settings", "choosing", "api/client"):
+            page.goto((html / f"{name}.html").as_uri())
+            assert page.evaluate("document.documentElement.scrollWidth") <= 390, name
 
 
 def test_every_link_leads_somewhere(html: Path) -> None:

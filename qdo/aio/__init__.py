@@ -1,6 +1,6 @@
 """Queuey over HTTP for asyncio: the calls, values and errors of :mod:`qdo.client`, with ``await``.
 
-It needs ``pip install queuey[aio]``.
+It needs the extra ``aio``.
 """
 
 from __future__ import annotations
@@ -105,6 +105,7 @@ class AsyncClient(
         """Nothing is sent before the first call. See :class:`~qdo.client.Client` for the parameters."""
         named = Named.of(url, application, key, token)
         self.application = named.application
+        """Whose queues these are."""
         self._endpoint = Endpoint(named.url, named.key, named.token, timeout_seconds=timeout_seconds, retries=retries)
         self._transport = AsyncTransport(self._endpoint.root, sleep)
         self._background = Background()

@@ -74,4 +74,4 @@ class AsyncFollowedPages:
 
 
 class AsyncArrowStream(_AsyncIterated[Any], ArrowRows):
-    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
+    """Record batches of pyarrow. It needs the extra ``arrow``."""

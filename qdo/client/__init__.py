@@ -141,6 +141,7 @@ class Client(
         """
         named = Named.of(url, application, key, token)
         self.application = named.application
+        """Whose queues these are."""
         self._endpoint = Endpoint(named.url, named.key, named.token, timeout_seconds=timeout_seconds, retries=retries)
         self._transport = Transport(sleep)
         self._extender = self._new_extender()

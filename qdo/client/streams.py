@@ -103,7 +103,7 @@ class MessageRows(StreamRows[Message]):
 
 
 class ArrowRows(StreamRows[Any]):
-    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
+    """Record batches of pyarrow. It needs the extra ``arrow``."""
 
     schema: Any = None
     """Of the batches; known once the first one has come."""
@@ -168,7 +168,7 @@ class MessageStream(_Iterated[Message], MessageRows):
 
 
 class ArrowStream(_Iterated[Any], ArrowRows):
-    """Record batches of pyarrow. It needs ``pip install queuey[arrow]``."""
+    """Record batches of pyarrow. It needs the extra ``arrow``."""
 
 
 def _arrow_end(told: Any) -> StreamEnd:

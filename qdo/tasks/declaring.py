@@ -225,7 +225,9 @@ class DeclaredTask(Generic[P, R]):
     def __init__(self, function: Callable[P, R], options: TaskOptions) -> None:
         """:raises ConfigurationError: the function has parameters that cannot be sent, or is a generator."""
         self.function, self.options = function, options
+        """What was declared."""
         self.name = options.name or _name_of(function)
+        """In messages, and for ``qdo work``."""
         functools.update_wrapper(self, function)
         if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
             raise ConfigurationError(f"task {self.name} is a generator, whose lines run only when somebody iterates")

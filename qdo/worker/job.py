@@ -99,14 +99,18 @@ class Context:
         """:param value: what ``job_context`` gave."""
         self._claim = claim
         self.queue, self.partition = claim.partition
+        """Of the message."""
         self.generation = claim.generation
         """Rises with each owner of the partition. Store it with side effects to refuse those of a former owner (G14)."""
         self.member = member
+        """The name of the worker in its group."""
         self.group = group
+        """The name of the group."""
         self.clock = clock
         self.attempt = 1
         """Of this message: 1 for the first time."""
         self.message: Message | None = None
+        """The message of this call; of a batch the first one."""
         self.value = value
         """What ``job_context`` gave."""
 

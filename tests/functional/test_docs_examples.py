@@ -106,8 +106,23 @@ def test_the_python_of_the_page_about_dramatiq(tmp_path: Path, surroundings: dic
     python(ROOT / "docs/dramatiq.md", tmp_path, surroundings)
 
     with Client(surroundings["QUEUEY_URL"], "demo", FIRST_KEY) as client:
-        assert b"bob@example.org" not in b"".join(message.body for message in client.iterate("default"))
-        assert b"ann@example.org" in b"".join(message.body for message in client.iterate("default"))
+        assert b"bob@example.org" not in b"".join(message.body for message in client.iterate("dramatiq-mails"))
+        assert b"ann@example.org" in b"".join(message.body for message in client.iterate("dramatiq-mails"))
+
+
+def test_the_page_of_those_who_come_from_celery(tmp_path: Path, surroundings: dict[str, str]) -> None:
+    said = shell(ROOT / "docs/coming-from-celery.md", tmp_path, surroundings)
+    path = tmp_path / "celery.txt"
+    command = [str(Path(sys.executable).parent / "celery"), "-A", "mails_celery", "worker", "--pool", "solo"]
+    with path.open("wb") as output:
+        worker = subprocess.Popen(command, cwd=tmp_path, env=surroundings, stdout=output, stderr=subprocess.STDOUT)
+        try:
+            eventually(lambda: "Celery: mail to ann@example.org: hello" in path.read_text(), seconds=90)
+        finally:
+            worker.kill()
+            worker.wait(60)
+
+    assert said == "mail to bob@example.org: hello\n"
 
 
 def test_the_workers_page(tmp_path: Path, surroundings: dict[str, str]) -> None:

@@ -1,7 +1,7 @@
 """Reference text that the code knows best: settings, errors, commands and metrics.
 
-A comment on a line of its own marks the place in a page. The extension replaces it before the page is
-parsed, so the text cannot grow stale::
+A comment on a line of its own begins such a part of a page, and another one ends it. What stands between them is written
+anew::
 
     <!-- settings: storage -->     the rows of one section of queuey.settings.SETTINGS
     <!-- error: QueueNotFound -->  what queuey.errors says of one class, and its anchor
@@ -10,6 +10,8 @@ parsed, so the text cannot grow stale::
     <!-- worker_metrics -->        every metric of qdo work --metrics
     <!-- pipeline_options -->      every option of Spark's format queuey
     <!-- faults -->                which file of tests/faults tries to break which promise
+
+    <!-- end -->
 """
 
 from __future__ import annotations
@@ -19,10 +21,8 @@ import inspect
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import click
-from sphinx.application import Sphinx
 
 from queuey.errors import (
     BrokenStream,
@@ -38,10 +38,13 @@ from queuey.monitor.metrics import SERVER_METRICS
 from queuey.settings import SETTINGS
 from queuey.settings.issuers import ISSUER_SETTINGS
 
-_TESTS = Path(__file__).parent.parent.parent / "tests"
-_PLACE = re.compile(
-    r"^<!-- (settings|error|commands|metrics|worker_metrics|pipeline_options|faults)(?:: (\w+))? -->$", re.MULTILINE
+__all__ = ["expand", "table"]
+
+_TESTS = Path(__file__).parents[2] / "tests"
+_BEGIN = re.compile(
+    r"^<!-- (settings|error|commands|metrics|worker_metrics|pipeline_options|faults)(?:: (\w+))? -->\n", re.MULTILINE
 )
+_END = "<!-- end -->\n"
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> str:
@@ -198,20 +201,24 @@ WRITERS: dict[str, Callable[..., str]] = {
 }
 
 
-def expand(text: str) -> str:
-    """Put the code's own words where a page asks for them."""
+def expand(text: str) -> str | None:
+    """A page with the code's own words in its parts; None if it has no such part.
 
-    def written(place: re.Match[str]) -> str:
-        what, argument = place.groups()
-        return WRITERS[what](argument) if argument else WRITERS[what]()
-
-    return _PLACE.sub(written, text)
-
-
-def on_source_read(_app: Sphinx, _name: str, source: list[str]) -> None:
-    source[0] = expand(source[0])
+    :raises ValueError: a part has no end before the next one begins.
+    """
+    before, *found = _BEGIN.split(text)
+    parts = zip(found[::3], found[1::3], found[2::3], strict=True)
+    return before + "".join(_part(*part) for part in parts) if found else None
 
 
-def setup(app: Sphinx) -> dict[str, Any]:
-    app.connect("source-read", on_source_read)
-    return {"parallel_read_safe": True}
+def _part(what: str, argument: str | None, after: str) -> str:
+    """One part, and what follows it.
+
+    :param after: the part as it is now, its end, and the text up to the next part.
+    """
+    begin = f"<!-- {what}: {argument} -->" if argument else f"<!-- {what} -->"
+    _, end, rest = after.partition(_END)
+    if not end:
+        raise ValueError(f"{begin} has no end: add a line {_END.strip()}")
+    made = WRITERS[what](argument) if argument else WRITERS[what]()
+    return f"{begin}\n\n{made}\n\n{end}{rest}"

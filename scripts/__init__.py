@@ -1,0 +1,1 @@
+"""Programs for those who change Queuey. None of them is shipped."""
