@@ -21,8 +21,8 @@ from queuey.storage import MessageStore
 
 log = logging.getLogger(__name__)
 
-STEP_SECONDS = 0.05
-"""The thread rests at least this long, so that what falls due in between is done together."""
+STEP_SECONDS = 0.005
+"""The thread rests at least this long, so that what falls due in between is done together. Nothing is late by more."""
 _IDLE_SECONDS = 1.0
 """The wall clock may be stepped: the thread looks this often for what is due by it."""
 
@@ -102,7 +102,7 @@ class DueTimes:
                 self.end_wait(watch, watch.until)
 
     def rest(self, elapsed: float, now_ticks: int) -> float:
-        """Seconds until something is due."""
+        """Seconds until something is due, infinite if nothing will be."""
         rest = self.waits[0][0] - elapsed if self.waits else inf
         if self.partitions:
             rest = min(rest, (self.partitions[0][0] - now_ticks) / TICKS_PER_SECOND, _IDLE_SECONDS)
@@ -116,7 +116,7 @@ class DueThread:
     """
 
     def __init__(self, work: Callable[[], float], *, by_hand: bool) -> None:
-        """:param work: does what is due, and gives the seconds until there may be more.
+        """:param work: does what is due, and gives the seconds for which the thread rests then.
         :param by_hand: there is no thread: a test calls ``work``.
         """
         self._work = work
@@ -157,5 +157,5 @@ class DueThread:
             except Exception:
                 log.exception("waiting readers could not be woken in time; the next look follows")
                 rest = FAILED_LOOK_SECONDS
-            self._sooner.wait(max(rest, STEP_SECONDS) if rest < inf else None)
+            self._sooner.wait(rest if rest < inf else None)
             self._sooner.clear()

@@ -23,7 +23,7 @@ from queuey.monitor.metrics import Monitor
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.service.waiting.append_rates import AppendRates
 from queuey.service.waiting.changed_queues import ChangedQueues
-from queuey.service.waiting.due import DueThread, DueTimes, ReadableMessages
+from queuey.service.waiting.due import STEP_SECONDS, DueThread, DueTimes, ReadableMessages
 from queuey.service.waiting.limits import WaiterLimits
 from queuey.service.waiting.peers import PUBLISH_SECONDS, Notices
 from queuey.service.waiting.watch import Watch, WatchedPartition, WatchTable
@@ -49,7 +49,7 @@ class Waiters:
         self._table = WatchTable()
         self._due = DueTimes()
         self._lock = new_lock()
-        self._thread = DueThread(self._work, by_hand=by_hand)
+        self._thread = DueThread(self.tick, by_hand=by_hand)
         self._notices = Notices(messages.peers, clock) if messages.peers is not None else None
         self.changed_queues = ChangedQueues(clock, self._readable.upto, alone=self._notices is None)
         """Which queues got something, for callers with too many queues to watch each."""
@@ -275,7 +275,7 @@ class Waiters:
     def tick(self) -> float:
         """Do what is due.
 
-        :returns: seconds until there may be more to do.
+        :returns: seconds until there may be more to do; the step of the thread at least, infinite if nothing is due later.
         """
         woken: list[Future[None]] = []
         with self._lock:
@@ -289,13 +289,9 @@ class Waiters:
             rest = self._due.rest(elapsed, now)
             self._thread.rests_until(elapsed + rest)
         _end(woken)
-        return rest
-
-    def _work(self) -> float:
-        rest = self.tick()
         if self._notices is not None:
             rest = min(rest, self._notices.work(self.heard, somebody_waits=bool(self._table.partitions)))
-        return rest
+        return max(rest, STEP_SECONDS)
 
 
 def _invalidate(watches: Iterable[Watch]) -> list[Future[None]]:

@@ -21,8 +21,8 @@ from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch
 
 __all__ = ["Room", "Rooms", "WaitingReceiver"]
 
-LEAST_REST_SECONDS = 0.05
-"""A group whose next lease ends at a moment that is not exactly known is looked at no more often."""
+BLOCKED_REST_SECONDS = 0.05
+"""A group that has something due which may not be handed out yet is looked at no more often."""
 
 LOOK_AGAIN_SECONDS = 2.0
 """Where there are other servers: a lease that ends there, or is released, is found after this time at the latest."""
@@ -169,13 +169,16 @@ class Rooms:
         receiver.is_rung = True
 
     def next_due(self, queue: UUID, group: str, seconds: float | None) -> None:
-        """A lease of a group ends in this time, or no lease will; None for that."""
+        """A lease of a group ends in this time at the earliest.
+
+        :param seconds: 0 or less, if something is due that may not be handed out yet; None, if no lease will end.
+        """
         room = self._rooms.get((queue, group))
         if self._waiters.looks_again:
             seconds = LOOK_AGAIN_SECONDS if seconds is None else min(seconds, LOOK_AGAIN_SECONDS)
         if room is None or seconds is None:
             return
-        due = self._clock.elapsed() + max(seconds, LEAST_REST_SECONDS)
+        due = self._clock.elapsed() + (seconds if seconds > 0 else BLOCKED_REST_SECONDS)
         with self._lock:
             is_sooner = due < room.due
             room.due = min(room.due, due)

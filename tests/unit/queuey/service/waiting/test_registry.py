@@ -380,6 +380,81 @@ def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | N
     assert kept(wait) == [True]
 
 
+# How often the thread looks
+
+
+LATE_SECONDS = 0.0051
+"""The most that anything may be late, the rounding of ticks included."""
+LOOKS_A_SECOND = 201
+
+
+class Turns:
+    """The thread, in the test's hand: it rests as long as it would."""
+
+    def __init__(self, house: House) -> None:
+        self.house, self.looks = house, 0
+
+    def until(self, seconds: float) -> None:
+        clock, sooner = self.house.clock, self.house.waiters._thread._sooner
+        end = clock.elapsed() + seconds
+        sooner.clear()
+        while clock.elapsed() < end:
+            rest = self.house.waiters.tick()
+            self.looks += 1
+            if not sooner.is_set():
+                clock.advance(min(rest, end - clock.elapsed()))
+            sooner.clear()
+
+
+def test_thousands_of_waits_end_one_by_one_in_few_looks() -> None:
+    """Long polls of 5,000 clients end all the time: none may be late, nor may many end at once."""
+    house, turns, late = House(limits={"max_waiters": 10_000}), None, list[float]()
+    queue, turns = house.queue(partitions=1), Turns(house)
+    for at in range(1, 501):
+        ends = house.clock.elapsed() + at / 250
+        wait = start(house.watch(queue, 1, readers=[APPLICATION]).wait(ends))
+        wait.add_done_callback(lambda _, ends=ends: late.append(house.clock.elapsed() - ends))  # type: ignore[misc]
+
+    turns.until(2.01)
+
+    assert len(late) == 500
+    assert max(late) <= LATE_SECONDS
+    assert turns.looks <= 2.01 * LOOKS_A_SECOND
+
+
+def test_messages_wake_a_reader_when_they_fall_due_however_many_are_near(house: House) -> None:
+    queue, turns, late, begin = house.queue(partitions=1), Turns(house), list[float](), house.clock.elapsed()
+    for at in range(1, 301):
+        house.append(queue, delay_seconds=at / 300)
+    watch, seen = house.watch(queue, 1), 0
+
+    def go_on(_: Future[None]) -> None:
+        nonlocal seen
+        passed = house.clock.elapsed() - begin
+        there = int(passed * 300 + 1e-6)
+        late.extend(passed - (at + 1) / 300 for at in range(seen, there))
+        seen = there
+        watch.take_events()
+        if seen < 300:
+            house.wait(watch).add_done_callback(go_on)
+
+    watch.take_events()
+    house.wait(watch).add_done_callback(go_on)
+    turns.until(1.01)
+
+    assert len(late) == 300
+    assert max(late) <= LATE_SECONDS
+    assert turns.looks <= 2 * 1.01 * LOOKS_A_SECOND, "once more for what is found to be next"
+
+
+def test_the_thread_rests_while_nothing_is_due(house: House) -> None:
+    queue = house.queue()
+    house.wait(house.watch(queue, 1), 20)
+    turns = Turns(house)
+    turns.until(19)
+    assert turns.looks == 1
+
+
 def test_the_thread_wakes_by_itself() -> None:
     """With the system's clock and the one thread there is: a wait ends without anybody's doing."""
     house = House()
@@ -407,7 +482,7 @@ def test_the_thread_outlives_a_failure(caplog: pytest.LogCaptureFixture, monkeyp
         if failures:
             raise failures.pop()
         again.set()
-        return 0.0
+        return 60.0
 
     monkeypatch.setattr(Waiters, "tick", fail_once)
     waiters = Waiters(house.store, house.clock, house.monitor, load_settings(None, {}, {}))

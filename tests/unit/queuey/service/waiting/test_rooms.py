@@ -16,7 +16,7 @@ from queuey.monitor.metrics import WAITERS, Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.waiting.registry import Waiters
-from queuey.service.waiting.rooms import Rooms, WaitingReceiver
+from queuey.service.waiting.rooms import BLOCKED_REST_SECONDS, Rooms, WaitingReceiver
 from queuey.settings import load_settings
 from queuey.storage.memory import MemoryStores
 
@@ -123,6 +123,19 @@ def test_a_lease_that_ends_is_looked_for_while_another_thread_hears_of_an_event(
     assert not waiting.done
     house.pass_time(0.1)
     assert waiting.done
+
+
+def test_a_lease_that_ends_soon_is_looked_for_then_and_what_is_blocked_after_a_rest(house: House) -> None:
+    queue = house.queue()
+    receiver = house.receiver(queue)
+    for seconds, rest in ((0.01, 0.01), (0.0, BLOCKED_REST_SECONDS), (-3.0, BLOCKED_REST_SECONDS)):
+        house.rooms.next_due(queue.uuid, GROUP, seconds)
+        receiver.looks()
+        waiting = house.wait(receiver)
+        house.pass_time(rest - 0.001)
+        assert not waiting.done
+        house.pass_time(0.002)
+        assert waiting.done
 
 
 def test_a_receiver_of_several_queues_is_one_waiter() -> None:
