@@ -82,6 +82,7 @@ class Call:
         "headers",
         "identity",
         "in_thread",
+        "is_left",
         "length",
         "method",
         "path",
@@ -117,6 +118,8 @@ class Call:
         """Identifies the caller again while it waits; None: its Authorization header does."""
         self.in_thread = False
         """A thread waits for the answer."""
+        self.is_left = False
+        """The client has gone, or sends nothing more: it takes an answer at most, and waits for no messages."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
@@ -125,6 +128,10 @@ class Call:
         """Note the identified caller, and let it pay for the call."""
         self.identity = identity
         self.ticket.principals = identity.principals
+
+    def is_awaited(self) -> bool:
+        """Whether the client still waits for messages, as far as the server knows."""
+        return not self.is_left
 
     @property
     def media_type(self) -> str:

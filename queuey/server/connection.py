@@ -121,8 +121,10 @@ class Connection(asyncio.Protocol):
         self._early.take()
         if sender is not None:
             sender.give_up()
-        if self._runner is not None and self._call is not None and self._call.method in ("GET", "HEAD"):
-            self._runner.give_up()  # the write itself goes on to its end
+        if (call := self._call) is not None:
+            call.is_left = True
+        if self._runner is not None and call is not None and (call.method in ("GET", "HEAD") or call.ticket.waits):
+            self._runner.give_up()  # a write goes on to its end, but not to wait for messages that nobody takes
             self._runner = None
         if self._runner is None and not self._away:
             self._leave()
@@ -149,6 +151,8 @@ class Connection(asyncio.Protocol):
     def eof_received(self) -> bool:
         """Note that the client sends nothing more. It may still take answers."""
         self._ended = True
+        if self._call is not None:
+            self._call.is_left = True
         if self._state is _BODY:
             self._cut_short()
         elif self._flows():
@@ -240,7 +244,7 @@ class Connection(asyncio.Protocol):
             return
         call, operation = server.pipeline.open(head.method, head.path, head.query, head.headers)
         self._call = call
-        call.peer = self._peer
+        call.peer, call.is_left = self._peer, self._ended
         if isinstance(operation, Answer) or length is None or not call.length:
             if length != 0 or rest:
                 self._pass_over(head, rest)

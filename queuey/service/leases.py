@@ -62,6 +62,8 @@ class Waiting(NamedTuple):
     """The principals that receive."""
     in_thread: bool
     """A thread waits for the answer."""
+    is_awaited: Callable[[], bool] = lambda: True
+    """Whether anybody waits for the answer still."""
 
 
 class Leases:
@@ -116,6 +118,7 @@ class Leases:
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
+            receiver.is_awaited = waiting.is_awaited
             has_joined = (step.attempt is None or step.renews) and self._rooms.have_all(step.groups)
             if has_joined:  # others wait already: mostly there is nothing, and one look will do
                 receiver.join(step.groups)
@@ -179,7 +182,8 @@ class Leases:
                 return await self._larger(again, outcome, found, room)
             if found.handed or found.more:
                 self._rooms.found(receiver)
-            if found.handed or self._waiters.ended or self._clock.elapsed() >= until:
+            is_over = self._waiters.ended or self._clock.elapsed() >= until or not receiver.is_awaited()
+            if found.handed or is_over:
                 return _with_handed(outcome, found)
             if found.more:
                 await others_turn()

@@ -1,15 +1,19 @@
-"""Attempts that end, since their receiver gave them up: they hand out nothing later."""
+"""Requests that end, since their receiver gave them up or has gone: they hand out nothing later."""
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
+import pytest
 import requests
 
-from tests.support.client import Json, Server, refused
+from tests.support.client import Json, Server, authorization, refused
 from tests.support.live import own_server, until_waiting
-from tests.support.servers import RunningServer
+from tests.support.servers import RunningServer, eventually
 
 shipped_server = own_server
 
@@ -79,3 +83,25 @@ def test_a_receiver_whose_attempt_is_withdrawn_waits_no_more(shipped_server: Run
         assert waiting.result(30) == ["a"]
         assert is_known(ask(server, queue, attempt="stays"))
         assert received(server, queue, attempt="stays", receive=WAIT) == ["a"]
+
+
+@pytest.mark.parametrize("how", ["while it waits", "before it waits"])
+def test_a_receiver_that_goes_away_waits_no_longer_and_gets_nothing(shipped_server: RunningServer, how: str) -> None:
+    """What it would pop would be lost."""
+    with Server(shipped_server) as server:
+        queue = server.queue()
+        path = f"/v1/{server.application}/{queue}/leases/g"
+        body = json.dumps({"receive": {**WAIT, "pop": True}})
+        headers = {"Content-Type": "application/json", **authorization(server.key)}
+        until_waiting(server, 0)
+        with closing(HTTPConnection("127.0.0.1", shipped_server.port, timeout=60)) as connection:
+            connection.request("POST", path, body, headers)
+            if how == "while it waits":
+                until_waiting(server, 1)
+
+        if how == "before it waits":  # its group shows that it was heard
+            eventually(lambda: server.call("GET", queue, "leases", "g").status_code == 200)
+        until_waiting(server, 0, seconds=30)
+        server.add(queue, "a")
+
+        assert received(server, queue, receive={}) == ["a"]

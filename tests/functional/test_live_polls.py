@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 import pytest
 import requests
 
+from tests.support import raw
 from tests.support.client import Server, authorization, refused
 from tests.support.live import own_server, until_waiting, waiters
 from tests.support.servers import RunningServer, eventually
@@ -131,6 +132,16 @@ def test_a_reader_who_leaves_waits_no_longer(shipped_server: RunningServer) -> N
             requests.get(path, headers=authorization(server.key), timeout=0.5)
 
         until_waiting(server, 0)
+
+
+def test_a_reader_who_has_left_before_its_wait_does_not_wait(shipped_server: RunningServer) -> None:
+    with Server(shipped_server) as server:
+        path = f"/v1/queuey/{server.queue()}?wait=20"
+        until_waiting(server, 0)
+        head = f"GET {path} HTTP/1.1\r\nHost: q\r\nAuthorization: Application {server.key}\r\n\r\n"
+        raw.send(shipped_server.port, head.encode(), half_close=True)
+
+        until_waiting(server, 0, seconds=15)
 
 
 @pytest.mark.parametrize(

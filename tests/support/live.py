@@ -133,6 +133,6 @@ def own_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServ
         yield running
 
 
-def until_waiting(server: Server, count: int) -> None:
+def until_waiting(server: Server, count: int, *, seconds: float = 90) -> None:
     """Until exactly this number of readers wait."""
-    eventually(lambda: waiters(server) == count, seconds=90)
+    eventually(lambda: waiters(server) == count, seconds=seconds)

@@ -74,11 +74,7 @@ class SqsServer:
 
         :param key: None for no signature.
         """
-        asked = AWSRequest(method, self.url + path, headers=dict(headers or {}), data=body)
-        if key is not None:
-            signer = SigV4QueryAuth if presigned else SigV4Auth
-            signer(self.keys[key], "sqs", REGION).add_auth(asked)
-        ready = asked.prepare()
+        ready = self.signed(method, path, body, key=key, presigned=presigned, headers=headers)
         with requests.Session() as session:
             session.trust_env = False
             return session.request(
@@ -89,6 +85,23 @@ class SqsServer:
                 timeout=TIMEOUT_SECONDS,
                 allow_redirects=False,
             )
+
+    def signed(
+        self,
+        method: str,
+        path: str = "/",
+        body: bytes = b"",
+        *,
+        key: str | None = "queuey",
+        presigned: bool = False,
+        headers: Mapping[str, str] | None = None,
+    ) -> AWSPreparedRequest:
+        """A request that is not sent yet; see :meth:`send`."""
+        asked = AWSRequest(method, self.url + path, headers=dict(headers or {}), data=body)
+        if key is not None:
+            signer = SigV4QueryAuth if presigned else SigV4Auth
+            signer(self.keys[key], "sqs", REGION).add_auth(asked)
+        return asked.prepare()
 
     def json(
         self, action: str, values: Mapping[str, Any] | None = None, headers: Mapping[str, str] | None = None

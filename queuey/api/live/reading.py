@@ -246,7 +246,7 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
                 await identify_again(service, call)
                 queue = await queue_again(service, call, queue)
             answer, rows = await page(service, call, queue, params)
-            if rows or service.waiters.ended or service.clock.elapsed() >= until:
+            if rows or service.waiters.ended or call.is_left or service.clock.elapsed() >= until:
                 return answer
             with call.ticket.waiting():
                 await watch.wait(until)
@@ -274,7 +274,8 @@ async def _poll_several(
         while True:
             _, invalidated = watch.take_events()
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
-            if rows or invalidated or service.waiters.ended or service.clock.elapsed() >= until:
+            is_over = service.waiters.ended or call.is_left or service.clock.elapsed() >= until
+            if rows or invalidated or is_over:
                 return answer  # the next request reports a queue that changed
             with call.ticket.waiting():
                 await watch.wait(until)

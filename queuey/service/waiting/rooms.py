@@ -6,7 +6,7 @@ watch, and each of its events wakes one receiver. A receiver that got something 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -49,7 +49,7 @@ class Room:
 class WaitingReceiver:
     """One receiver, in the room of each group that it receives from. A context manager that leaves them."""
 
-    __slots__ = ("_rooms", "attempt", "is_rung", "joined", "watch")
+    __slots__ = ("_rooms", "attempt", "is_awaited", "is_rung", "joined", "watch")
 
     def __init__(self, rooms: Rooms, watch: Watch) -> None:
         self._rooms = rooms
@@ -58,6 +58,8 @@ class WaitingReceiver:
         self.joined: list[Room] = []
         self.attempt: str | None = None
         """The name of its request."""
+        self.is_awaited: Callable[[], bool] = lambda: True
+        """Whether anybody waits for what it gets still."""
         self.is_rung = False
         """It was woken, and has not looked since."""
 

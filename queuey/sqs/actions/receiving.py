@@ -94,9 +94,8 @@ async def receive_message(asked: SqsRequest) -> Result:
     )
     attempt = _attempt(asked, is_fifo=attributes.is_fifo)
     step = LeaseStep([group], receive=wanted, attempt=attempt, renews=attempt is not None)
-    waiting = (
-        Waiting(float(wait), tuple(sorted(asked.call.identity.principals)), asked.call.in_thread) if wait else None
-    )
+    readers = tuple(sorted(asked.call.identity.principals))
+    waiting = Waiting(float(wait), readers, asked.call.in_thread, asked.call.is_awaited) if wait else None
     with CountedRoom(asked.call.ticket, wanted) as room:
         if most > 1:
             room.grow((most - 1) * _MESSAGE_ROOM)

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from http.client import HTTPConnection
 from typing import Any
 
 import pytest
 
 from tests.support.client import Server
+from tests.support.live import until_waiting
 from tests.support.servers import eventually
-from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused, sqs_client
+from tests.support.sqs_clients import JSON, SqsServer, TimedSqs, bodies, code_of, refused, sqs_client
 
 Make = Callable[..., str]
 
@@ -283,3 +287,32 @@ def test_each_message_goes_to_one_of_many_receivers(sqs: SqsServer, client: Any,
         taken = [body for mine in pool.map(take, range(8)) for body in mine]
 
     assert sorted(map(int, taken)) == list(range(100))
+
+
+def test_receives_at_once_are_each_counted(client: Any, make: Make) -> None:
+    url = make()
+    client.send_message(QueueUrl=url, MessageBody="m")
+
+    with ThreadPoolExecutor(8) as pool:
+        taken = [*pool.map(lambda _: received(client, url, VisibilityTimeout=0), range(40))]
+
+    assert sorted(count(message) for (message,) in taken) == [*range(1, 41)]
+
+
+def test_a_client_that_goes_away_waits_no_longer_and_gets_nothing(
+    sqs: SqsServer, client: Any, make: Make, v1: Server
+) -> None:
+    url = make()
+    body = json.dumps({"QueueUrl": url, "WaitTimeSeconds": 20}).encode()
+    headers = {"Content-Type": JSON, "X-Amz-Target": "AmazonSQS.ReceiveMessage"}
+    ready = sqs.signed("POST", "/", body, headers=headers)
+    until_waiting(v1, 0)
+    with closing(HTTPConnection("127.0.0.1", sqs.running.port, timeout=60)) as connection:
+        connection.request("POST", "/", body, dict(ready.headers))
+        until_waiting(v1, 1)
+
+    until_waiting(v1, 0, seconds=15)
+    client.send_message(QueueUrl=url, MessageBody="m")
+
+    (message,) = received(client, url)
+    assert count(message) == 1
