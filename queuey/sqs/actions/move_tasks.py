@@ -21,7 +21,7 @@ from queuey.security.permissions import Permission
 from queuey.service.tasks.redrive import redrive_name
 from queuey.sqs.actions.queues import change_attributes, sources_of
 from queuey.sqs.attributes import GROUP, QueueAttributes, attributes_of, parse_arn
-from queuey.sqs.errors import SqsError, invalid_parameter, shown
+from queuey.sqs.errors import CODES, SqsError, invalid_parameter, shown
 from queuey.sqs.messages import unix_ms
 from queuey.sqs.request import SqsRequest
 
@@ -156,8 +156,14 @@ async def _as_now(asked: SqsRequest, move: Move) -> Move:
     if status in _OPEN:
         now["total"] = max([task.total for task in tasks], default=0)
     if reason:
-        now["reason"] = reason
+        now["reason"] = reason if await _has_destination(asked, move) else CODES["QueueDoesNotExist"][0]
     return now
+
+
+async def _has_destination(asked: SqsRequest, move: Move) -> bool:
+    """Whether letters can go where they were to go; without a destination each has its own."""
+    place = None if move["destination"] is None else parse_arn(move["destination"])
+    return place is None or await asked.service.queues.find(asked.application, place[1]) is not None
 
 
 def _status(tasks: Sequence[StoredTask]) -> tuple[str, str]:

@@ -204,3 +204,10 @@ def test_parameters_that_may_not_be(sqs: SqsServer, parameters: dict[str, str], 
     answer = sqs.query(Action="CreateQueue", **parameters)
 
     assert (answer.status_code, texts(answer, "Code")) == (400, [code])
+
+
+def test_the_answer_is_xml_whatever_is_accepted(sqs: SqsServer) -> None:
+    answer = sqs.send("GET", "/?Action=ListQueues&MaxResults=1", headers={"Accept": "application/json"})
+
+    assert answer.headers["content-type"].startswith("text/xml")
+    assert tree(answer).tag == f"{NAMESPACE}ListQueuesResponse"

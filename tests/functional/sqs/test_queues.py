@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -11,6 +12,7 @@ import pytest
 from queuey.future import run
 from queuey.model import Queue
 from queuey.service.queues import QueueSettings
+from queuey.service.tasks import PURGE
 from tests.support.client import new_name
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
@@ -27,6 +29,15 @@ def test_the_url_of_a_queue_is_on_the_host_that_the_client_asked(sqs: SqsServer,
     assert client.get_queue_url(QueueName=name)["QueueUrl"] == url
     asked = sqs.json("GetQueueUrl", {"QueueName": name}, {"Host": "queues.example.org:81"})
     assert asked.json()["QueueUrl"] == f"http://queues.example.org:81/{sqs.accounts['queuey']}/{name}"
+
+
+def test_the_url_of_a_queue_is_on_the_host_of_the_settings(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = urlsplit(timed_make()).path
+    for host, start in (("sqs.example.org:81", "http://sqs.example.org:81"), ("https://x.org", "https://x.org")):
+        _set(timed, monkeypatch, host=host)
+        assert timed.client.get_queue_url(QueueName=path.rsplit("/", 1)[1])["QueueUrl"] == start + path
 
 
 @pytest.mark.parametrize("host", ["https://sqs.eu-west-1.amazonaws.com", "http://localhost:1", "queue://x"])
@@ -215,3 +226,29 @@ def test_a_purge_removes_what_is_visible_delayed_and_out(client: Any, make: Call
     eventually(lambda: counts() == ["0", "0", "0"])
     client.send_message(QueueUrl=url, MessageBody="sent after it")
     assert bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["sent after it"]
+
+
+def test_a_second_purge_waits_where_the_server_is_set_to(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = timed.client, timed_make()
+    _set(timed, monkeypatch, purge_wait_seconds=60)
+
+    def is_over() -> bool:
+        found = run(timed.service.queues.find("queuey", url.rsplit("/", 1)[1]))
+        return found is not None and not run(timed.service.tasks.find(found, PURGE)).is_open
+
+    client.purge_queue(QueueUrl=url)
+    eventually(is_over)
+    timed.clock.advance(59)
+    shape, said = refused(client.purge_queue, QueueUrl=url)
+    timed.clock.advance(1)
+    client.purge_queue(QueueUrl=url)
+
+    assert (shape, said.split(" is ")[1]) == ("PurgeQueueInProgress", "allowed every 60 seconds.")
+
+
+def _set(timed: TimedSqs, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Change settings of the door for one test."""
+    before = timed.service.settings
+    monkeypatch.setattr(timed.service, "settings", replace(before, sqs=replace(before.sqs, **changes)))

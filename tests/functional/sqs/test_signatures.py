@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from unittest.mock import patch
 from urllib.parse import urlsplit
@@ -104,3 +105,14 @@ def test_any_region_will_do(sqs: SqsServer, make: Callable[..., str]) -> None:
     found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]
 
     assert found["QueueArn"].split(":")[3] == "mars-north-1"
+
+
+def test_a_token_of_a_session_is_signed_and_means_nothing(sqs: SqsServer) -> None:
+    """Clients with passing credentials send one; here access keys have none."""
+    key = sqs.keys["queuey"]
+    passing = replace(sqs, keys={"queuey": Credentials(key.access_key, key.secret_key, "a token")})
+
+    answer = passing.json("ListQueues", {"MaxResults": 1})
+
+    assert answer.request.headers["X-Amz-Security-Token"] == "a token"
+    assert answer.status_code == 200, answer.text
