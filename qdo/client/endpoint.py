@@ -17,7 +17,7 @@ from urllib3.exceptions import InvalidHeader, MaxRetryError, ProtocolError
 from urllib3.util.retry import Retry
 
 from qdo.client.refusals import failure_of, last_word
-from qdo.client.steps import Items, Listing, Pause, Reply, Request, Steps
+from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Request, Steps
 from queuey.contexts import DEFAULT_APPLICATION, context_in_force
 from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
 
@@ -27,6 +27,10 @@ T = TypeVar("T")
 
 MAX_PAUSE_SECONDS = 30.0
 """Of one pause, whatever Retry-After asks for."""
+
+BROKEN_PAUSE_SECONDS = 0.02
+"""The longest pause after a connection that broke: the server was there, and a network that loses answers loses single ones.
+If the server has gone, the next attempt finds no connection, and then the pauses grow."""
 
 _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
@@ -142,6 +146,8 @@ class Endpoint:
             except MaxRetryError:
                 raise last_word(failure, request.method, lost=lost) from None
             pause = _pause_seconds(retry, failure.retry_after)
+            if failure.unanswered and isinstance(outcome, NoAnswer):
+                pause = min(pause, BROKEN_PAUSE_SECONDS)
             if lost and time.monotonic() + pause - began > repeats.within_seconds:
                 raise last_word(failure, request.method, lost=lost)
             yield Pause(pause)

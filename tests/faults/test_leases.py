@@ -8,13 +8,15 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 
+from qdo.client import Client
+from queuey.errors import OutcomeUnknown, ServerUnreachable
 from tests.support.client import authorization
 from tests.support.figures import Figures
 from tests.support.lease_log import HandOut, LeaseLog
@@ -98,10 +100,22 @@ def test_the_judge_finds_what_is_wrong() -> None:
 # G23
 
 
-class Popping:
+class Popping(Protocol):
     """A receiver that pops, and asks again when its connection breaks."""
 
-    def __init__(self, address: tuple[str, int], chance: random.Random, *, keeps_attempts: bool) -> None:
+    asked_again: int
+
+    def pop(self, most: int) -> list[str]:
+        """Bodies of the messages; none once the queue is empty."""
+
+    def close(self) -> None:
+        """End its connections."""
+
+
+class PlainPopping:
+    """Asks again at once, as long as it takes."""
+
+    def __init__(self, address: tuple[str, int], chance: random.Random, *, keeps_attempts: bool = True) -> None:
         self._address, self._chance, self._keeps = address, chance, keeps_attempts
         self._open: http.client.HTTPConnection | None = None
         self.asked_again = 0
@@ -136,6 +150,32 @@ class Popping:
         return found
 
 
+class ClientPopping:
+    """The Python client as it is: it repeats by itself, and after its last repeat the caller does, by the same attempt."""
+
+    def __init__(self, address: tuple[str, int], chance: random.Random) -> None:
+        self._chance = chance
+        self._client = Client("http://{}:{}".format(*address), APPLICATION, FIRST_KEY, sleep=self._pause)
+        self.asked_again = 0
+
+    def _pause(self, seconds: float) -> None:
+        self.asked_again += 1
+        time.sleep(seconds)
+
+    def pop(self, most: int) -> list[str]:
+        attempt = f"{self._chance.getrandbits(64):x}"
+        while True:
+            try:
+                found = self._client.receive(QUEUE, GROUP, most, attempt=attempt, pop=True)
+            except (OutcomeUnknown, ServerUnreachable):
+                self.asked_again += 1
+            else:
+                return [one.text for one in found]
+
+    def close(self) -> None:
+        self._client.close()
+
+
 class Popped(NamedTuple):
     """What receivers popped through a network that breaks connections."""
 
@@ -146,16 +186,13 @@ class Popped(NamedTuple):
     asked_again: int
 
 
-def popped(node: Node, proxy: Proxy, messages: int, chance: random.Random, *, keeps_attempts: bool = True) -> Popped:
-    """Pop all messages with three receivers."""
+def popped(node: Node, messages: int, receivers: Sequence[Popping]) -> Popped:
+    """Pop all messages."""
     node.client().delete_queue(QUEUE)
     node.client().create_queue(QUEUE)
     fill(node, messages)
     found: Counter[str] = Counter()
     lock = threading.Lock()
-    receivers = [
-        Popping(proxy.address, random.Random(chance.random()), keeps_attempts=keeps_attempts) for _ in range(3)
-    ]
 
     def work(receiver: Popping) -> None:
         while some := receiver.pop(5):
@@ -174,20 +211,41 @@ def popped(node: Node, proxy: Proxy, messages: int, chance: random.Random, *, ke
     return Popped(rate, messages - len(found), sum(number - 1 for number in found.values()), again)
 
 
-@pytest.mark.parametrize("messages", [1_000, pytest.param(20_000, marks=pytest.mark.long)])
+LOSSES = (0.0001, 0.001, 0.01, 0.1)
+
+
+@pytest.mark.parametrize(
+    ("kind", "losses", "messages"),
+    [
+        (PlainPopping, LOSSES, 1_000),
+        (ClientPopping, LOSSES[2:], 1_000),
+        pytest.param(PlainPopping, LOSSES, 20_000, marks=pytest.mark.long),
+        pytest.param(ClientPopping, LOSSES, 20_000, marks=pytest.mark.long),
+    ],
+)
 def test_a_pop_whose_answer_is_lost_loses_nothing(
-    tmp_path: Path, chance: random.Random, figures: Figures, messages: int
+    tmp_path: Path,
+    chance: random.Random,
+    figures: Figures,
+    kind: Callable[[tuple[str, int], random.Random], Popping],
+    losses: Sequence[float],
+    messages: int,
 ) -> None:
     """Each rate is compared with that without losses right before it."""
     with Node(tmp_path) as node, Proxy(lambda: ("127.0.0.1", node.running.port), chance=chance) as proxy:
         node.client().create_queue(QUEUE)
-        for loss in (0.0001, 0.001, 0.01, 0.1):
+
+        def three(**how: Any) -> list[Popping]:
+            return [kind(proxy.address, random.Random(chance.random()), **how) for _ in range(3)]
+
+        for loss in losses:
             proxy.heal()
-            lossless = popped(node, proxy, messages, chance)
+            lossless = popped(node, messages, three())
             proxy.lose(loss)
-            found = popped(node, proxy, messages, chance)
+            found = popped(node, messages, three())
             figures(
                 "G23",
+                client="qdo.client" if kind is ClientPopping else "plain",
                 loss=f"{loss:g}",
                 messages=messages,
                 asked_again=found.asked_again,
@@ -197,9 +255,10 @@ def test_a_pop_whose_answer_is_lost_loses_nothing(
             )
             assert lossless[1:] == (0, 0, 0)
             assert (found.lost, found.twice) == (0, 0)
-        unsafe = popped(node, proxy, 1000, chance, keeps_attempts=False)
-        assert unsafe.asked_again
-        assert unsafe.lost, "without attempts what a lost answer had is lost"
+        if kind is PlainPopping:
+            unsafe = popped(node, 1000, three(keeps_attempts=False))
+            assert unsafe.asked_again
+            assert unsafe.lost, "without attempts what a lost answer had is lost"
 
 
 # G24

@@ -244,3 +244,15 @@ def test_pauses_grow_and_are_bounded(script: Script, pauses: list[float]) -> Non
     assert pauses[0] == 0
     assert pauses[1] >= 0.2
     assert max(pauses) == pauses[-1] == 5
+
+
+def test_answers_that_are_lost_are_asked_for_again_without_long_pauses(
+    client: Client, script: Script, pauses: list[float]
+) -> None:
+    """What a growing pause is for is a server that is away, or has too much to do."""
+    script.say(DROP, DROP, DROP, ADDED, UNAVAILABLE, DROP, UNAVAILABLE, ADDED)
+
+    client.append("q", "hello")
+    client.append("q", "hello")
+
+    assert [pause <= 0.02 for pause in pauses] == [True, True, True, True, True, False]
