@@ -22,10 +22,18 @@ async def list_keys(service: Service, call: Call, target: Target) -> Answer:
     """The keys of an application by their labels; never a key."""
     keys = service.keys.of(app_principal(target.application))
     listed = [
-        {"label": key.label, "created": format_timestamp(key.created_ticks) if key.created_ticks else None}
+        {
+            "label": key.label,
+            "created": _moment(key.created_ticks),
+            "last_used": _moment(service.keys.last_use(key.digest)),
+        }
         for key in sorted(keys, key=lambda key: (key.created_ticks, key.label))
     ]
     return json_answer({"status": "ok", "application": target.application, "keys": listed})
+
+
+def _moment(ticks: int | None) -> str | None:
+    return format_timestamp(ticks) if ticks else None
 
 
 def _caller(text: str) -> Identity:

@@ -85,20 +85,20 @@ class _Rows(NamedTuple):
 
 
 async def _by_name(service: Service, call: Call, application: str, prefix: str, limit: int) -> _Rows:
-    start, end = max(call.query.get("offset", ""), prefix), service.clock.elapsed() + BUDGET_SECONDS
+    start = max(call.query.get("offset", ""), prefix)
     found = await service.queues.page(application, start=start, limit=limit + 1)
     queues = [queue for queue in found if queue.name.startswith(prefix)]
-    rows = [await _row(service, queue, end) for queue in queues[:limit]]
+    rows = await _rows(service, queues[:limit])
     following = queues[limit].name if len(queues) > limit else None
     return _Rows(rows, all(row["depth"] is not None for row in rows), following)
 
 
 async def _in_use(service: Service, application: str, prefix: str, limit: int, order: str) -> _Rows:
-    rates, end = service.waiters.append_rates.of(application), service.clock.elapsed() + BUDGET_SECONDS
+    rates = service.waiters.append_rates.of(application)
     queues = [one for one in service.queues.in_use(application, MOST_IN_USE) if one.name.startswith(prefix)]
     if order == "rate":
         queues = heapq.nlargest(limit, queues, key=lambda queue: rates.get(queue.name, 0.0))
-    rows = [{**await _row(service, queue, end), "rate": round(rates.get(queue.name, 0.0), 3)} for queue in queues]
+    rows = [{**row, "rate": round(rates.get(row["queue_name"], 0.0), 3)} for row in await _rows(service, queues)]
     return _Rows(heapq.nlargest(limit, rows, key=_ORDERS[order]), all(row["depth"] is not None for row in rows))
 
 
@@ -116,10 +116,13 @@ _ORDERS: Mapping[str, Callable[[Mapping[str, Any]], float]] = {
 """The orders of queues, the greatest first; by name there are pages."""
 
 
-async def _row(service: Service, queue: Queue, end: float) -> dict[str, Any]:
-    """:param end: the elapsed time after which the queue is not counted any more."""
-    row: dict[str, Any] = {"queue_name": queue.name, "partitions": queue.partitions, "type": str(queue.kind)}
-    return row | _numbers(await service.queues.inspect(queue) if service.clock.elapsed() < end else None)
+async def _rows(service: Service, queues: Sequence[Queue]) -> list[dict[str, Any]]:
+    """Queues with their numbers, as far as there is time to count."""
+    states = await service.queues.inspect_several(queues, BUDGET_SECONDS)
+    return [
+        {"queue_name": queue.name, "partitions": queue.partitions, "type": str(queue.kind), **_numbers(one)}
+        for queue, one in zip(queues, states, strict=True)
+    ]
 
 
 def _numbers(states: Sequence[PartitionState] | None) -> dict[str, Any]:
@@ -152,6 +155,7 @@ async def of_server(service: Service, call: Call, target: Target) -> Answer:
         "status": "ok",
         **_figures(service),
         "server": {**_server(service), "disk_free_bytes": _disk_free(service), "name": service.heartbeat.name},
+        "nodes": None if (nodes := service.stores.messages.nodes()) is None else [one._asdict() for one in nodes],
         "servers": None if beats is None else [beat._asdict() for beat in beats],
         "history": {"fields": FIELDS, "samples": service.history.last(seconds)},
         "applications": [_figures(service, name) for name in page],

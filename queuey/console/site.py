@@ -19,7 +19,7 @@ from pyramid.request import Request
 from pyramid.response import Response
 
 from queuey._version import __version__
-from queuey.console import shown, static
+from queuey.console import cells, shown, static
 from queuey.console.pages import PAGES
 from queuey.console.pages.page import ConsolePage, PageAnswer
 from queuey.console.providers import Providers
@@ -42,7 +42,7 @@ class Site:
     """All pages, for one service."""
 
     def __init__(self, service: Service, sessions: Sessions, inside: Inside) -> None:
-        self._visit = partial(Visit, service, sessions, Providers(service, sessions.seals), inside)
+        self._visit = partial(Visit, service, sessions, Providers(service, lambda: sessions.seals), inside)
         self._templates = templates(lambda: unix_now(service.clock))
         config = Configurator()
         for page in PAGES:
@@ -106,11 +106,10 @@ def templates(now: Callable[[], float]) -> Environment:
         auto_reload=False,
     )
     made.filters |= {
-        "ago": lambda timestamp: shown.ago(timestamp, now()),
-        "absolute": shown.absolute,
-        "iso": shown.iso,
-        "count": shown.as_count,
         "size": shown.as_size,
+        "when": lambda timestamp: cells.when(timestamp, now()),
+        "number": cells.number,
+        "bytes": cells.size,
         "shorter": shown.shorter,
         "visibly": shown.visibly,
     }

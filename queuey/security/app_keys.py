@@ -45,15 +45,21 @@ class ApplicationKeys:
     name = "Application"
     refusal: type[Unauthenticated] = InvalidApplicationKey
 
-    def __init__(self, find: Callable[[bytes], PrincipalKey | None]) -> None:
-        """:param find: the key in force with this digest."""
-        self._find = find
+    def __init__(
+        self, find: Callable[[bytes], PrincipalKey | None], used: Callable[[bytes], None] = lambda _: None
+    ) -> None:
+        """:param find: the key in force with this digest.
+        :param used: gets the digest of a key that identifies a caller.
+        """
+        self._find, self._used = find, used
 
     def identify(self, credential: str) -> Grant:
         """:raises InvalidApplicationKey: nobody has this key."""
         grant = self.recall(credential)
         if grant is None:
             raise InvalidApplicationKey
+        if grant.key is not None:
+            self._used(grant.key)
         return grant
 
     def recall(self, credential: str) -> Grant | None:

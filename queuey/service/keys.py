@@ -60,6 +60,8 @@ class Keys:
         """The application of each account; None where there are several."""
         self._applications: frozenset[str] = frozenset()
         self._looked = float("-inf")
+        self._used: dict[bytes, int] = {}
+        """When keys in force were used last, in ticks; by their digests."""
 
     def configure(self, configured: Mapping[str, tuple[str, ...]]) -> None:
         """Take other keys of the ini file. The next request loads all keys again."""
@@ -84,6 +86,14 @@ class Keys:
     def find(self, digest: bytes) -> PrincipalKey | None:
         """The key in force with this digest."""
         return self._known.get(digest)
+
+    def note_use(self, digest: bytes) -> None:
+        """A key has identified a caller. It is called once a second at least while a key is in use."""
+        self._used[digest] = self._clock.now_ticks()
+
+    def last_use(self, digest: bytes) -> int | None:
+        """When a key was used last, in ticks; None if nobody has used it since this server began."""
+        return self._used.get(digest)
 
     def application_of_access_key(self, key_id: str) -> str | None:
         """The application of an access key in force; None if there is no such key."""
@@ -143,6 +153,7 @@ class Keys:
         ids = [(access_key_id_of(digest), name) for digest, name in named]
         self._access_keys = {id_: name for id_, name in ids if id_ is not None and name is not None}
         self._known = known
+        self._used = {digest: ticks for digest, ticks in [*self._used.items()] if digest in known}
 
     async def new(self, name: str, key: str | None = None, *, operator: bool = False) -> str:
         """Make a key for an application or an operator.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from math import inf
 from typing import Any
 
 from queuey.clock import Clock
 from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
 from queuey.future import Future
-from queuey.model import MAX_PARTITIONS, Consistency, PartitionState, Queue, QueueKind, Retention
+from queuey.model import MAX_PARTITIONS, Consistency, PartitionId, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
 from queuey.service.queue_cache import QueueCache
 from queuey.service.waiting.registry import Waiters
@@ -245,5 +246,22 @@ class Queues:
 
     async def inspect(self, queue: Queue) -> Sequence[PartitionState]:
         """Depth, bytes and ends of each partition, in order."""
-        partitions = [queue.partition(number) for number in range(1, queue.partitions + 1)]
-        return await self._stores.messages.inspect(partitions, now_ticks=self._clock.now_ticks())
+        return await self._stores.messages.inspect(_partitions_of(queue), now_ticks=self._clock.now_ticks())
+
+    async def inspect_several(
+        self, queues: Sequence[Queue], seconds: float
+    ) -> Sequence[Sequence[PartitionState] | None]:
+        """The same of each queue, with one call of the store; None of queues for which there was no time.
+
+        :param seconds: as of :meth:`queuey.storage.MessageStore.inspect`.
+        """
+        partitions = [partition for queue in queues for partition in _partitions_of(queue)]
+        now_ticks = self._clock.now_ticks()
+        states = await self._stores.messages.inspect(partitions, now_ticks=now_ticks, seconds=seconds)
+        ends = accumulate(queue.partitions for queue in queues)
+        parts = [(end - queue.partitions, end) for queue, end in zip(queues, ends, strict=True)]
+        return [states[first:end] if end <= len(states) else None for first, end in parts]
+
+
+def _partitions_of(queue: Queue) -> Sequence[PartitionId]:
+    return [queue.partition(number) for number in range(1, queue.partitions + 1)]

@@ -22,7 +22,7 @@ from urllib.parse import quote
 
 from queuey.http.exchange import Call
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
-from queuey.security.access_keys import MasterSecrets
+from queuey.security.access_keys import MasterSecrets, digest_of_access_key
 from queuey.service.keys import DEMO, Keys
 from queuey.sqs.errors import SqsError, shown
 from queuey.sqs.query import of_link
@@ -102,7 +102,8 @@ class Signatures:
 
     def __init__(self, keys: Keys, secrets: MasterSecrets) -> None:
         self._keys = keys
-        self._secrets = secrets
+        self.secrets = secrets
+        """What the secrets of access keys are derived from."""
         self._signing_key = lru_cache(SIGNING_KEYS)(self._derived)
 
     def application_of(self, signature: Presented) -> str:
@@ -153,6 +154,7 @@ class Signatures:
             made = key.copy()
             made.update(f"{stamp}{sha256(request.encode('utf-8', 'surrogateescape')).hexdigest()}".encode())
             if hmac.compare_digest(made.hexdigest(), signature.signature):
+                self._keys.note_use(digest_of_access_key(signature.key_id))
                 return application
         raise _mismatch(
             "the secret access key is another one, or a proxy changed method, path, headers or body. The header Host "
@@ -161,7 +163,7 @@ class Signatures:
 
     def _derived(self, key_id: str, date: str, region: str) -> hmac.HMAC:
         """Signs with the key for a day, a region and this service: a copy of it, for it is kept."""
-        secret = self._secrets.secret_of(key_id)
+        secret = self.secrets.secret_of(key_id)
         if secret is None:
             raise _unknown_key(key_id)
         key = f"AWS4{secret}".encode()

@@ -41,7 +41,7 @@ from queuey.model import (
     SpanRemoval,
 )
 from queuey.storage.leasing import LeaseStore
-from queuey.storage.peers import AppendNotice, Peers, ServerBeat
+from queuey.storage.peers import AppendNotice, NodeState, Peers, ServerBeat
 from queuey.storage.tasks import TaskStore
 
 __all__ = [
@@ -49,6 +49,7 @@ __all__ = [
     "LeaseStore",
     "MessageStore",
     "MetadataStore",
+    "NodeState",
     "Observer",
     "OffsetStore",
     "Peers",
@@ -306,11 +307,16 @@ class MessageStore(ABC):
         """
 
     @abstractmethod
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
+    def inspect(
+        self, partitions: Sequence[PartitionId], *, now_ticks: int, seconds: float = inf
+    ) -> Future[Sequence[PartitionState]]:
         """Depth, bytes and ends of each partition, in the order asked.
 
         A deep partition costs no more than others, once it was asked for. Where other servers change messages too, what
         they delete or overwrite may be counted up to a minute late; appends are exact.
+
+        :param seconds: no further partition is counted after this time. The answer then has the first ones only. What was
+            counted stays known, so asking again gets further.
         """
 
     @abstractmethod
@@ -334,6 +340,10 @@ class MessageStore(ABC):
         Each is a sentence, known since the start.
         """
         return ()
+
+    def nodes(self) -> Sequence[NodeState] | None:
+        """The nodes of a cluster that the store lies on, by address; None if it has none. Fast, from memory."""
+        return None
 
     def clock_error_seconds(self) -> float:
         """How far this server's clock may be off, in seconds.

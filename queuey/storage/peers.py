@@ -9,7 +9,7 @@ from typing import NamedTuple
 from queuey.future import Future
 from queuey.model import PartitionId
 
-__all__ = ["AppendNotice", "Peers", "ServerBeat"]
+__all__ = ["AppendNotice", "NodeState", "Peers", "ServerBeat"]
 
 
 class AppendNotice(NamedTuple):
@@ -31,6 +31,17 @@ class ServerBeat(NamedTuple):
     """Seconds since 1970, as are all times here."""
     seen: float
     """When it gave this sign, by its own clock."""
+
+
+class NodeState(NamedTuple):
+    """A node of the store's cluster, as this server sees it."""
+
+    address: str
+    data_centre: str
+    rack: str
+    version: str
+    state: str
+    """``up``, ``down``, or ``unknown`` without a connection to it."""
 
 
 class Peers(ABC):

@@ -55,7 +55,7 @@ def check(stores: SqliteStores, log: QueueLog) -> None:
     file, now = stores.file, log.watermark()
     partitions = [log.queue.partition(number) for number in (1, 2)]
     inspected = done(stores.messages.inspect(partitions, now_ticks=now))
-    fresh = Inspector(file.readers, file.committer, file.counters, keeps=False).states(
+    fresh = Inspector(file.readers, file.committer, file.counters, file.clock.elapsed, keeps=False).states(
         [key_of(partition) for partition in partitions], now
     )
     assert inspected == [fresh[key_of(partition)] for partition in partitions]
@@ -407,6 +407,20 @@ def test_only_the_first_question_counts(stores: SqliteStores) -> None:
     assert first > 400
     assert max(again, later) < 60
     assert (log.inspect(1)[0].depth, log.inspect(1)[0].bytes) == (750 + 10_001, 750 + 15_001)
+
+
+def test_an_inspection_without_time_leaves_no_counter_that_is_half_made(
+    stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(inspecting, "FEW", -1)
+    log = QueueLog(stores.messages, stores.file.clock)  # type: ignore[arg-type]
+    log.append(*[draft(b"x")] * 300)
+    partitions = [log.queue.partition(number) for number in (1, 2)]
+
+    assert done(stores.messages.inspect(partitions, now_ticks=log.watermark(), seconds=0)) == []
+    assert len(stores.file.counters) == 0
+
+    assert [state.depth for state in log.inspect(1, 2)] == [300, 0]
 
 
 @pytest.mark.parametrize("few", [-1, 200])

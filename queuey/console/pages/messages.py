@@ -18,6 +18,7 @@ from queuey.console.visits import Visit
 from queuey.errors import MessageNotFound, NotFound
 from queuey.ids import MessageId
 from queuey.model.dead_letters import STORY_HEADER
+from queuey.model.trace_context import TRACEPARENT, trace_id
 
 __all__ = ["PAGES", "fetch", "read_page", "rows_of", "story_in", "with_bodies"]
 
@@ -129,6 +130,8 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
     values |= {"story": story_in(entry), "groups": whereabouts(visit, application, queue, entry)}
+    parent = entry.get("headers", {}).get(TRACEPARENT)
+    values["trace"] = trace_id(parent) if isinstance(parent, str) else None
     return PageAnswer("message.html", {**values, **_copies(visit, application, queue, place), "told": told(visit)})
 
 

@@ -15,14 +15,17 @@ CHART_POINTS = 240
 """Points of a chart: an hour has one for each quarter of a minute, the greatest of it."""
 CHARTS = ("appended", "read", "received", "settled", "requests", "errors", "p99", "waiters")
 _APPLICATIONS = 25
+_WORST = 5
+"""Queues on the overview of an application: those with the most messages."""
 
 
 def of_application(visit: Visit, application: str) -> PageAnswer:
     """What was counted of an application since the server began."""
-    found = visit.ask(application, stats="true", limit=1).content
+    found = visit.ask(application, stats="true", sort="depth", limit=_WORST).content
     visit.in_shell("queuey", "queue", "ls")
     values = {"application": application, "figures": found, "stream": f"/console/v1/{application}?stats=true"}
-    return PageAnswer("overview.html", {**values, "server": None, "charts": [], "applications": [], "following": None})
+    values |= {"server": None, "charts": [], "applications": [], "following": None, "nodes": None}
+    return PageAnswer("overview.html", {**values, "worst": [one for one in found["queues"] if one["depth"]]})
 
 
 def of_server(visit: Visit) -> PageAnswer:
@@ -34,6 +37,8 @@ def of_server(visit: Visit) -> PageAnswer:
     values: dict[str, Any] = {"application": None, "figures": found, "stream": "/console/v1?stats=true"}
     values |= {
         "server": found["server"],
+        "nodes": found["nodes"],
+        "worst": [],
         "charts": [_chart(name, [sample[fields.index(name)] for sample in samples]) for name in CHARTS],
         "applications": found["applications"],
     }

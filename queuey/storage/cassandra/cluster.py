@@ -31,8 +31,9 @@ from cassandra.policies import (
 from cassandra.query import tuple_factory
 
 from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.storage.peers import NodeState
 
-__all__ = ["SPECULATIVE", "Options", "asked", "connect", "know_replicas", "why_none"]
+__all__ = ["SPECULATIVE", "Options", "asked", "connect", "know_replicas", "nodes_of", "why_none"]
 
 log = logging.getLogger(__name__)
 
@@ -123,6 +124,22 @@ def connect(options: Options) -> Cluster:
         schema_metadata_enabled=False,
         schema_event_refresh_window=-1,
     )
+
+
+def nodes_of(cluster: Cluster) -> list[NodeState]:
+    """The nodes of a cluster as the driver sees them, by address."""
+    states = {True: "up", False: "down", None: "unknown"}
+    found = [
+        NodeState(
+            f"{host.address}:{host.endpoint.port}",
+            host.datacenter or "",
+            host.rack or "",
+            host.release_version or "",
+            states[host.is_up],
+        )
+        for host in cluster.metadata.all_hosts()
+    ]
+    return sorted(found)
 
 
 def know_replicas(cluster: Cluster, keyspace: str) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from math import inf
 from typing import TypeVar
 from uuid import UUID
 
@@ -24,10 +25,11 @@ from queuey.model import (
     Span,
     SpanRemoval,
 )
-from queuey.storage import MessageStore, Peers
+from queuey.storage import MessageStore, NodeState, Peers
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.bucket_scan import BucketHints
 from queuey.storage.cassandra.buckets import Bucket
+from queuey.storage.cassandra.cluster import nodes_of
 from queuey.storage.cassandra.counting import CassandraInspector, buckets_of
 from queuey.storage.cassandra.deleting import Deleter
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
@@ -167,16 +169,22 @@ class CassandraMessages(MessageStore):
 
     # Counting
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
-        return self._server.underway.start(self._inspect(partitions, now_ticks))
+    def inspect(
+        self, partitions: Sequence[PartitionId], *, now_ticks: int, seconds: float = inf
+    ) -> Future[Sequence[PartitionState]]:
+        return self._server.underway.start(self._inspect(partitions, now_ticks, seconds))
 
-    async def _inspect(self, partitions: Sequence[PartitionId], now_ticks: int) -> Sequence[PartitionState]:
-        return [
-            EMPTY_PARTITION
-            if partition.queue in self._server.dropped
-            else await self._inspector.inspect(partition, now_ticks)
-            for partition in partitions
-        ]
+    async def _inspect(
+        self, partitions: Sequence[PartitionId], now_ticks: int, seconds: float
+    ) -> Sequence[PartitionState]:
+        server, found = self._server, list[PartitionState]()
+        end = server.clock.elapsed() + seconds
+        for partition in partitions:
+            if server.clock.elapsed() >= end:
+                break
+            is_dropped = partition.queue in server.dropped
+            found.append(EMPTY_PARTITION if is_dropped else await self._inspector.inspect(partition, now_ticks))
+        return found
 
     # Ending
 
@@ -209,6 +217,9 @@ class CassandraMessages(MessageStore):
     def problems(self) -> Sequence[str]:
         problem = self._server.guard.problem() if self._server.guard is not None else None
         return [problem] if problem else []
+
+    def nodes(self) -> Sequence[NodeState]:
+        return nodes_of(self._server.session.cluster)
 
     def warnings(self) -> Sequence[str]:
         if self._server.timing.write_budget_seconds:

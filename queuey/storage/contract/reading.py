@@ -228,6 +228,14 @@ class CountingSpans(StoreContract):
         assert second == (0, 0, None, None, 0)
         assert first == (7, 1, ids[1], later.id, 6 + len(b"body"))
 
+    def test_an_inspection_without_time_is_of_the_first_partitions_only(self, log: QueueLog) -> None:
+        log.add(*LETTERS)
+        partitions = [log.queue.partition(number) for number in (1, 2, 3)]
+
+        some = done(log.store.inspect(partitions, now_ticks=log.watermark(), seconds=0))
+
+        assert list(some) == list(log.inspect(1, 2, 3))[: len(some)]
+
     @pytest.mark.parametrize("expired", [False, True])
     def test_a_count_tells_of_a_span_what_reading_it_would(
         self, log: QueueLog, clock: ManualClock, expired: bool

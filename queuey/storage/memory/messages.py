@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from uuid import UUID
 
 from queuey.errors import KeyReused, QueueNotFound
@@ -227,7 +228,9 @@ class MemoryMessages(MessageStore):
         if self._leases.watched:
             self._leases.changed({partition_key(queue.partition(number)) for number in numbers})
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
+    def inspect(
+        self, partitions: Sequence[PartitionId], *, now_ticks: int, seconds: float = inf
+    ) -> Future[Sequence[PartitionState]]:
         with self._lock:
             found = [self._in(partition).live(now_ticks) for partition in partitions]
         return Future.of([_state(live, now_ticks) for live in found])

@@ -10,11 +10,13 @@ committer's thread begins the snapshot between two groups.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import takewhile
+from math import inf
 
 from queuey.ids import MAX_ID, ZERO_ID
 from queuey.locks import new_lock
-from queuey.model import PartitionState, Span
+from queuey.model import EMPTY_PARTITION, PartitionState, Span
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.counters import NOTHING, Counters, JoinedCounter, Totals
 from queuey.storage.sqlite.counts import end_of
@@ -39,26 +41,44 @@ _PATIENCE_SECONDS = 1.0
 class Inspector:
     """Inspects partitions of one file."""
 
-    def __init__(self, readers: Readers, committer: Committer, counters: Counters, *, keeps: bool) -> None:
-        """:param keeps: False counts each time, since another process may write to the file."""
+    def __init__(
+        self,
+        readers: Readers,
+        committer: Committer,
+        counters: Counters,
+        elapsed: Callable[[], float],
+        *,
+        keeps: bool,
+    ) -> None:
+        """:param elapsed: seconds that nobody sets back.
+        :param keeps: False counts each time, since another process may write to the file.
+        """
+        self._elapsed = elapsed
         self._readers = readers
         self._committer = committer
         self._counters = counters
         self._keeps = keeps
 
-    def states(self, partition_keys: Sequence[bytes], now_ticks: int) -> Mapping[bytes, PartitionState]:
-        """The state of each partition."""
+    def states(
+        self, partition_keys: Sequence[bytes], now_ticks: int, seconds: float = inf
+    ) -> Mapping[bytes, PartitionState]:
+        """The state of each partition, or of some of them where that takes more than ``seconds``."""
+        end = self._elapsed() + seconds
         with self._readers.lend() as reader:
             if not self._keeps:
                 with reader.snapshot():
                     look = _Look(reader.beside, now_ticks)
-                    return {key: look.state(key, look.live(key)) for key in partition_keys}
-            found = self._states_at_once(reader, partition_keys, now_ticks)
+                    return {key: look.state(key, look.live(key)) for key in self._until(end, partition_keys)}
+            found = self._states_at_once(reader, partition_keys, now_ticks, end)
             left = [key for key in partition_keys if key not in found]
-            return found | self._states_between(reader, left, now_ticks) if left else found
+            return found | self._states_between(reader, left, now_ticks, end) if left else found
+
+    def _until(self, end: float, partition_keys: Iterable[bytes]) -> Iterator[bytes]:
+        """These keys, as long as there is time."""
+        return takewhile(lambda _: self._elapsed() < end, partition_keys)
 
     def _states_at_once(
-        self, reader: Reader, partition_keys: Sequence[bytes], now_ticks: int
+        self, reader: Reader, partition_keys: Sequence[bytes], now_ticks: int, end: float
     ) -> dict[bytes, PartitionState]:
         """The states of partitions that have few messages, or a counter that no commit changes just now."""
         seen = {key: self._counters.seen(key) for key in partition_keys}
@@ -67,14 +87,15 @@ class Inspector:
             look = _Look(reader.beside, now_ticks)
             look.begin()
             stored = {key: None if one is None else self._counters.settled(key, one) for key, one in seen.items()}
-            for key, totals in stored.items():
+            for key in self._until(end, stored):
+                totals = stored[key]
                 live = look.unexpired(key, totals) if totals else look.few(key) if seen[key] is None else None
                 if live is not None:
                     found[key] = look.state(key, live)
         return found
 
     def _states_between(
-        self, reader: Reader, partition_keys: Sequence[bytes], now_ticks: int
+        self, reader: Reader, partition_keys: Sequence[bytes], now_ticks: int, end: float
     ) -> dict[bytes, PartitionState]:
         """The states of partitions between two groups; each has a counter from now on."""
         joined: Mapping[bytes, JoinedCounter] = {}
@@ -83,7 +104,7 @@ class Inspector:
             with reader.snapshot():
                 look = _Look(reader.beside, now_ticks)
                 joined = self._join(look, partition_keys)
-                for key in partition_keys:
+                for key in self._until(end, partition_keys):
                     one = joined.get(key)
                     if one is not None and one.is_new:
                         one.counter.base = look.stored(key)
@@ -135,7 +156,9 @@ class _Look:
     def few(self, partition_key: bytes) -> Totals | None:
         """The live messages of a partition with few rows and packs; None if it has more."""
         rows, packs, live = self._counted(partition_key, self._now, FEW + 1)
-        return live.plus(self._expiring(partition_key)[0]) if max(rows, packs) <= FEW else None
+        if max(rows, packs) > FEW:
+            return None
+        return live.plus(self._expiring(partition_key)[0]) if packs else live
 
     def live(self, partition_key: bytes) -> Totals:
         """The live messages, counted."""
@@ -173,6 +196,8 @@ class _Look:
 
     def state(self, partition_key: bytes, live: Totals) -> PartitionState:
         """:param live: its live messages."""
+        if not live.messages:
+            return EMPTY_PARTITION
         ((scheduled,),) = self._ask(SQL["scheduled"], (partition_key, self._now))
         whole = Span(ZERO_ID, MAX_ID)
         oldest, newest = (end_of(self._ask, partition_key, whole, self._now, newest=newest) for newest in (False, True))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import uuid
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from itertools import takewhile
+from math import inf
 from time import perf_counter
 from typing import Any
 
@@ -80,7 +82,7 @@ class SqliteMessages(MessageStore):
         self._readers = file.readers
         self._committer = file.committer
         self._appender = SqliteAppender(file.clock, file.dropped)
-        self._inspector = Inspector(file.readers, file.committer, file.counters, keeps=file.serves)
+        self._inspector = Inspector(file.readers, file.committer, file.counters, file.clock.elapsed, keeps=file.serves)
         self.tidying = Tidying(file)
         file.purger.add(_PURGE)
         if file.upkeep is not None:
@@ -214,13 +216,16 @@ class SqliteMessages(MessageStore):
 
         return self._committer.submit(job, grows=False)
 
-    def inspect(self, partitions: Sequence[PartitionId], *, now_ticks: int) -> Future[Sequence[PartitionState]]:
-        there = [key_of(partition) for partition in partitions if partition.queue.bytes not in self._dropped]
+    def inspect(
+        self, partitions: Sequence[PartitionId], *, now_ticks: int, seconds: float = inf
+    ) -> Future[Sequence[PartitionState]]:
+        keys = [None if one.queue.bytes in self._dropped else key_of(one) for one in partitions]
         try:
-            states = self._inspector.states(there, now_ticks)
+            states = self._inspector.states([key for key in keys if key is not None], now_ticks, seconds)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
-        return Future.of([states.get(key_of(partition), EMPTY_PARTITION) for partition in partitions])
+        known = takewhile(lambda key: key is None or key in states, keys)
+        return Future.of([EMPTY_PARTITION if key is None else states[key] for key in known])
 
     def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:

@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from datetime import UTC, datetime
 
 import pytest
 
 from qdo.client import Client
 from qdo.tasks.schedules import Schedule, ScheduleBook
+from queuey.security.app_keys import digest_of, label_of
 from tests.support.client import BATCH, Server, new_name
 from tests.support.servers import APPLICATIONS, eventually
 from tests.support.visitors import Markup, OpenConsole, Visitor, signed_in
+
+MANY = 3_000
+"""Messages of a queue that is deeper than those of all other tests."""
+BATCH_OF_MANY = json.dumps({"messages": [{"body": "x"}] * MANY}).encode()
 
 
 def test_a_browser_gets_a_first_page_and_a_program_what_it_got_before(stranger: Visitor, v1: Server) -> None:
@@ -355,6 +361,38 @@ def test_a_message_s_page_says_how_far_each_group_is_with_it(owner: Visitor, v1:
     v1.call("POST", queue, "leases", "workers", json={"acknowledge": [held["receipt"]]})
     assert states(first)["workers"] == "settled"
     assert states(second)["workers"] == "not handed out yet"
+
+
+def test_a_message_s_page_names_the_trace_of_the_request_that_stored_it(owner: Visitor, v1: Server) -> None:
+    queue, trace = v1.queue(), "4bf92f3577b34da6a3ce929d0e0e4736"
+    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
+    traced = v1.call("POST", queue, data=b"one", headers=headers).json()["messages"][0]["key"]
+    plain = v1.post(queue).json()["messages"][0]["key"]
+
+    assert f"a request of trace <code>{trace}</code>" in owner.get(f"/console/a/queuey/{queue}/m/1:{traced}")
+    assert "a request without a trace" in owner.get(f"/console/a/queuey/{queue}/m/1:{plain}")
+
+
+def test_the_overview_of_an_application_names_its_deepest_queues(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    v1.call("POST", queue, data=BATCH_OF_MANY, headers={"Content-Type": BATCH})
+
+    page = owner.get("/console/overview/queuey")
+
+    row = page.partition(f">{queue}</a>")[2].partition("</tr>")[0]
+    assert f'title="{MANY:,}"' in row
+    assert 'href="/console/a/queuey?sort=age"' in page
+
+
+def test_a_key_has_the_moment_of_its_last_use(owner: Visitor, v1: Server) -> None:
+    used, other = APPLICATIONS["queuey"]
+    owner.get("/console/access/queuey")
+
+    keys = {one["label"]: one for one in v1.call("GET", params={"keys": "true"}).json()["keys"]}
+
+    assert time.time() - float(keys[label_of(digest_of(used))]["last_used"]) < 3600
+    assert keys[label_of(digest_of(other))].keys() == {"label", "created", "last_used"}
+    assert "Last use" in owner.get("/console/access/queuey")
 
 
 def test_a_lease_group_is_paused_resumed_reset_and_forgotten(owner: Visitor, v1: Server) -> None:

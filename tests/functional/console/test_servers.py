@@ -22,8 +22,12 @@ def test_servers_of_one_store_see_each_other(delayed: Delayed) -> None:
             return {one["name"] for one in first.request("GET", "/v1", **asked).json()["servers"]}
 
         eventually(lambda: own <= seen())
+        nodes = first.request("GET", "/v1", **asked).json()["nodes"]
+        assert {node["state"] for node in nodes} == {"up"}
+        assert all(node[name] for node in nodes for name in ("address", "data_centre", "rack", "version"))
 
     with signed_in(delayed.second.url, key) as operator:
         page = operator.get("/console/server")
+        assert f">{nodes[0]['address']}</th><td>up</td>" in operator.get("/console/overview")
     assert "Servers of this store" in page
     assert [name in page for name in own] == [True, True]

@@ -9,7 +9,7 @@ from queuey.errors import ConfigurationError, InvalidApplicationKey, InvalidPara
 from queuey.future import run
 from queuey.ids import IdGenerator
 from queuey.security.access_keys import MasterSecrets, account_of, digest_of_access_key
-from queuey.security.app_keys import ApplicationKeys, digest_of
+from queuey.security.app_keys import ApplicationKeys, digest_of, label_of
 from queuey.service.keys import Keys
 from queuey.storage.memory import MemoryStores
 
@@ -69,6 +69,24 @@ def test_an_access_key_makes_its_application_and_is_no_application_key(keys: Key
     for credential in (made.id, made.secret, f"access key: {made.id}", digest_of_access_key(made.id).hex()):
         with pytest.raises(InvalidApplicationKey):
             scheme.identify(credential)
+
+
+def test_the_last_use_of_a_key_is_known_as_long_as_it_is_in_force() -> None:
+    clock = ManualClock()
+    store = MemoryStores(clock, IdGenerator(clock)).metadata
+    keys = Keys(store, clock, {})
+    digest = digest_of(run(keys.new("billing", "k" * 32)))
+    assert keys.last_use(digest) is None
+
+    scheme = ApplicationKeys(keys.find, keys.note_use)
+    scheme.recall("k" * 32)
+    assert keys.last_use(digest) is None
+    scheme.identify("k" * 32)
+    assert keys.last_use(digest) == clock.now_ticks()
+
+    store.remove_key("app:billing", label_of(digest)).wait()
+    run(keys.refresh())
+    assert keys.last_use(digest) is None
 
 
 def test_a_removed_access_key_is_gone_with_the_next_refresh() -> None:
