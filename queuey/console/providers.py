@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 from queuey.console.seals import Seals, cookie_of
@@ -19,6 +19,7 @@ from queuey.locks import new_lock
 from queuey.security.claims import unix_now
 from queuey.security.code_flow import CodeFlow, SignInSecrets
 from queuey.service import Service
+from queuey.settings.issuers import Issuer
 
 __all__ = ["ATTEMPT_COOKIE", "ATTEMPT_SECONDS", "Attempt", "Providers"]
 
@@ -49,19 +50,15 @@ class Attempt(NamedTuple):
 class Providers:
     """The issuers of the settings that have a client id. Thread-safe."""
 
-    def __init__(self, service: Service, seals: Seals) -> None:
+    def __init__(self, service: Service, seals: Callable[[], Seals]) -> None:
+        """:param seals: gives those in force."""
         self._service, self._seals = service, seals
-        root = f"{service.settings.console.url}/console/sign-in/from"
-        self._flows = {
-            one.name: CodeFlow(one, f"{root}/{one.name}") for one in service.settings.issuers if one.client_id
-        }
-        self._stated = {one.name: one.issuer for one in service.settings.issuers}
         self._exchanging = new_lock()
 
     @property
     def names(self) -> Sequence[str]:
-        """Their names, in the order of the settings."""
-        return list(self._flows)
+        """Their names, in the order of the settings in force."""
+        return [one.name for one in self._service.settings.issuers if one.client_id]
 
     def begin(self, issuer: str, wanted: str) -> tuple[str, str]:
         """Begin a sign-in.
@@ -70,9 +67,9 @@ class Providers:
         :returns: the issuer's page, and the value of the cookie.
         :raises NotFound: nobody signs in there.
         """
-        flow = self._flow(issuer)
+        flow = self._flow(self._issuer(issuer))
         attempt = Attempt(secrets.token_urlsafe(_ID_BYTES), int(unix_now(self._service.clock)), issuer, wanted)
-        return flow.address(self._secrets(attempt)), self._seals.seal(_PURPOSE, tuple(attempt))
+        return flow.address(self._secrets(attempt)), self._seals().seal(_PURPOSE, tuple(attempt))
 
     def finish(self, issuer: str, call: Call) -> tuple[str, str]:
         """End a sign-in with what the browser brings back from the issuer. Asks the issuer, and waits for it.
@@ -82,13 +79,14 @@ class Providers:
         :raises InvalidToken: it proves nothing, and why.
         :raises Throttled: another sign-in is asking an issuer now. The same address may be asked again.
         """
-        flow, attempt, query = self._flow(issuer), self._attempt(call), call.query
+        known_issuer, attempt, query = self._issuer(issuer), self._attempt(call), call.query
+        flow = self._flow(known_issuer)
         if attempt is None or attempt.issuer != issuer:
             raise InvalidToken(_NOT_BEGUN)
         known = self._secrets(attempt)
         if not hmac.compare_digest(known.state.encode(), query.get("state", "").encode()):
             raise InvalidToken(_NOT_BEGUN)
-        if query.get("iss", self._stated[issuer]) != self._stated[issuer]:
+        if query.get("iss", known_issuer.issuer) != known_issuer.issuer:
             raise InvalidToken("The answer is another issuer's. Sign in again.")
         code = query.get("code", "")
         if "error" in query or not code or len(code) > MAX_CODE:
@@ -104,14 +102,17 @@ class Providers:
         flow.check(token, known)
         return token, attempt.wanted
 
-    def _flow(self, issuer: str) -> CodeFlow:
-        flow = self._flows.get(issuer)
-        if flow is None:
-            raise NotFound("Nobody signs in to this console at an issuer of that name.")
-        return flow
+    def _issuer(self, name: str) -> Issuer:
+        for one in self._service.settings.issuers:
+            if one.name == name and one.client_id:
+                return one
+        raise NotFound("Nobody signs in to this console at an issuer of that name.")
+
+    def _flow(self, issuer: Issuer) -> CodeFlow:
+        return CodeFlow(issuer, f"{self._service.settings.console.url}/console/sign-in/from/{issuer.name}")
 
     def _attempt(self, call: Call) -> Attempt | None:
-        found = self._seals.open(_PURPOSE, cookie_of(call.headers, ATTEMPT_COOKIE) or "")
+        found = self._seals().open(_PURPOSE, cookie_of(call.headers, ATTEMPT_COOKIE) or "")
         try:
             attempt = None if found is None else Attempt(*found)
         except TypeError:
@@ -122,4 +123,5 @@ class Providers:
 
     def _secrets(self, attempt: Attempt) -> SignInSecrets:
         given = f"{attempt.issuer}\0{attempt.id}".encode()
-        return SignInSecrets(*[self._seals.mark(name, given) for name in (b"state", b"nonce", b"verifier")])
+        seals = self._seals()
+        return SignInSecrets(*[seals.mark(name, given) for name in (b"state", b"nonce", b"verifier")])

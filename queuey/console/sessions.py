@@ -50,7 +50,14 @@ class Sessions:
 
     def __init__(self, service: Service) -> None:
         self._service = service
-        self.seals = Seals(service.settings.console.secrets)
+        self._sealing = _sealing(service.settings.console.secrets)
+
+    @property
+    def seals(self) -> Seals:
+        """What signs cookies, by the secrets in force."""
+        if self._sealing[0] != (given := self._service.settings.console.secrets):
+            self._sealing = _sealing(given)
+        return self._sealing[1]
 
     def anonymous(self) -> Session:
         """A session that proves nothing. The sign-in page needs one, for its form."""
@@ -125,6 +132,11 @@ class Sessions:
             return None if found is None else Session(*found)
         except TypeError:
             return None  # signed by another version of this program
+
+
+def _sealing(given: tuple[str, ...]) -> tuple[tuple[str, ...], Seals]:
+    """Secrets, and what signs with them."""
+    return given, Seals(given)
 
 
 def cookie_header(name: str, value: str, call: Call, path: str = "/console", seconds: int | None = None) -> str:

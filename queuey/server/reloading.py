@@ -1,6 +1,6 @@
 """New settings for a server that runs: SIGHUP.
 
-Keys of applications, tokens, issuers, TLS and the log can change while connections stay open. All other settings wait for
+Keys of applications, tokens, issuers, secrets, TLS and the log can change while connections stay open. All other settings wait for
 the next start, and the log names those that differ. Settings with an error change nothing.
 """
 
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 _SECTIONS = frozenset({"log", "metrics", "tokens"})
 """Sections of which every setting is taken over,"""
-_NAMES = frozenset({"server.tls_cert", "server.tls_key"})
+_NAMES = frozenset({"server.tls_cert", "server.tls_key", "console.url", "console.secrets", "sqs.secrets"})
 """and settings of other sections."""
 
 
@@ -35,6 +35,8 @@ def merged(now: Settings, new: Settings) -> Settings:
     return replace(
         now,
         server=replace(now.server, tls_cert=new.server.tls_cert, tls_key=new.server.tls_key),
+        sqs=replace(now.sqs, secrets=new.sqs.secrets),
+        console=replace(now.console, url=new.console.url, secrets=new.console.secrets),
         metrics=new.metrics,
         log=new.log,
         tokens=new.tokens,

@@ -39,6 +39,7 @@ class Sqs:
 
     def __init__(self, service: Service) -> None:
         self._is_open = service.settings.sqs.auth == "open"
+        self._service = service
         self._signatures = Signatures(service.keys, service.master_secrets)
 
     def serves(self, call: Call) -> bool:
@@ -75,15 +76,21 @@ class Sqs:
             return self._claimed(shown)
         if shown is None:
             raise _unsigned()
-        return _identity(self._signatures.check(shown, call, service.clock.now_ticks()))
+        return _identity(self._current().check(shown, call, service.clock.now_ticks()))
+
+    def _current(self) -> Signatures:
+        """What checks signatures, by the master secrets in force."""
+        if self._signatures.secrets is not self._service.master_secrets:
+            self._signatures = Signatures(self._service.keys, self._service.master_secrets)
+        return self._signatures
 
     def _claimed(self, shown: Presented | None) -> Identity:
         """The application whose key a request names, proven or not."""
         if self._is_open:
-            return _identity(self._signatures.application_without_check(shown))
+            return _identity(self._current().application_without_check(shown))
         if shown is None:
             raise _unsigned()
-        return _identity(self._signatures.application_of(shown))
+        return _identity(self._current().application_of(shown))
 
     def refusal(self, error: QueueyError, call: Call, challenge: str) -> Answer:
         """In JSON, or in XML for Query."""

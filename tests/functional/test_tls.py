@@ -14,18 +14,24 @@ import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
 
 import pytest
 import requests
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 
 from qdo.client import Client
 from queuey.errors import InvalidApplicationKey, QueueyError
 from tests.support.client import new_name
-from tests.support.commands import command
+from tests.support.commands import command, done, run_in
 from tests.support.loaded import Program
 from tests.support.raw import TIMEOUT_SECONDS
 from tests.support.servers import STOP_SECONDS, eventually
 from tests.support.services.certificates import Authority, Identity, name_in
+from tests.support.trusting import published
+from tests.support.visitors import Visitor
 
 KEY, OTHER_KEY = "1a" * 16, "2b" * 16
 
@@ -176,6 +182,59 @@ def test_keys_and_the_log_change_while_connections_stay(secured: Secured) -> Non
         assert _status(connection) == 200
         secured.says("GET application 200")
         secured.says("wait for the next start: [limits] max_in_flight")
+
+
+def test_issuers_of_the_console_and_secrets_change_while_it_runs(secured: Secured) -> None:
+    old, new = "old-secret" * 4, "new-secret" * 4
+    issuer = (
+        "[issuer:staff]",
+        "issuer = https://login.example.com",
+        "audience = console",
+        f"keys = {secured.folder / 'keys.json'}",
+        "client_id = console",
+        "authorization_endpoint = https://login.example.com/auth",
+        "token_endpoint = https://login.example.com/token",
+    )
+    (secured.folder / "keys.json").write_bytes(published())
+    secured.write("[sqs]", f"secrets = {old}")
+    secured.reload()
+    made = run_in({}, None, "key", "new", "demo", "--sqs", "-o", "json", "-c", str(secured.folder / "queuey.ini"))
+    key = json.loads(done(made).text)
+    with Visitor(secured.url) as visitor:
+        visitor.session.verify = str(secured.authority.file)
+        visitor.signs_in(KEY)
+        eventually(lambda: _lists_queues(secured, key))
+        assert "Sign in at staff" not in visitor.get("/console/sign-in")
+
+        both = ("[sqs]", f"secrets = {new} {old}", "[console]", f"url = {secured.url}")
+        secured.write(*both, f"secrets = {old}", *issuer)
+        secured.reload(times=2)
+
+        assert "Sign in at staff" in visitor.get("/console/sign-in")
+        there = visitor.request("GET", "/console/sign-in/at/staff").headers["location"]
+        assert there.startswith("https://login.example.com/auth?")
+        assert f"{quote(secured.url, safe='')}%2Fconsole%2Fsign-in%2Ffrom%2Fstaff" in there
+        assert visitor.request("GET", "/console").headers["location"].startswith("/console/sign-in")
+        assert _lists_queues(secured, key)
+
+        visitor.signs_in(KEY)
+        secured.write("[sqs]", f"secrets = {new}", "[console]", f"secrets = {new} {old}")
+        secured.reload(times=3)
+
+        assert "Sign in at staff" not in visitor.get("/console/sign-in")
+        assert visitor.request("GET", "/console").headers["location"] == "/console/a/demo"
+        assert not _lists_queues(secured, key)
+
+
+def _lists_queues(secured: Secured, key: dict[str, str]) -> bool:
+    """Whether the server takes a signature that is made with an access key."""
+    credentials = Credentials(key["access_key_id"], key["secret_access_key"])
+    headers = {"X-Amz-Target": "AmazonSQS.ListQueues", "Content-Type": "application/x-amz-json-1.0"}
+    asked = AWSRequest("POST", secured.url, data=b"{}", headers=headers)
+    SigV4Auth(credentials, "sqs", "eu-west-1").add_auth(asked)
+    answer = requests.post(secured.url, data=b"{}", headers=dict(asked.headers), timeout=TIMEOUT_SECONDS)
+    assert answer.status_code in (200, 400, 403), answer.text
+    return answer.status_code == 200
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,9 @@ TAKEN = {
     "QUEUEY_METRICS_QUEUES": "demo/jobs",
     "QUEUEY_TLS_CERT": "a.pem",
     "QUEUEY_TLS_KEY": "a.key",
+    "QUEUEY_SQS_SECRETS": "s" * 32,
+    "QUEUEY_CONSOLE_SECRETS": "c" * 32,
+    "QUEUEY_CONSOLE_URL": "https://queuey.example.com",
 }
 LEFT = {"QUEUEY_PORT": "1", "QUEUEY_LIMITS_MAX_IN_FLIGHT": "7", "QUEUEY_CONSOLE_ENABLED": "false"}
 
