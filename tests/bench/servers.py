@@ -27,7 +27,7 @@ AUTHORIZATION = {"Authorization": f"Application {KEY}"}
 PYTHON = (sys.executable,)
 START_SECONDS = 120
 QUIET_SECONDS = 180
-_ADDRESS = re.compile(r"http://127\.0\.0\.1:[1-9][0-9]*")
+_ADDRESS = re.compile(r"https?://127\.0\.0\.1:[1-9][0-9]*")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 

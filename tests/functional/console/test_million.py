@@ -1,0 +1,52 @@
+"""A million queues in the console: it looks at those of a page, and keeps none of the others in memory."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+import apsw
+import pytest
+
+from tests.support import servers
+from tests.support.client import Server
+from tests.support.costs import Costs
+from tests.support.servers import APPLICATIONS
+from tests.support.visitors import signed_in
+
+QUEUES = 1_000_000
+VISITS = 200
+MOST_MIB = 20
+KEY = APPLICATIONS["queuey"][0]
+_CLONE = """
+with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < :most)
+insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes)
+select application, printf('q%07d', n), randomblob(16), created, partitions, kind, consistency, principals, leases, retention,
+    attributes
+from numbers, (select * from queues where application = 'queuey' and name = 'first')
+"""
+"""As many queues as one was made by the server."""
+
+
+@pytest.mark.long
+def test_a_million_queues_take_no_memory_and_each_is_found(tmp_path: Path) -> None:
+    with servers.shipped(tmp_path, name="before") as running, Server(running) as v1:
+        v1.call("POST", data={"queue_name": "first"})
+    with closing(apsw.Connection(str(tmp_path / "data" / "queuey.db"))) as file:
+        file.execute(_CLONE, {"most": QUEUES})
+
+    with servers.shipped(tmp_path, name="million") as running:
+        costs = Costs(running.pid)
+        before = costs.rss_mb
+        with signed_in(running.url, KEY) as visitor:
+            for number in range(1, QUEUES, QUEUES // VISITS):
+                page = visitor.get(f"/console/a/queuey?prefix=q&offset=q{number:07d}")
+                assert f">q{number:07d}<" in page
+                assert f">q{number + 24:07d}<" in page
+                assert f"offset=q{number + 25:07d}" in page
+            assert ">q0999999<" in visitor.get("/console/a/queuey?prefix=q09999")
+            assert "appended" in visitor.get("/console/overview/queuey").lower()
+            visitor.get("/console/a/queuey?sort=depth")
+        grown = costs.rss_mb - before
+
+    assert grown < MOST_MIB
