@@ -62,8 +62,16 @@ LAYERS = {
         ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")
     ),
     "queuey.monitor": Layer(
-        ours=("queuey._version", "queuey.background", "queuey.future", "queuey.locks", "queuey.tracebacks"),
-        others=("orjson", "prometheus_client"),
+        ours=(
+            "queuey._version",
+            "queuey.background",
+            "queuey.errors",
+            "queuey.future",
+            "queuey.locks",
+            "queuey.model.trace_context",
+            "queuey.tracebacks",
+        ),
+        others=("opentelemetry", "orjson", "prometheus_client"),
     ),
     "queuey.service": Layer(
         ours=(
@@ -79,7 +87,14 @@ LAYERS = {
     ),
     "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
     "queuey.http": Layer(
-        ours=(*LEAVES, "queuey.monitor.metrics", "queuey.monitor.notable", "queuey.service.", "queuey.security."),
+        ours=(
+            *LEAVES,
+            "queuey.monitor.metrics",
+            "queuey.monitor.notable",
+            "queuey.monitor.telemetry",
+            "queuey.service.",
+            "queuey.security.",
+        ),
         others=("orjson",),
         not_standard=("asyncio", "threading"),
     ),
@@ -104,7 +119,7 @@ LAYERS = {
     ),
     "queuey.console": Layer(
         ours=(*LEAVES, "queuey.monitor.", "queuey.service.", "queuey.security.", "queuey.http."),
-        others=("jinja2", "orjson", "pyramid"),
+        others=("jinja2", "markupsafe", "orjson", "pyramid"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.server": Layer(
@@ -166,10 +181,14 @@ LAYERS = {
     # The client side: client < groups < worker < compat, tasks, pipeline < cli.
     "qdo": Layer(ours=(*LEAVES, "qdo.client", "qdo.worker.", "qdo.tasks")),
     "qdo.measure": Layer(),
-    "qdo.client": Layer(ours=LEAVES, others=("pyarrow", "requests", "urllib3"), not_standard=("asyncio",)),
+    "qdo.client": Layer(
+        ours=LEAVES, others=("opentelemetry", "pyarrow", "requests", "urllib3"), not_standard=("asyncio",)
+    ),
     "qdo.aio": Layer(ours=(*LEAVES, "qdo.client."), others=("aiohttp", "requests", "yarl")),
     "qdo.groups": Layer(ours=(*LEAVES, "qdo.client."), others=("apsw", "kazoo")),
-    "qdo.worker": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor."), others=("prometheus_client",)),
+    "qdo.worker": Layer(
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.", "queuey.monitor."), others=("opentelemetry", "prometheus_client")
+    ),
     "qdo.tasks": Layer(ours=(*LEAVES, "qdo.client.", "qdo.groups.", "qdo.worker."), others=("cronsim", "msgspec")),
     # Beneath other people's frameworks.
     "qdo.adapters": Layer(ours=(*LEAVES, "qdo.client.")),
@@ -223,6 +242,7 @@ LAYERS = {
             "qdo.pipeline.",
             "qdo.tasks.",
             "queuey.monitor.logs",
+            "queuey.monitor.telemetry",
             "queuey.terminal.",
         ),
         others=("click",),

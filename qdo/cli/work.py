@@ -35,11 +35,17 @@ if TYPE_CHECKING:
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
-_OF_COMMAND = ("session_seconds", "metrics", "modules", "owned", "report")
+_OF_COMMAND = ("session_seconds", "metrics", "telemetry", "modules", "owned", "report")
 """Options that a worker does not take."""
 _VISIBILITY = "the group's visibility says how long a silent worker keeps its messages"
 CLIENT_RETRIES = 5
 """Of one request. A worker tries again after that."""
+
+
+def _checked_collector(context: click.Context, option: click.Parameter, given: str | None) -> str | None:
+    if given is not None and not re.fullmatch(r"https?://[^/\s]+(/\S*)?", given):
+        raise click.BadParameter("expected the address of a collector, such as http://127.0.0.1:4318.")
+    return given
 
 
 @click.command("work")
@@ -141,6 +147,13 @@ CLIENT_RETRIES = 5
     help="Serve metrics to Prometheus at this address; port 0 takes a free one and prints it.",
 )
 @click.option(
+    "--telemetry",
+    metavar="URL",
+    callback=_checked_collector,
+    help="Send a span of each job, and the worker's metrics, to this collector of OpenTelemetry, by OTLP over HTTP, such as "
+    "http://127.0.0.1:4318. All else is as the OTEL_* variables say.",
+)
+@click.option(
     "--lease",
     is_flag=True,
     help="Take messages one by one from a lease group, with any number of workers, in place of owned partitions.",
@@ -224,6 +237,22 @@ def weighted(named: Sequence[str]) -> tuple[list[str], dict[str, int]]:
     return queues, weights
 
 
+def _tell_figures(worker: Worker, address: str | None, collector: str | None, stack: ExitStack) -> None:
+    """Serve a worker's metrics at an address, and send them to a collector with the spans of its jobs."""
+    from qdo.worker.metrics import WorkerMetrics, serve_metrics
+
+    told = WorkerMetrics(worker.figures)
+    worker.on_call(told.took)
+    if address is not None:
+        say(f"qdo: metrics at {serve_metrics(told, address)}")
+    if collector is not None:
+        from queuey.monitor.telemetry import open_telemetry
+
+        telemetry = stack.enter_context(closing(open_telemetry(collector, "qdo")))
+        telemetry.use_everywhere()
+        telemetry.report(lambda: told)
+
+
 def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any]) -> None:
     """:param given: options of the command by their names."""
     from qdo.worker.running import run_until_told
@@ -234,12 +263,8 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
             worker, queues = _made_of_tasks(workplace, queues, given, stack)
         else:
             worker = _made(workplace, job, queues, given, stack)
-        if given["metrics"] is not None:
-            from qdo.worker.metrics import WorkerMetrics, serve_metrics
-
-            told = WorkerMetrics(worker.figures)
-            worker.on_call(told.took)
-            say(f"qdo: metrics at {serve_metrics(told, given['metrics'])}")
+        if given["metrics"] is not None or given["telemetry"] is not None:
+            _tell_figures(worker, given["metrics"], given["telemetry"], stack)
         if given["report"]:
             from qdo.worker.reports import WorkerReports
 

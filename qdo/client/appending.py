@@ -10,6 +10,7 @@ from typing import Any
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import Steps, call
 from qdo.client.streams import ARROW
+from qdo.client.tracing import current_trace, traced_headers
 from qdo.client.values import BATCH_TYPE, Appended, HasLocation, NewMessage
 from qdo.client.wire import addresses, append_headers, appended_from, can_go_raw, in_calls, put_headers, queue_path
 from queuey.errors import InvalidParameter
@@ -45,7 +46,8 @@ class AppendCalls:
         The request has an idempotency key, made here if the message brings none. So a repeat stores nothing twice (G7).
 
         :param json: in place of a message: this value is stored as JSON, with its content type.
-        :param headers: more headers for the request, such as ``traceparent``.
+        :param headers: more headers for the request. Without ``traceparent`` it has that of the span that is current, in a
+            program that uses OpenTelemetry. The message keeps it.
         :raises InvalidParameter: the body is neither text nor bytes, or JSON has no form for the value. Nothing is sent.
         """
         if (message is None) == (json is _ABSENT):
@@ -59,7 +61,7 @@ class AppendCalls:
             "POST",
             *queue_path(self.application, queue),
             data=new.raw,
-            headers={**(headers or {}), **append_headers(new, once)},
+            headers={**traced_headers(headers), **append_headers(new, once)},
         )
         return appended_from(answer)[0]
 
@@ -96,7 +98,7 @@ class AppendCalls:
             "POST",
             *queue_path(self.application, queue),
             data=dumps({"messages": entries}).encode(),
-            headers={**(headers or {}), "Idempotency-Key": once, "Content-Type": BATCH_TYPE},
+            headers={**traced_headers(headers), "Idempotency-Key": once, "Content-Type": BATCH_TYPE},
         )
         return appended_from(answer)
 
@@ -116,6 +118,7 @@ class AppendCalls:
             "Content-Type": ARROW,
             "Prefer": "return=minimal",
             "Idempotency-Key": idempotency_key or unique_bytes().hex(),
+            **current_trace(),
         }
         data = memoryview(stream)
         answer = yield from self._endpoint.ask(

@@ -18,6 +18,7 @@ from qdo.tasks.sending import default_client, make_queue
 from qdo.tasks.timing import awaited, time_limit
 from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of
+from qdo.worker.spans import name_span
 from queuey.errors import ConfigurationError, InvalidParameter
 
 __all__ = ["TaskJob", "current_context"]
@@ -59,6 +60,7 @@ class TaskJob:
             call = self._call_of(message, context)
         except RejectMessage as error:
             raise self._given_up(error, message, context) from None
+        name_span(f"task {call.task.name}")
         token = _current.set(context)
         try:
             parcels = call.done(call.value())

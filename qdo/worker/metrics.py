@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping, Sequence
 
 from prometheus_client import start_http_server
 
+from qdo.client.tracing import current_trace
 from qdo.worker.work import WorkerFigures
 from queuey.errors import ConfigurationError
+from queuey.model.trace_context import TRACEPARENT
 from queuey.monitor.declared import Declarations, Labels, Metric, MetricSet
 from queuey.monitor.exposition import registry_of
 
@@ -53,7 +55,7 @@ class WorkerMetrics(MetricSet):
 
     def took(self, seconds: float) -> None:
         """A job has returned or failed."""
-        self.observe(JOB_DURATION, seconds)
+        self.observe(JOB_DURATION, seconds, traceparent=current_trace().get(TRACEPARENT))
 
     def figures(self) -> Sequence[tuple[Metric, Mapping[Labels, list[float]]]]:
         """Read everything but the durations of jobs from the worker, which counts it."""

@@ -14,7 +14,7 @@ import logging
 import os
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -23,7 +23,9 @@ from multiprocessing.connection import wait
 from queue import SimpleQueue
 from typing import Any
 
+from qdo.client.tracing import current_trace
 from qdo.worker.job import Context, Job, StopWorker
+from qdo.worker.spans import continued
 
 __all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "is_async", "runner_of"]
 
@@ -142,7 +144,7 @@ class InProcesses:
     def _begun(self, number: int, what: Any, context: Context) -> Future[Any]:
         while True:
             try:
-                return self._pools[number].submit(_there, self._job, what, context.plain())
+                return self._pools[number].submit(_there, self._job, what, context.plain(), current_trace())
             except RuntimeError as error:  # the process died while it had nothing to do, or the pool is shut
                 if self._closed:
                     raise StopWorker from error
@@ -208,9 +210,10 @@ def _end_with_the_worker() -> None:
         os._exit(1)  # also in the middle of a job: the next owner of its partition does it again
 
 
-def _there(job: Job, what: Any, context: Context) -> Any:
+def _there(job: Job, what: Any, context: Context, trace: Mapping[str, str]) -> Any:
     """What a process of the pool does. The job's return value stays in that process, what it appends comes back."""
-    _run(job, what, context)
+    with continued(trace):
+        _run(job, what, context)
     return context.outcome()
 
 

@@ -11,6 +11,7 @@ from qdo.client.values import Message
 from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.runners import runner_of
+from qdo.worker.spans import job_span
 from queuey.clock import SystemClock
 from queuey.ids import TICKS_PER_SECOND, MessageId
 
@@ -71,6 +72,10 @@ class JobCaller:
 
     def call(self, messages: Sequence[Message], context: Context) -> None:
         """:raises Exception: whatever the job raises."""
+        with job_span(messages, context, together=self._batch > 1):
+            self._call(messages, context)
+
+    def _call(self, messages: Sequence[Message], context: Context) -> None:
         what = messages[0] if self._batch == 1 else list(messages)
         began = 0.0 if self.took is None else self._elapsed()
         try:

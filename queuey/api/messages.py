@@ -25,6 +25,7 @@ from queuey.api.json_pages import JsonPage
 from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
+from queuey.api.tracing import trace_of, traced_drafts, traced_headers
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.http.face import LARGE_BYTES
@@ -90,6 +91,8 @@ async def _store(
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
         return [], headers
+    if trace := trace_of(call):
+        drafts = traced_drafts(drafts, trace, service.settings.limits.max_body_bytes)
     appended = await service.log.append(AppendRequest(queue, drafts, once, is_bulk=call.length > LARGE_BYTES))
     if appended.repeated:
         headers.append(("idempotency-replayed", "true"))
@@ -188,6 +191,8 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
     check_size(call.body, headers, service.settings)
+    if trace := trace_of(call):
+        headers = traced_headers(headers, len(call.body), trace, service.settings.limits.max_body_bytes)
     late = await service.log.put(queue, wanted, Overwrite(call.body, ttl, content_type, key, headers))
     return json_answer({"status": "ok", "late": True} if late else {"status": "ok"})
 

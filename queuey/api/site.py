@@ -5,18 +5,16 @@ from __future__ import annotations
 import hmac
 from functools import cache
 from ipaddress import IPv6Address, ip_address
-from math import nan
 
 from queuey._version import __version__
-from queuey.errors import ClockUnsafe, Forbidden, StorageUnavailable
+from queuey.errors import Forbidden, StorageUnavailable
 from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
-from queuey.model import Consistency
 from queuey.monitor.loading import exposed
-from queuey.monitor.metrics import CLOCK_SKEW, STORAGE_PROBLEMS, STORAGE_WARNINGS, WATERMARK_AGE
 from queuey.packaged import packaged
 from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
+_OPENMETRICS = "application/openmetrics-text"
 _OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
 """Headers by which a proxy says that it passes a request on."""
 
@@ -44,7 +42,7 @@ async def version(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def metrics(service: Service, call: Call, target: Target) -> Answer:
-    """Counters in the Prometheus text form.
+    """Counters in the Prometheus text form, or as OpenMetrics, which has exemplars, for whoever accepts that.
 
     They name applications and show their load.
 
@@ -57,17 +55,10 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
         raise Forbidden(
             "This server gives its metrics only to its own machine: set [metrics] token to ask from elsewhere."
         )
-    monitor = service.monitor
-    messages = service.stores.messages
-    try:
-        behind = service.clock.now_ticks() - messages.watermark(Consistency.STRONG)
-        monitor.set(WATERMARK_AGE, max(behind, 0) / 1e7)
-    except ClockUnsafe:
-        monitor.set(WATERMARK_AGE, nan)
-    monitor.set(CLOCK_SKEW, messages.clock_error_seconds())
-    monitor.set(STORAGE_PROBLEMS, len(service.problems()))
-    monitor.set(STORAGE_WARNINGS, len(service.warnings()))
-    return Answer(200, await exposed(monitor), [("content-type", "text/plain; version=0.0.4; charset=utf-8")])
+    openmetrics = call.accepts(_OPENMETRICS)
+    media_type = f"{_OPENMETRICS}; version=1.0.0" if openmetrics else "text/plain; version=0.0.4"
+    headers = [("content-type", f"{media_type}; charset=utf-8"), ("vary", "accept")]
+    return Answer(200, await exposed(service.figures(), openmetrics=openmetrics), headers)
 
 
 def _has_token(call: Call, token: str) -> bool:

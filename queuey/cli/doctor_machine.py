@@ -341,7 +341,11 @@ def _limit_findings(settings: Settings) -> Iterator[Diagnosis]:
         )
 
 
-_EXTRAS: Mapping[str, tuple[str, ...]] = {"cassandra": ("cassandra",), "arrow": ("pyarrow", "numpy")}
+_EXTRAS: Mapping[str, tuple[str, ...]] = {
+    "cassandra": ("cassandra",),
+    "arrow": ("pyarrow", "numpy"),
+    "telemetry": ("opentelemetry",),
+}
 
 
 def _program_findings(settings: Settings) -> Iterator[Diagnosis]:
@@ -371,6 +375,13 @@ def _program_findings(settings: Settings) -> Iterator[Diagnosis]:
                 "program",
                 "answers as Arrow get 406: pyarrow is not installed",
                 "install the extra arrow",
+            )
+        elif settings.telemetry.endpoint:
+            yield Diagnosis(
+                FindingLevel.WRONG,
+                "program",
+                "[telemetry] endpoint needs the libraries of OpenTelemetry, which are not installed",
+                "install the extra telemetry",
             )
     if not is_this_machine(settings.server.host):
         yield from _network_findings(settings)

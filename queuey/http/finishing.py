@@ -15,6 +15,7 @@ from queuey.http.cors import allowed_origin, open_to, preflight
 from queuey.http.exchange import Answer, Call
 from queuey.http.face import Face
 from queuey.http.store_time import StoreTime
+from queuey.model.trace_context import TRACEPARENT
 from queuey.monitor.metrics import THROTTLED
 from queuey.monitor.notable import SLOW_SECONDS, NotedCall, RefusedRequest, SlowRequest
 from queuey.security.claims import unix_now
@@ -148,7 +149,9 @@ class Finisher:
     ) -> Answer:
         self._complete(call, answer)
         took = perf_counter() - began - call.ticket.waited_seconds
-        self._service.monitor.request(name, call.method, answer.status, took)
+        self._service.monitor.request(
+            name, call.method, answer.status, took, call.request_id, call.headers.get(TRACEPARENT)
+        )
         if took > SLOW_SECONDS:
             self._service.notable.slow.append(SlowRequest(self._who(call), name, answer.status, took))
         if self.logs_requests and logged:

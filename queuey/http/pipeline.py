@@ -25,7 +25,9 @@ from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
 from queuey.http.finishing import Finisher, request_id
 from queuey.http.store_time import StoreTime
+from queuey.model.trace_context import TRACEPARENT
 from queuey.monitor.metrics import APPENDS_REFUSED, BYTES_IN_FLIGHT, REQUESTS_IN_PROGRESS, THROTTLED
+from queuey.monitor.telemetry import CallSpan, Telemetry
 from queuey.security.principals import payers
 from queuey.service import Service
 
@@ -123,6 +125,8 @@ class Pipeline:
         """Serve a call whose body was read."""
         began = perf_counter()
         in_store = StoreTime(self.service.monitor) if self.finisher.logs_requests else None
+        telemetry = self.service.telemetry
+        span = None if telemetry is None else _span(telemetry, operation, call)
         try:
             target = self._target_at_hand(operation, call) if call.application else None
             if target is None:
@@ -136,7 +140,10 @@ class Pipeline:
                 call.ticket.hold(answer.held_bytes, owed=call.method not in ("GET", "HEAD"))
         except Exception as error:  # noqa: BLE001 - one failed call must not end the server for the others
             answer = self._failed(operation, call, error)
-        return self.finisher.finish(call, operation.name, answer, began, in_store=in_store)
+        finished = self.finisher.finish(call, operation.name, answer, began, in_store=in_store)
+        if span is not None:
+            span.end(finished.status)
+        return finished
 
     def need_not_ask(self, operation: Operation, call: Call) -> bool:
         """Whether :meth:`ask` would allow this call at once, from memory."""
@@ -220,3 +227,23 @@ class Pipeline:
         elif operation.counts_refusals:
             self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
         return self.finisher.refuse(call, error)
+
+
+def _span(telemetry: Telemetry, operation: Operation, call: Call) -> CallSpan | None:
+    """The span of an append, or of any call that is part of its client's trace; None of others.
+
+    What the call stores is part of the span from now on.
+    """
+    if not (operation.counts_refusals or TRACEPARENT in call.headers):
+        return None
+    attributes = {
+        "http.request.method": call.method,
+        "http.route": operation.name,
+        "messaging.system": "queuey",
+        "messaging.destination.name": f"{call.application}/{call.queue}",
+        "queuey.request_id": call.request_id,
+    }
+    span = telemetry.call_span(f"{call.method} {operation.name}", call.headers, attributes)
+    if carried := span.carried:
+        call.headers = {**call.headers, **carried}
+    return span

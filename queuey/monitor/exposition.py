@@ -6,23 +6,29 @@ metrics for the first time.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.core import Metric as Family
+from prometheus_client.openmetrics.exposition import generate_latest as generate_openmetrics
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as Shown
 
-from queuey.monitor.declared import Counter, Histogram, Labels, Metric, MetricSet
+from queuey.monitor.declared import Counter, Exemplar, Histogram, Labels, Metric, MetricSet
 
 __all__ = ["registry_of", "text_of"]
 
 
-def text_of(metrics: MetricSet) -> bytes:
-    """The text form of all that was counted, and of what the system knows of the process."""
+def text_of(metrics: MetricSet, *, openmetrics: bool = False) -> bytes:
+    """The text form of all that was counted, and of what the system knows of the process.
+
+    :param openmetrics: as OpenMetrics, which has exemplars, and not as Prometheus' own form.
+    """
     registry = registry_of(metrics)
     ProcessCollector(registry=registry)
-    return generate_latest(registry)
+    make: Callable[[CollectorRegistry], bytes] = generate_openmetrics if openmetrics else generate_latest
+    return make(registry)
 
 
 def registry_of(metrics: MetricSet) -> CollectorRegistry:
@@ -38,27 +44,31 @@ class _Families(Collector):
 
     def collect(self) -> Iterator[Family]:
         for metric, series in self._metrics.figures():
-            yield _family(metric, series)
+            yield self._family(metric, series)
+
+    def _family(self, metric: Metric, series: Mapping[Labels, list[float]]) -> Family:
+        """The library's form of all series of a metric."""
+        if isinstance(metric, Histogram):
+            histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
+            for labels, figures in series.items():
+                exemplars = self._metrics.exemplars(metric, labels)
+                histogram.add_metric(labels, _cumulated(metric, figures, exemplars), figures[-1])
+            return histogram
+        kind = CounterMetricFamily if isinstance(metric, Counter) else GaugeMetricFamily
+        family = kind(metric.name, metric.help, labels=metric.labels)
+        for labels, (value,) in series.items():
+            family.add_metric(labels, value)
+        return family
 
 
-def _family(metric: Metric, series: Mapping[Labels, list[float]]) -> Family:
-    """The library's form of all series of a metric."""
-    if isinstance(metric, Histogram):
-        histogram = HistogramMetricFamily(metric.name, metric.help, labels=metric.labels)
-        for labels, figures in series.items():
-            histogram.add_metric(labels, _cumulated(metric, figures), figures[-1])
-        return histogram
-    kind = CounterMetricFamily if isinstance(metric, Counter) else GaugeMetricFamily
-    family = kind(metric.name, metric.help, labels=metric.labels)
-    for labels, (value,) in series.items():
-        family.add_metric(labels, value)
-    return family
-
-
-def _cumulated(histogram: Histogram, figures: list[float]) -> list[tuple[str, float]]:
+def _cumulated(
+    histogram: Histogram, figures: list[float], exemplars: Mapping[int, Exemplar]
+) -> list[tuple[str, float] | tuple[str, float, Shown]]:
     """The library counts, at each bound, all that was not above it."""
-    found, total = [], 0.0
-    for bound, count in zip((*map(str, histogram.buckets), "+Inf"), figures[:-1], strict=True):
-        total += count
-        found.append((bound, total))
+    found: list[tuple[str, float] | tuple[str, float, Shown]] = []
+    total = 0.0
+    for bucket, bound in enumerate((*map(str, histogram.buckets), "+Inf")):
+        total += figures[bucket]
+        one = exemplars.get(bucket)
+        found.append((bound, total) if one is None else (bound, total, Shown(one.labels, one.value)))
     return found

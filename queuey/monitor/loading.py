@@ -7,27 +7,36 @@ it has a thread of its own.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from typing import Protocol
 
 from queuey.future import Future
 from queuey.monitor.declared import MetricSet
 
 __all__ = ["exposed"]
 
-_loaded: list[Callable[[MetricSet], bytes]] = []
+
+class _TextOf(Protocol):
+    def __call__(self, metrics: MetricSet, *, openmetrics: bool) -> bytes:
+        """See :func:`queuey.monitor.exposition.text_of`."""
 
 
-def exposed(metrics: MetricSet) -> Future[bytes]:
-    """The text form of all that was counted, at once or after a tenth of a second."""
+_loaded: list[_TextOf] = []
+
+
+def exposed(metrics: MetricSet, *, openmetrics: bool) -> Future[bytes]:
+    """The text form of all that was counted, at once or after a tenth of a second.
+
+    :param openmetrics: as of :func:`queuey.monitor.exposition.text_of`.
+    """
     if _loaded:
-        return Future.of(_loaded[0](metrics))
+        return Future.of(_loaded[0](metrics, openmetrics=openmetrics))
     text: Future[bytes] = Future()
 
     def load() -> None:
         try:
             from queuey.monitor.exposition import text_of
 
-            found = text_of(metrics)
+            found = text_of(metrics, openmetrics=openmetrics)
         except Exception as error:  # noqa: BLE001 - whoever waits gets it
             text.set_error(error)
         else:

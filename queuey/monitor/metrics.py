@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from queuey._version import __version__
-from queuey.monitor.declared import Counter, Declarations, Labels, MetricSet
+from queuey.monitor.declared import Counter, Declarations, Labels, MetricSet, Newest
 
 SERVER_METRICS = Declarations()
 _SECONDS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
@@ -144,6 +144,8 @@ QUEUE_GROUP_OLDEST = SERVER_METRICS.gauge(
 )
 BUILD_INFO = SERVER_METRICS.gauge("queuey_build_info", "The version that runs", ("version", "backend"))
 
+MAX_TRACEPARENT = 55
+"""Characters that are kept of a request."""
 _METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 
 
@@ -181,8 +183,8 @@ class Monitor(MetricSet):
     def __init__(self, backend: str) -> None:
         super().__init__(SERVER_METRICS)
         self._backend = backend
-        self._requests: dict[tuple[str, str, int], list[float]] = {}
-        """Figures of :data:`REQUEST_DURATION`, with the status as it comes."""
+        self._requests: dict[tuple[str, str, int], tuple[list[float], Newest]] = {}
+        """Figures of :data:`REQUEST_DURATION` and what exemplars are made of, with the status as it comes."""
         self.times_calls = False
         """Whether :attr:`seconds_here` is kept: the request log needs it."""
         self._here = threading.local()
@@ -192,14 +194,22 @@ class Monitor(MetricSet):
         """By application."""
         self.set(BUILD_INFO, 1, __version__, backend)
 
-    def request(self, route: str, method: str, status: int, seconds: float) -> None:
-        """One request was answered."""
+    def request(
+        self, route: str, method: str, status: int, seconds: float, request_id: str = "", traceparent: str | None = None
+    ) -> None:
+        """One request was answered.
+
+        :param traceparent: the request's own; it may be anything.
+        """
+        if traceparent is not None and len(traceparent) > MAX_TRACEPARENT:
+            traceparent = None
         known = method if method in _METHODS else "other"
-        figures = self._requests.get((route, known, status)) or self._new_requests(route, known, status)
+        figures, newest = self._requests.get((route, known, status)) or self._new_requests(route, known, status)
         bucket = bisect_left(_SECONDS, seconds)
         with self._lock:
             figures[bucket] += 1
             figures[-1] += seconds
+            newest[bucket] = seconds, request_id, traceparent
 
     def answered(self) -> tuple[float, float, Sequence[float]]:
         """Requests and errors (5xx) since the start, and the requests by the buckets of their duration.
@@ -218,16 +228,17 @@ class Monitor(MetricSet):
     def refused(self, method: str, status: int) -> None:
         """One request found no room, and was answered before it was looked at."""
         known = method if method in _METHODS else "other"
-        figures = self._requests.get(("none", known, status)) or self._new_requests("none", known, status)
+        figures, _ = self._requests.get(("none", known, status)) or self._new_requests("none", known, status)
         with self._lock:
             self._figures(THROTTLED, ("in_flight",))[0] += 1
             figures[0] += 1
 
-    def _new_requests(self, route: str, method: str, status: int) -> list[float]:
+    def _new_requests(self, route: str, method: str, status: int) -> tuple[list[float], Newest]:
+        labels = (route, method, str(status))
         with self._lock:
-            figures = self._figures(REQUEST_DURATION, (route, method, str(status)))
-            self._requests[route, method, status] = figures
-        return figures
+            both = self._figures(REQUEST_DURATION, labels), self._newest_of(REQUEST_DURATION, labels)
+            self._requests[route, method, status] = both
+        return both
 
     def took(self, operation: str, seconds: float) -> None:
         """The store did something."""

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from math import nan
 
 from queuey.clock import Clock, SystemClock
-from queuey.ids import IdGenerator
+from queuey.errors import ClockUnsafe
+from queuey.ids import TICKS_PER_SECOND, IdGenerator
+from queuey.model import Consistency
 from queuey.monitor.history import History
-from queuey.monitor.metrics import AUTH, Monitor
+from queuey.monitor.metrics import AUTH, CLOCK_SKEW, STORAGE_PROBLEMS, STORAGE_WARNINGS, WATERMARK_AGE, Monitor
 from queuey.monitor.notable import NotableRequests
+from queuey.monitor.telemetry import Telemetry, open_telemetry
 from queuey.security.access_keys import MasterSecrets
 from queuey.security.app_keys import ApplicationKeys
 from queuey.security.claims import unix_now
@@ -69,6 +73,8 @@ class Service:
         """What the console draws; nothing is taken where there is no console."""
         self.heartbeat = Heartbeat(stores.messages.peers, partial(unix_now, self.clock))
         self.notable = NotableRequests()
+        self.telemetry: Telemetry | None = None
+        """Gets spans and metrics from :meth:`start` on, where ``[telemetry] endpoint`` names a collector."""
         self.shared_events = SharedEvents(self.clock)
         """What all open consoles get each second."""
         self.recent: dict[str, Identity] = {}
@@ -101,6 +107,9 @@ class Service:
         :param first_key: see :meth:`Keys.first`.
         :returns: application and key if a key was made now, to show it once.
         """
+        if self.settings.telemetry.endpoint:
+            self.telemetry = open_telemetry(self.settings.telemetry.endpoint, "queuey")
+            self.telemetry.report(self.figures)
         self.trust.start()
         await self.queues.finish_removals()
         self.tasks.start()
@@ -116,10 +125,13 @@ class Service:
     def take_over(self, settings: Settings, trust: Trust | None) -> None:
         """Serve with other settings from now on.
 
-        :param settings: other keys, tokens and issuers; all else is as it was.
+        :param settings: other keys, tokens, issuers and secrets; all else is as it was.
         :param trust: what these settings trust, started; None if that has not changed.
         """
+        former_secrets = self.settings.sqs.secrets
         self.settings = settings
+        if settings.sqs.secrets != former_secrets:
+            self.master_secrets = MasterSecrets.of(settings)
         self.keys.configure(settings.application_keys)
         if trust is not None:
             former, self.trust = self.trust, trust
@@ -129,7 +141,7 @@ class Service:
         self.recent.clear()
 
     def _new_identifier(self) -> Identifier:
-        return Identifier([ApplicationKeys(self.keys.find), *self.trust.schemes], self._looked_at)
+        return Identifier([ApplicationKeys(self.keys.find, self.keys.note_use), *self.trust.schemes], self._looked_at)
 
     def problems(self) -> list[str]:
         """What makes this server unable to work; empty if nothing does."""
@@ -138,6 +150,19 @@ class Service:
     def warnings(self) -> Sequence[str]:
         """What makes this server's guarantees weaker, though it works."""
         return self.stores.warnings()
+
+    def figures(self) -> Monitor:
+        """What the server counts, with the gauges of what changes by itself brought up to date."""
+        monitor, messages = self.monitor, self.stores.messages
+        try:
+            behind = max(self.clock.now_ticks() - messages.watermark(Consistency.STRONG), 0) / TICKS_PER_SECOND
+        except ClockUnsafe:
+            behind = nan
+        monitor.set(WATERMARK_AGE, behind)
+        monitor.set(CLOCK_SKEW, messages.clock_error_seconds())
+        monitor.set(STORAGE_PROBLEMS, len(self.problems()))
+        monitor.set(STORAGE_WARNINGS, len(self.warnings()))
+        return monitor
 
     def close(self) -> None:
         """Finish what was accepted, and close the stores. May be called again."""
@@ -151,6 +176,8 @@ class Service:
             self.heartbeat.stop()
             self.waiters.close()
             self.trust.stop()
+            if self.telemetry is not None:
+                self.telemetry.close()
             self.stores.close()
 
     def _looked_at(self, kind: str, result: str) -> None:

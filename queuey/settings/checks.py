@@ -28,6 +28,7 @@ _KEYSPACE = re.compile(r"[a-z][a-z0-9_]{0,47}")
 _HOST = r"([a-z0-9.-]+|\[[0-9a-f:.]+\])(:[0-9]{1,5})?"
 _QUEUE_HOST = re.compile(rf"(https?://)?{_HOST}")
 _NAMED_QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,50}/[A-Za-z0-9_.-]{1,80}")
+_COLLECTOR = re.compile(rf"https?://{_HOST}(/[!-~]*)?", re.IGNORECASE)
 _ORIGIN = re.compile(rf"\*|https?://{_HOST}")
 
 
@@ -57,6 +58,7 @@ def check(settings: Settings) -> None:
     _check_tls(settings)
     _check_named_queues(settings)
     _check_metrics_token(settings)
+    _check_telemetry(settings)
 
 
 def _check_limits(settings: Settings) -> None:
@@ -169,6 +171,15 @@ def _check_metrics_token(settings: Settings) -> None:
         raise ConfigurationError(
             f"{_origin(settings, 'metrics.token')}: [metrics] token: expected at least {MIN_KEY_CHARACTERS} visible "
             "ASCII characters without ';'; 'queuey token key' makes a good one"
+        )
+
+
+def _check_telemetry(settings: Settings) -> None:
+    endpoint = settings.telemetry.endpoint
+    if endpoint and not _COLLECTOR.fullmatch(endpoint):
+        raise ConfigurationError(
+            f"{_origin(settings, 'telemetry.endpoint')}: [telemetry] endpoint = {endpoint!r}: expected an address such as "
+            "http://127.0.0.1:4318"
         )
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "Settings",
     "SqsSettings",
     "StorageSettings",
+    "TelemetrySettings",
     "TokenSettings",
 ]
 
@@ -154,6 +155,13 @@ class MetricSettings:
 
 
 @dataclass(frozen=True, slots=True)
+class TelemetrySettings:
+    """``[telemetry]``."""
+
+    endpoint: str = setting("", "Collector of OpenTelemetry that gets spans of appends and all metrics, by OTLP over HTTP, such as http://127.0.0.1:4318; none: nothing is sent. Needs the extra telemetry. All else is as the OTEL_* variables of its SDK say.")
+
+
+@dataclass(frozen=True, slots=True)
 class LogSettings:
     """``[log]``."""
 
@@ -176,6 +184,7 @@ class Settings:
     sqs: SqsSettings = field(default_factory=SqsSettings)
     console: ConsoleSettings = field(default_factory=ConsoleSettings)
     metrics: MetricSettings = field(default_factory=MetricSettings)
+    telemetry: TelemetrySettings = field(default_factory=TelemetrySettings)
     log: LogSettings = field(default_factory=LogSettings)
     origins: Mapping[str, str] = field(default_factory=dict)
     """Where a value that is not the default came from, by :attr:`Setting.name`."""

@@ -17,6 +17,7 @@ from qdo.worker.metrics import WORKER_METRICS
 from queuey.monitor.declared import MetricSet
 from queuey.monitor.exposition import text_of
 from queuey.monitor.metrics import SERVER_METRICS
+from tests.support.openmetrics import families_of
 from tests.support.raw import TIMEOUT_SECONDS
 from tests.support.servers import RunningServer, eventually
 from tests.support.source import ROOT
@@ -155,3 +156,44 @@ def test_a_server_shows_its_disk_its_keys_and_its_process(shipped_server: Runnin
     assert found["queuey_disk_free_bytes"] > found["queuey_disk_reserve_bytes"] > 0
     assert found[key] > 1.7e9
     assert found["process_resident_memory_bytes"] > 1 << 20
+
+
+def scraped(running: RunningServer, accept: str) -> requests.Response:
+    answer = requests.get(f"{running.url}/metrics", headers={"Accept": accept}, timeout=TIMEOUT_SECONDS)
+    assert answer.status_code == 200
+    return answer
+
+
+OF_PROMETHEUS = (
+    "application/openmetrics-text;version=1.0.0;q=0.75,application/openmetrics-text;version=0.0.1;q=0.5,"
+    "text/plain;version=0.0.4;q=0.25,*/*;q=0.1"
+)
+
+
+def test_a_scraper_gets_openmetrics_if_it_asks_for_that(shipped_server: RunningServer) -> None:
+    requests.get(f"{shipped_server.url}/v1", headers={"X-Request-Id": "of-an-exemplar"}, timeout=TIMEOUT_SECONDS)
+
+    for accept in ("", "*/*", "text/plain", "text/plain;version=0.0.4, application/openmetrics-text;q=0"):
+        plain = scraped(shipped_server, accept)
+        assert plain.headers["content-type"] == "text/plain; version=0.0.4; charset=utf-8"
+        assert " # {" not in plain.text
+
+    answer = scraped(shipped_server, OF_PROMETHEUS)
+    assert answer.headers["content-type"] == "application/openmetrics-text; version=1.0.0; charset=utf-8"
+    assert answer.headers["vary"] == "accept"
+    samples = [one for family in families_of(answer.text) for one in family.samples]
+    (found,) = [one for one in samples if one.exemplar and one.exemplar.labels.get("request_id") == "of-an-exemplar"]
+    assert found.labels["code"] == "403"
+
+
+def test_promtool_takes_both_forms(shipped_server: RunningServer, tmp_path: Path) -> None:
+    plain, openmetrics_text = (scraped(shipped_server, accept).text for accept in ("", OF_PROMETHEUS))
+
+    linted = subprocess.run(["promtool", "check", "metrics"], input=plain, capture_output=True, text=True, check=False)
+    assert (linted.returncode, linted.stdout + linted.stderr) == (0, "")
+
+    # Blocks for the database are made of samples with a time.
+    timed = re.sub(r"^([^#\n]\S*(?:\{.*?\})? \S+)", r"\1 1795236650.5", openmetrics_text, flags=re.MULTILINE)
+    (tmp_path / "metrics").write_text(timed)
+    promtool("tsdb", "create-blocks-from", "openmetrics", tmp_path / "metrics", tmp_path / "blocks")
+    assert list((tmp_path / "blocks").glob("*/index"))

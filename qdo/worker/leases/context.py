@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from qdo.client.tracing import traced_message
 from qdo.client.values import NewMessage
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim
@@ -55,7 +56,8 @@ class LeaseContext(Context):
         return until <= self.clock.elapsed()
 
     def append(self, queue: str, message: NewMessage | bytes | str) -> None:
-        self.results.setdefault(queue, []).append(message if isinstance(message, NewMessage) else NewMessage(message))
+        new = message if isinstance(message, NewMessage) else NewMessage(message)
+        self.results.setdefault(queue, []).append(traced_message(new))
 
     def plain(self) -> LeaseContext:
         """A copy for another process, which hears of no extension."""

@@ -301,7 +301,7 @@ def values_of(setting: Setting) -> st.SearchStrategy[Any]:
         return st.text("abc0-=/", min_size=16, max_size=40)
     if setting.name == "sqs.host":
         return st.from_regex(r"(https?://)?[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True)
-    if setting.name == "console.url":
+    if setting.name in ("console.url", "telemetry.endpoint"):
         return st.from_regex(r"https?://[a-z.]{1,20}(:[0-9]{1,5})?", fullmatch=True)
     if setting.key.endswith("keyspace"):
         return st.from_regex(r"[a-z][a-z0-9_]{0,47}", fullmatch=True)
@@ -343,6 +343,15 @@ def test_a_master_secret_is_hard_to_guess_and_not_repeated() -> None:
 def test_a_host_of_queue_urls_is_a_host(host: str) -> None:
     with pytest.raises(ConfigurationError, match=r"\[sqs\] host = .*: expected a host such as"):
         load_settings(None, {"QUEUEY_SQS_HOST": host}, None)
+
+
+@pytest.mark.parametrize("endpoint", ["127.0.0.1:4318", "grpc://127.0.0.1", "http://", "http://a b", "http://a/b c"])
+def test_a_collector_is_an_address(endpoint: str) -> None:
+    with pytest.raises(
+        ConfigurationError, match=r"TELEMETRY_ENDPOINT: \[telemetry\] endpoint = .*: expected an address"
+    ):
+        load_settings(None, {"QUEUEY_TELEMETRY_ENDPOINT": endpoint}, None)
+    assert load_settings(None, {"QUEUEY_TELEMETRY_ENDPOINT": "https://o.example:4318/x"}, None).telemetry.endpoint
 
 
 @given(st.data())

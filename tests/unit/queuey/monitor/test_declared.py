@@ -13,12 +13,14 @@ from queuey.monitor.exposition import registry_of, text_of
 from queuey.monitor.metrics import (
     MESSAGES_APPENDED,
     MESSAGES_DELIVERED,
+    REQUEST_DURATION,
     REQUESTS_IN_PROGRESS,
     SERVER_METRICS,
     STORAGE_DURATION,
     WATERMARK_AGE,
     Monitor,
 )
+from tests.support.openmetrics import families_of
 
 
 @pytest.mark.parametrize("declarations", [SERVER_METRICS, WORKER_METRICS])
@@ -89,6 +91,50 @@ def test_a_gauge_is_set_or_asked_for() -> None:
     assert (monitor.value(WATERMARK_AGE), monitor.value(REQUESTS_IN_PROGRESS)) == (0.5, 7)
     assert b"queuey_watermark_age_seconds 0.5" in text_of(monitor)
     assert b"queuey_http_requests_in_progress 7.0" in text_of(monitor)
+
+
+def shown_exemplars(monitor: Monitor) -> dict[str, tuple[dict[str, str], float]]:
+    """Those of the durations of requests, by the bounds of their buckets."""
+    families = list(families_of(text_of(monitor, openmetrics=True).decode()))
+    return {
+        sample.labels["le"]: (dict(sample.exemplar.labels), sample.exemplar.value)
+        for family in families
+        for sample in family.samples
+        if sample.exemplar is not None and family.name == "queuey_http_request_duration_seconds"
+    }
+
+
+def test_the_newest_request_of_a_bucket_is_its_exemplar() -> None:
+    monitor, trace = Monitor("memory"), "4bf92f3577b34da6a3ce929d0e0e4736"
+    monitor.request("queue", "POST", 201, 0.0011, "first")
+    monitor.request("queue", "POST", 201, 0.0012, "second", f"00-{trace}-00f067aa0ba902b7-01")
+    monitor.request("queue", "POST", 201, 99.0, 'with "quotes"', "no trace")
+    monitor.request("queue", "POST", 201, 0.03, "x" * 128, f"00-{trace}-00f067aa0ba902b7-01")
+    monitor.request("queue", "POST", 201, 0.3, "x" * 128)
+
+    assert shown_exemplars(monitor) == {
+        "0.002": ({"request_id": "second", "trace_id": trace}, 0.0012),
+        "0.05": ({"trace_id": trace}, 0.03),
+        "+Inf": ({"request_id": 'with "quotes"'}, 99.0),
+    }
+    assert b"request_id" not in text_of(monitor)
+
+
+def test_what_a_client_sends_as_its_trace_is_kept_only_if_it_is_short() -> None:
+    monitor = Monitor("memory")
+    monitor.request("queue", "POST", 201, 0.0011, "one", "x" * 16_000)
+
+    (exemplar,) = monitor.exemplars(REQUEST_DURATION, ("queue", "POST", "201")).values()
+    assert exemplar.traceparent is None
+
+
+@pytest.mark.parametrize("declarations", [SERVER_METRICS, WORKER_METRICS])
+def test_every_declared_metric_is_one_of_openmetrics(declarations: Declarations) -> None:
+    text = text_of(MetricSet(declarations), openmetrics=True).decode()
+
+    names = [one.name for one in families_of(text)]
+    assert {metric.name for metric in declarations.metrics} <= {*names}
+    assert text.endswith("# EOF\n")
 
 
 @given(st.lists(st.floats(0, 20)))
