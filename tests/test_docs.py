@@ -134,6 +134,13 @@ def test_a_landing_page_links_to_every_page(landing: Path) -> None:
     assert pages - linked == set()
 
 
+def test_links_have_words_without_a_build() -> None:
+    """Sphinx would find some by itself; a page as it stands in the repository shows nothing. In the changelog they end a line."""
+    empty = {path.stem: found for path in PAGES if (found := re.findall(r"\[\]\(.*?\)", path.read_text()))}
+
+    assert empty.keys() <= {"changelog"}, "write [words](page.md)"
+
+
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_the_landing_page_is_one_screen_and_no_page_is_wider_than_a_telephone(
     html: Path, scheme: Literal["light", "dark"]
