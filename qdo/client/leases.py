@@ -127,6 +127,21 @@ class LeaseCalls(ABC, Generic[D]):
         """
         return self._settle(queue, group, what)
 
+    @call
+    def withdraw(self, queue: Queues, group: str, attempt: str) -> Steps[bool]:
+        """End a receive, or a settle, of another thread or task, by the attempt that it was given.
+
+        If it waits for messages, it waits no more, and raises KeyReused there. If it has got some, it returns them.
+
+        :param queue, group: as in that request.
+        :returns: whether the server had not carried it out; then it never will. False: what it settles and appends is done.
+        """
+        try:
+            yield from self._step(queue, group, {"attempt": attempt})
+        except KeyReused:
+            return False
+        return True
+
     def _settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
         wanted = what.to_wire()
         if not what.only_extends:
@@ -144,12 +159,8 @@ class LeaseCalls(ABC, Generic[D]):
 
         The messages of a pop cannot be given back: the next pop gets them.
         """
-        try:
-            # If the server does not know the attempt yet, it never carries it out from now on.
-            yield from self._step(queue, group, {"attempt": wanted["attempt"]})
+        if (yield from LeaseCalls.withdraw.steps(self, queue, group, wanted["attempt"])):
             return
-        except KeyReused:
-            """It was carried out, at least what it settles. If it waits for messages, the wait is over now."""
         try:
             answer = yield from self._step(queue, group, wanted)
         except KeyReused:

@@ -14,7 +14,7 @@ import pytest
 from qdo.adapters.clients import is_done
 from qdo.client import Client, Delivery
 from tests.support.client import Server
-from tests.support.kombu_tasks import QUEUE, SECONDS, KombuTasks, broker_of, kombu_tasks, worker
+from tests.support.kombu_tasks import QUEUE, SECONDS, KombuTasks, celery_client, worker
 from tests.support.notes import go, kill_group, lines
 from tests.support.servers import RunningServer, eventually
 
@@ -58,11 +58,10 @@ def events_of(tasks: KombuTasks, wanted: set[str], found: Counter[str], listenin
 def test_celery_runs_tasks_repeats_them_waits_with_them_answers_and_tells(
     server: Server, client: Client, tmp_path: Path
 ) -> None:
-    tasks = kombu_tasks(broker_of(server), tmp_path / "notes")
     found, listening = Counter[str](), threading.Event()
     wanted = {"worker-heartbeat", "task-received", "task-started", "task-succeeded", "task-retried"}
-    listener = threading.Thread(target=events_of, args=(tasks, wanted, found, listening), daemon=True)
-    with worker(server, tmp_path):
+    with celery_client(server, tmp_path) as tasks, worker(server, tmp_path):
+        listener = threading.Thread(target=events_of, args=(tasks, wanted, found, listening), daemon=True)
         (name,) = eventually(lambda: tasks.app.control.inspect(timeout=2).ping(), seconds=SECONDS)
         listener.start()
         assert listening.wait(SECONDS)
@@ -87,8 +86,8 @@ def test_celery_runs_tasks_repeats_them_waits_with_them_answers_and_tells(
 
 @pytest.mark.drawn
 def test_the_tasks_of_a_killed_worker_come_again_once(server: Server, client: Client, tmp_path: Path) -> None:
-    notes, tasks = tmp_path / "notes", kombu_tasks(broker_of(server), tmp_path / "notes")
-    with worker(server, tmp_path, visibility=VISIBILITY) as first:
+    notes = tmp_path / "notes"
+    with celery_client(server, tmp_path) as tasks, worker(server, tmp_path, visibility=VISIBILITY) as first:
         for number in range(10):
             tasks.hold.delay(str(number))
         eventually(lambda: len(lines(notes)) == 2, seconds=SECONDS)
@@ -109,8 +108,8 @@ def test_the_tasks_of_a_killed_worker_come_again_once(server: Server, client: Cl
 def test_a_worker_that_is_told_to_end_finishes_what_it_has_begun(
     server: Server, client: Client, tmp_path: Path
 ) -> None:
-    notes, tasks = tmp_path / "notes", kombu_tasks(broker_of(server), tmp_path / "notes")
-    with worker(server, tmp_path) as process:
+    notes = tmp_path / "notes"
+    with celery_client(server, tmp_path) as tasks, worker(server, tmp_path) as process:
         for number in range(6):
             tasks.hold.delay(str(number))
         eventually(lambda: len(lines(notes)) == 2, seconds=SECONDS)

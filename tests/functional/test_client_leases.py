@@ -204,6 +204,17 @@ def test_an_attempt_is_repeated_by_hand(client: Client, queue: str) -> None:
         client.receive(queue, "g", 2, pop=True, attempt="mine")
 
 
+def test_an_attempt_that_is_withdrawn_hands_out_nothing(client: Client, queue: str) -> None:
+    client.append(queue, "a")
+
+    assert client.withdraw(queue, "g", "early")
+    with pytest.raises(KeyReused):
+        client.receive(queue, "g", attempt="early")
+    (one,) = client.receive(queue, "g", attempt="done")
+    assert not client.withdraw(queue, "g", "done")
+    assert [again.receipt for again in client.receive(queue, "g", attempt="done")] == [one.receipt]
+
+
 # Settling.
 
 

@@ -31,13 +31,6 @@ def server(application: Server) -> Iterator[Server]:
         yield found
 
 
-@pytest.fixture(autouse=True)
-def _short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A channel that closes waits for an answer, and a queue for its follower."""
-    monkeypatch.setattr("qdo.adapters.kombu.receiving.WAIT_SECONDS", 0.2)
-    monkeypatch.setattr("qdo.adapters.kombu.transient.WAIT_SECONDS", 1)
-
-
 @pytest.fixture
 def client(server: Server) -> Iterator[Client]:
     with Client(server.url, server.application, server.key) as found:

@@ -78,6 +78,18 @@ def kombu_tasks(broker: str, file: Path, visibility: float = 30) -> KombuTasks:
 
 
 @contextmanager
+def celery_client(server: Server, folder: Path) -> Iterator[KombuTasks]:
+    """The tasks, as a program sends them. Its connections end with the block."""
+    tasks = kombu_tasks(broker_of(server), folder / "notes")
+    try:
+        yield tasks
+    finally:
+        if tasks.app.backend.result_consumer._consumer is not None:
+            tasks.app.backend.result_consumer.stop()
+        tasks.app.pool.force_close_all()
+
+
+@contextmanager
 def worker(server: Server, folder: Path, *, visibility: float = 30) -> Iterator[subprocess.Popen[bytes]]:
     """A worker with two processes, as an operator starts and ends it. It may be dead when the block ends."""
     said = folder / f"worker-{len(list(folder.glob('worker-*')))}.txt"

@@ -44,10 +44,14 @@ class Broker:
         with self._lock:
             return what(self._client)
 
+    def ask_hastily(self, what: Callable[[Client], T]) -> T:
+        """As :meth:`ask`, but an answer that does not come soon is not waited for."""
+        with self._lock:
+            return what(self._hasty)
+
     def check(self) -> None:
         """:raises QueueyError: the server is away, or does not know the application or the key."""
-        with self._lock:
-            self._hasty.find_queue(BINDINGS)
+        self.ask_hastily(lambda client: client.find_queue(BINDINGS))
 
     def close(self) -> None:
         """Settle what has ended, and end the connections."""

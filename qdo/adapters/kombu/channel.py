@@ -232,7 +232,12 @@ class QueueyChannel(DeclaringChannel):
         if self._receiver is None and names:
             self._client = self.broker.address.client()
             self._receiver = LeaseReceiver(
-                self._client, self.broker.options, lambda: self.qos.room, self._took, self._failed
+                self._client,
+                self.broker.options,
+                self.broker.ask_hastily,
+                lambda: self.qos.room,
+                self._took,
+                self._failed,
             )
         if self._receiver is not None:
             self._receiver.consume([*names])

@@ -15,15 +15,13 @@ from collections.abc import Callable
 
 from qdo.adapters.kombu.bindings import Ask, Binding
 from qdo.adapters.kombu.payloads import log_name, payload_of
-from qdo.client import Client, Message
+from qdo.client import Client, FollowedPages, Message
 from queuey.errors import CursorLost, QueueNotFound, QueueyError
 
 __all__ = ["Listener", "TransientQueue", "TransientQueues", "transient_queues"]
 
 log = logging.getLogger(__name__)
 
-WAIT_SECONDS = 2
-"""The server holds an answer back for this long. A follower that ends has to wait for it."""
 PAUSE_SECONDS = 1.0
 """Before a request that failed is sent again."""
 MOST_BUFFERED = 1000
@@ -48,7 +46,8 @@ class TransientQueue:
         self._changed = threading.Condition()
         self._listener: Listener | None = None
         self._stop = threading.Event()
-        self._followed: set[str] = set()
+        self._followed: dict[str, FollowedPages | None] = {}
+        """What is read of the log of each exchange; None while nothing is."""
 
     def begin(self, ask: Ask) -> None:
         """Begin now, as a queue without a binding."""
@@ -74,9 +73,8 @@ class TransientQueue:
             if not logs:
                 logs = {"": (self._default_cursor, [Binding("", "direct", self.name, self.name)])}
             for exchange in logs.keys() - self._followed:
-                self._followed.add(exchange)
-                cursor, bindings = logs[exchange]
-                given = (make_client, log_name(exchange), cursor, bindings)
+                self._followed[exchange] = None
+                given = (make_client, exchange, *logs[exchange])
                 threading.Thread(target=self._run, args=given, name=f"follow-{exchange}", daemon=True).start()
 
     def listen(self, listener: Listener) -> None:
@@ -101,29 +99,41 @@ class TransientQueue:
             self._buffer.appendleft(message)
 
     def end(self) -> None:
-        """Read no more."""
+        """Read no more. No request of this queue waits at the server from now on."""
         self._stop.set()
         with self._changed:
             self._listener = None
             self._buffer.clear()
             self._changed.notify_all()
+            followed = [*self._followed.values()]
+        for pages in followed:
+            if pages is not None:
+                pages.close()
 
-    def _run(self, make_client: Callable[[], Client], name: str, cursor: str, bindings: list[Binding]) -> None:
+    def _run(self, make_client: Callable[[], Client], exchange: str, cursor: str, bindings: list[Binding]) -> None:
+        name = log_name(exchange)
         with make_client() as client:
             while not self._stop.is_set():
                 try:
-                    page = client.read(name, cursor=cursor or None, limit=100, wait_seconds=WAIT_SECONDS)
+                    for page in self._begin_to_follow(client, exchange, cursor):
+                        cursor = page.cursor
+                        for message in page.messages:
+                            key = payload_of(message, "")["properties"]["delivery_info"].get("routing_key", "")
+                            if any(binding.takes(key) for binding in bindings):
+                                self._give(message)
                 except (QueueNotFound, CursorLost):
                     cursor = "" if self._stop.is_set() else self._again(client, name)
                 except QueueyError as error:
                     log.warning("queue %s: still following %s: %s", self.name, name, error)
                     self._stop.wait(PAUSE_SECONDS)
-                else:
-                    cursor = page.cursor
-                    for message in page.messages:
-                        key = payload_of(message, "")["properties"]["delivery_info"].get("routing_key", "")
-                        if any(binding.takes(key) for binding in bindings):
-                            self._give(message)
+
+    def _begin_to_follow(self, client: Client, exchange: str, cursor: str) -> FollowedPages:
+        pages = client.follow(log_name(exchange), cursor=cursor or None)
+        with self._changed:
+            self._followed[exchange] = pages
+            if self._stop.is_set():
+                pages.close()
+        return pages
 
     def _again(self, client: Client, name: str) -> str:
         """The log was deleted: make it, and read it from its beginning."""
