@@ -1,6 +1,6 @@
 # `make serve` and `make test` need only Debian and Python 3.11. They use an existing environment again.
 .DEFAULT_GOAL := help
-.PHONY: help serve test bench faults docs pages cassandra zookeeper down clean
+.PHONY: help serve test bench faults docs pages dist cassandra zookeeper down clean
 # A run of the tests starts Python a thousand times: what it compiled once it need not compile again, whatever the machine says.
 test faults: export PYTHONDONTWRITEBYTECODE :=
 
@@ -23,7 +23,7 @@ help: ## Show this list
 	@awk -F ':.*## ' '/^[a-z]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' Makefile
 
 serve: ## Make the environment, then run the server on 127.0.0.1:5000 with its data in ./queuey-data
-	@sh scripts/env.sh arrow
+	@sh scripts/env.sh server,arrow
 	@echo 'In other terminals begin with:  . .venv/bin/activate'
 	@exec $(BIN)/queuey serve
 
@@ -54,6 +54,14 @@ docs: ## Build the documentation as HTML in build/html; a warning is an error
 pages: ## Write anew what the code knows best in docs/: settings, commands, metrics, errors, Python API, diagrams
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m scripts.pages
+
+dist: ## Make the source archive, the wheel, and the wheel of the client alone in dist/
+	@sh scripts/env.sh server,arrow
+	@rm -rf dist
+	@$(BIN)/python -c "from setuptools import build_meta; build_meta.build_sdist('dist')" > /dev/null
+	@$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist dist/*.tar.gz
+	@$(BIN)/python scripts/client_wheel.py dist > /dev/null
+	@ls dist/*
 
 cassandra: ## Start a real Cassandra on 127.0.0.1:9042 until `make down`; NODES=3 for three nodes
 	@sh scripts/need.sh $(JAVA)

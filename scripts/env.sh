@@ -1,5 +1,5 @@
 #!/bin/sh
-# Make or complete the environment in .venv: `scripts/env.sh EXTRAS`, for instance `scripts/env.sh arrow`.
+# Make or complete the environment in .venv: `scripts/env.sh EXTRAS`, for instance `scripts/env.sh server,arrow`.
 # A stamp file for each set of extras makes the next run quick. If it is older than setup.cfg, the script installs again.
 set -eu
 cd "$(dirname "$0")/.."

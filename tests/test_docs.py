@@ -282,7 +282,7 @@ def test_make_targets_that_pages_name_exist() -> None:
 
 def test_no_page_installs_the_first_queuey() -> None:
     """By name the public index gives releases of 2012."""
-    by_name = re.compile(r"pip install (?:-\S+ )*'?(?:queuey|qdo)\b")
+    by_name = re.compile(r"pip (?:install|wheel|download) (?:-\S+ )*'?(?:queuey|qdo)\b")
     texts = [README, *PAGES, *(ROOT / "etc").glob("*.service")]
     assert {path.name: found for path in texts if (found := by_name.findall(path.read_text()))} == {}
     assert by_name.search("pip install --upgrade queuey")

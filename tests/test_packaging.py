@@ -7,6 +7,7 @@ import os
 import re
 import subprocess
 import sys
+import tarfile
 import zipfile
 from importlib.metadata import packages_distributions
 from pathlib import Path
@@ -14,21 +15,14 @@ from pathlib import Path
 import pytest
 
 from queuey._version import __version__
-from tests.support.packaging import build_wheel
+from queuey.terminal.commands import OF_THE_SERVER
+from tests.support.packaging import build_sdist, build_wheel, names, setup_cfg
 from tests.support.source import ROOT, SHIPPED_PACKAGES, imports, modules
-
-
-def names(requirements: str) -> set[str]:
-    """Distributions that a list in setup.cfg names."""
-    lines = [line.strip() for line in requirements.splitlines()]
-    return {re.split(r"[^\w.-]", line)[0].lower() for line in lines if line and not line.startswith("#")}
 
 
 @pytest.fixture(scope="module")
 def config() -> configparser.RawConfigParser:
-    parser = configparser.RawConfigParser()
-    parser.read(ROOT / "setup.cfg")
-    return parser
+    return setup_cfg()
 
 
 @pytest.fixture(scope="module")
@@ -55,9 +49,35 @@ def test_every_import_is_a_dependency(config: configparser.RawConfigParser, impo
 
 def test_every_dependency_is_imported(config: configparser.RawConfigParser, imported: dict[str, set[str]]) -> None:
     used = set().union(*imported.values())
+    needed = names(config["options"]["install_requires"]) | names(config["options.extras_require"]["server"])
 
     # Two are Pyramid's, in versions that it works with; one is data, which zoneinfo of the standard library finds.
-    assert names(config["options"]["install_requires"]) - used == {"setuptools", "tzdata", "webob"}
+    assert needed - used == {"setuptools", "tzdata", "webob"}
+
+
+def test_a_command_knows_what_belongs_to_the_server(
+    config: configparser.RawConfigParser, imported: dict[str, set[str]]
+) -> None:
+    of_the_server = names(config["options.extras_require"]["server"])
+
+    assert {module for module, found in imported.items() if found & of_the_server} == OF_THE_SERVER
+
+
+def test_every_extra_that_a_text_installs_exists(config: configparser.RawConfigParser) -> None:
+    """pip only warns of one that does not."""
+    texts = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), *(ROOT / "etc").rglob("*")]
+    sources = [path for _, path in modules(packages=SHIPPED_PACKAGES)]
+    named = {
+        extra
+        for path in (*texts, *sources)
+        if path.is_file()
+        for found in re.findall(r"install[^\n]*?(?:queuey|/src)\[([\w,-]+)\]", path.read_text())
+        for extra in found.split(",")
+    }
+
+    named.discard("EXTRA")  # the head of a table
+    assert "server" in named
+    assert named <= set(config["options.extras_require"])
 
 
 def test_dependencies_are_ranges(config: configparser.RawConfigParser) -> None:
@@ -76,6 +96,23 @@ def test_the_wheel_holds_every_file_of_the_packages(tmp_path: Path) -> None:
     wanted = {str(path.relative_to(tmp_path)) for name in ("queuey", "qdo") for path in (tmp_path / name).rglob("*.*")}
     assert wanted - held == set()
     assert {"queuey/storage/sqlite/statements.sql", "queuey/api/openapi.json", "queuey/py.typed"} <= held
+
+
+def test_the_source_archive_holds_what_makes_test_and_documentation(tmp_path: Path) -> None:
+    """In whose folder the wheel of ``make dist`` is built."""
+    with tarfile.open(build_sdist(tmp_path)) as archive:
+        held = {name.partition("/")[2] for name in archive.getnames()}
+
+    wanted = {
+        "docs/changelog.md",
+        "docs/images",
+        "examples/web/flask_shop.py",
+        "etc/queuey.service",
+        "tests/conftest.py",
+    }
+    wanted |= {"clients/javascript/queuey.js", "scripts/env.sh", "Makefile", "tox.ini", "qdo/client/__init__.py"}
+    assert wanted - held == set()
+    assert [name for name in held if name.endswith(".pyc") or ".services" in name] == []
 
 
 class TestNeed:

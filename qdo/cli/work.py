@@ -363,9 +363,7 @@ def first_words(workplace: Workplace, job: str, queues: Sequence[str], *, lease:
     """What begins, and how to see how it goes."""
     server, group = workplace.server, workplace.group
     again = "" if group == "default" else f" --group {group}"
-    where = f"on {workplace.where}; see 'qdo status{again}'"
-    if lease:
-        where = f"of leases; see 'qdo status --lease{again}'"
+    where = f"of leases; see 'qdo status --lease{again}'" if lease else f"on {workplace.where}; see 'qdo status{again}'"
     return (
         f"qdo: {job} works on {', '.join(queues)} of {server.application} at {server.url}\n"
         f"qdo: in group {group} {where}; Ctrl-C ends in order, twice at once"

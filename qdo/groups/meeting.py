@@ -84,8 +84,12 @@ class MeetingPlace:
 
         Groups of other servers or applications are other groups.
         """
-        from qdo.groups.local import LocalCoordinator
-
+        try:
+            from qdo.groups.local import LocalCoordinator
+        except ImportError as error:
+            raise ConfigurationError(
+                f"a group on this machine needs more: pip install 'queuey[groups]' ({error}); or work with --lease"
+            ) from error
         name = f"{self.url.rstrip('/')}/{self.application}/{self.group}"
         return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
 

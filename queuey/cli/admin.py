@@ -23,7 +23,10 @@ def config_command() -> None:
 @config_option
 @output_option
 def show_config(config: str | None, output: str | None) -> None:
-    """Every setting in force, its value and its origin. Keys are counted only."""
+    """Every setting in force, its value and its origin. Keys are counted only.
+
+    Example: queuey config show -c queuey.ini
+    """
     rows = [row._asdict() for row in describe(settings_from(config))]
     write_rows(rows, ("section", "key", "value", "origin", "variable"), output)
 
@@ -33,7 +36,10 @@ def show_config(config: str | None, output: str | None) -> None:
 @output_option
 @click.pass_context
 def check_config(ctx: click.Context, config: str | None, output: str | None) -> None:
-    """Check the settings: exit 0 if sound, 1 if a key is out of use, 2 if wrong."""
+    """Check the settings: exit 0 if sound, 1 if a key is out of use, 2 if wrong.
+
+    Example: queuey config check -c queuey.ini
+    """
     notices = settings_from(config).notices
     if output is not None:
         write_rows([{"notice": notice} for notice in notices], ("notice",), output)
@@ -45,7 +51,10 @@ def check_config(ctx: click.Context, config: str | None, output: str | None) -> 
 @click.option("--ini", is_flag=True, help="As an ini file that changes nothing until its marks are removed.")
 @output_option
 def document_config(ini: bool, output: str | None) -> None:
-    """All settings there are."""
+    """All settings there are.
+
+    Example: queuey config doc --ini > queuey.ini
+    """
     if ini:
         click.echo(sample_ini(), nl=False)
         return
@@ -64,12 +73,20 @@ def document_config(ini: bool, output: str | None) -> None:
 
 
 @click.command("errors")
-@click.argument("code", required=False)
+@click.argument(
+    "code",
+    required=False,
+    shell_complete=lambda _ctx, _param, begun: [
+        code for code in sorted(error_classes()) if code.lower().startswith(begun.lower())
+    ],
+)
 @output_option
 def errors_command(code: str | None, output: str | None) -> None:
     """What error codes mean.
 
     All of them, or the CODE that an answer carried.
+
+    Example: queuey errors KeyReused
     """
     known = error_classes()
     if code is None:
@@ -101,22 +118,30 @@ def _error_row(error: type[QueueyError]) -> dict[str, Any]:
 @click.command("version")
 @output_option
 def version_command(output: str | None) -> None:
-    """The version of Queuey, Python and SQLite, and how this Python was built."""
-    import platform
+    """The version of Queuey, Python and SQLite, and how this Python was built.
 
-    import apsw
+    Example: queuey version -o json
+    """
+    import platform
 
     from queuey._version import __version__
     from queuey.interpreter import has_pgo, how_built
 
+    try:
+        import apsw
+
+        sqlite = apsw.sqlite_lib_version()
+    except ModuleNotFoundError:  # here is only the client
+        sqlite = None
     row = {
         "queuey": __version__,
         "python": platform.python_version(),
         "pgo": has_pgo(),
-        "sqlite": apsw.sqlite_lib_version(),
+        "sqlite": sqlite,
     }
     if form_for(output) == "table":
-        click.echo(f"queuey {row['queuey']} (Python {row['python']}, {how_built()}, SQLite {row['sqlite']})")
+        of_server = "the client alone" if sqlite is None else f"SQLite {sqlite}"
+        click.echo(f"queuey {row['queuey']} (Python {row['python']}, {how_built()}, {of_server})")
     else:
         write_one(row, output)
 

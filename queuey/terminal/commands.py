@@ -17,7 +17,10 @@ from typing import Any
 
 import click
 
-from queuey.errors import QueueyError
+from queuey.errors import ConfigurationError, QueueyError
+
+OF_THE_SERVER = frozenset({"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "multipart", "pyramid", "uvloop"})
+"""Modules of the extra ``server``, which an installed client does not have."""
 
 
 class Commands(click.Group):
@@ -48,6 +51,13 @@ class Commands(click.Group):
             from queuey.terminal.output import Failed
 
             raise Failed(error) from error
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] not in {*OF_THE_SERVER, "queuey"}:
+                raise
+            from queuey.terminal.output import Failed
+
+            needed = f"here is only the client, and this needs the server ({error.name})"
+            raise Failed(ConfigurationError(f"{needed}: pip install 'queuey[server]'")) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise

@@ -8,13 +8,13 @@ import subprocess
 import sys
 import zipfile
 from collections.abc import Iterator
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from qdo.client import Client
+from tests.support.bare import Bare, packages_of
 from tests.support.client import new_name
 from tests.support.packaging import build_wheel
 from tests.support.pipeline import APPLICATION, KEY, fill
@@ -74,20 +74,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment that has what workers need, and no Queuey: what is installed here, laid out once more."""
-    folder = tmp_path_factory.mktemp("bare")
-    subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
-    for name in OF_WORKERS:
-        for file in metadata.files(name) or ():
-            if ".." not in file.parts:  # a command
-                target = packages_of(folder) / file
-                target.parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy(str(file.locate()), target)
-    return folder
-
-
-def packages_of(environment: Path) -> Path:
-    (found,) = environment.glob("lib/python*/site-packages")
-    return found
+    environment = Bare(tmp_path_factory.mktemp("bare"))
+    environment.lay_out(OF_WORKERS)
+    return environment.folder
 
 
 class Job:
