@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -22,9 +24,20 @@ from queuey.errors import Forbidden
 from tests.support import servers
 from tests.support.client import Server, emptied
 from tests.support.servers import RunningServer, eventually
+from tests.support.source import ROOT
 from tests.support.trusting import MAKES_TOKENS
 
 Post = Callable[[str, dict[str, str]], Any]
+PAGES = ("fastapi", "flask", "django")
+IN_NODE = f"""
+import {{ Client }} from "{(ROOT / "clients/javascript/queuey.js").as_uri()}";
+const fetched = globalThis.fetch;
+globalThis.fetch = (where, how) => fetched(new URL(where, process.env.SHOP), how); // as for a page of the shop
+const show = (text) => {{
+  console.log(text);
+  process.exit(0);
+}};
+"""
 
 
 @pytest.fixture(scope="module")
@@ -70,6 +83,27 @@ def shop_works(client: Client, post: Post, get: Callable[[str], Any], relay: Cal
             browser.read("sales")
 
 
+def script_of(page: str) -> str:
+    """The script that a page of the documentation shows."""
+    (found,) = re.findall(r"^```js\n(.*?)^```$", (ROOT / f"docs/{page}.md").read_text(), re.MULTILINE | re.DOTALL)
+    return str(found)
+
+
+def shown_in_a_browser(shop: str, script: str, folder: Path) -> str:
+    """What the script shows first."""
+    (program := folder / "page.mjs").write_text(IN_NODE + script)
+    done = subprocess.run(
+        ["node", str(program)],
+        env={**os.environ, "SHOP": shop},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @contextmanager
 def served(app: Any) -> Iterator[str]:
     """An ASGI application on a port of its own: its address."""
@@ -100,6 +134,8 @@ def test_the_shop_with_fastapi(client: Client, tmp_path: Path, monkeypatch: pyte
         relay = OutboxRelay(rows, client).send_waiting
         shop_works(client, post, lambda path: requests.get(url + path, timeout=60).json(), relay)
         assert requests.get(f"{url}/notices/Ann", timeout=60).status_code == 422
+        (script,) = {script_of(page) for page in PAGES}
+        assert shown_in_a_browser(url, script, tmp_path) == "We have your order 1\n"
     fastapi_shop.engine.dispose()
 
 
