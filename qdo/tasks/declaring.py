@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
@@ -239,6 +239,13 @@ class DeclaredTask(Generic[P, R]):
     def __repr__(self) -> str:
         return f"<task {self.name} of queue {self.queue}>"
 
+    if not TYPE_CHECKING:  # a type checker knows all attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """:raises AttributeError: with the word for it here, if other libraries for tasks have this attribute."""
+            here = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"a task has no attribute {name!r}{here}")
+
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Call the function here and now."""
         return self.function(*args, **kwargs)
@@ -294,6 +301,20 @@ class DeclaredTask(Generic[P, R]):
         if not slash or queue != self.queue:
             raise InvalidParameter(problems={"id": f"{task_id!r} is no id of a task of queue {self.queue}"})
         delete(queue, place)
+
+
+_ELSEWHERE = {
+    "delay": "send(...)",
+    "apply_async": "schedule(in_=..., at=...).send(...)",
+    "send_with_options": "schedule(in_=..., at=...).send(...)",
+    "defer": "send(...)",
+    "enqueue": "send(...)",
+    "s": "then(task, ...)",
+    "si": "then(task, ...)",
+    "signature": "then(task, ...)",
+    "retry": "raise qdo.RetryLater(seconds)",
+}
+"""Attributes of tasks in other libraries."""
 
 
 def _name_of(function: Callable[..., Any]) -> str:

@@ -7,24 +7,25 @@ import random
 import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from qdo.client import Client
-from qdo.tasks.schedules import ALARMS, Alarm, Schedule, ScheduleBook
+from qdo.tasks.schedules import ScheduleBook
 from queuey.errors import QueueyError
 from tests.support.commands import command
 from tests.support.figures import Figures
 from tests.support.loaded import Program
 from tests.support.node import APPLICATION, Node, wait_for_more
+from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, overdue
 from tests.support.servers import FIRST_KEY, eventually
 from tests.support.services.ports import free_ports
 from tests.support.skewed import program
 from tests.support.wall_clock import Offset
 
-MINUTE, HOUR = 60, 3600
-QUEUE = "reports"
+HOUR = 3600
 TASKS = """
 from qdo import task
 
@@ -70,30 +71,6 @@ def workers_in(folder: Path, url: str) -> Iterator[TaskWorkers]:
         workers.close()
 
 
-def overdue(client: Client, minutes: int) -> int:
-    """A schedule for each minute, as if no worker had run for some minutes: the moment of its first occurrence."""
-    book = ScheduleBook(client)
-    book._make_queues()
-    was = Schedule(
-        name="report",
-        cron="* * * * *",
-        queue=QUEUE,
-        body="go",
-        missed="all",
-        revision="first",
-        since=int(book.now()) // MINUTE * MINUTE - minutes * MINUTE,
-        started=True,
-    )
-    book._put(was)
-    first = was.since + MINUTE
-    client.append_batch(ALARMS, [Alarm.at(first, was).to_message(book.now())])
-    return first
-
-
-def occurrences(client: Client) -> list[int]:
-    return [int(message.headers["queuey-occurrence"]) for message in client.iterate(QUEUE)]
-
-
 def is_done(client: Client) -> bool:
     """Every occurrence up to now is stored."""
     try:
@@ -114,8 +91,8 @@ def test_kills_and_steps_of_the_clock_double_and_lose_no_occurrence(
         Client(node.running.url, APPLICATION, FIRST_KEY) as client,
         workers_in(tmp_path, node.running.url) as workers,
     ):
-        client.create_queue(QUEUE)
-        first = overdue(client, 1500 * kills)
+        client.create_queue(EVERY_MINUTE.queue)
+        first = overdue(client, replace(EVERY_MINUTE, missed="all"), 1500 * kills)
         for _ in range(3):
             workers.start()
         for number in range(kills):

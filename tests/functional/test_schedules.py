@@ -3,23 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from qdo import Client, Worker
-from qdo.tasks.alarms import send_occurrence
-from qdo.tasks.schedules import ALARMS, ALARMS_GROUP, Alarm, Schedule, ScheduleBook, ScheduleNotFound
+from qdo import Client
+from qdo.tasks.schedules import ALARMS, ALARMS_GROUP, Alarm, ScheduleBook, ScheduleNotFound
 from queuey.errors import ConfigurationError, LeaseGroupNotFound
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
+from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, on_alarms, overdue
 from tests.support.servers import RunningServer, eventually
-from tests.support.worker_threads import at_work
-
-MINUTE = 60
-EVERY_MINUTE = Schedule(name="report", cron="* * * * *", queue="reports", body="go")
 
 
 @pytest.fixture
@@ -48,24 +43,6 @@ def book(client: Client) -> ScheduleBook:
     return ScheduleBook(client)
 
 
-def on_alarms(count: int = 1) -> AbstractContextManager[None]:
-    """Workers on alarms."""
-    return at_work(
-        *[Worker(send_occurrence, [ALARMS], lease=True, group=ALARMS_GROUP, threads=1) for _ in range(count)]
-    )
-
-
-def overdue(client: Client, book: ScheduleBook, wanted: Schedule, minutes: int) -> int:
-    """Set a schedule as if no worker had run for some minutes: the moment of its first occurrence."""
-    book._make_queues()
-    since = int(book.now()) // MINUTE * MINUTE - minutes * MINUTE
-    was = replace(wanted, revision="first", since=since, started=True)
-    book._put(was)
-    first = wanted.line.after(since)
-    client.append_batch(ALARMS, [Alarm.at(first, was).to_message(book.now())])
-    return first
-
-
 def held(client: Client) -> int:
     """Alarms that a worker has, or still has to get; 1 as long as none has looked."""
     try:
@@ -75,14 +52,8 @@ def held(client: Client) -> int:
     return sum(part.held + (part.done_up_to is None) for part in group.partitions)
 
 
-def occurrences(client: Client, queue: str = "reports") -> list[int]:
-    if client.find_queue(queue) is None:
-        return []
-    return [int(message.headers["queuey-occurrence"]) for message in client.iterate(queue)]
-
-
 def test_all_that_were_missed_are_sent_once_in_their_order(client: Client, book: ScheduleBook) -> None:
-    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 30)
+    first = overdue(client, replace(EVERY_MINUTE, missed="all"), 30)
 
     with on_alarms(3):
         eventually(lambda: len(occurrences(client)) >= 30)
@@ -93,7 +64,7 @@ def test_all_that_were_missed_are_sent_once_in_their_order(client: Client, book:
 
 
 def test_one_that_was_missed_is_sent_and_then_those_to_come(client: Client, book: ScheduleBook) -> None:
-    first = overdue(client, book, EVERY_MINUTE, 30)
+    first = overdue(client, EVERY_MINUTE, 30)
 
     with on_alarms(2):
         eventually(lambda: occurrences(client))
@@ -104,7 +75,7 @@ def test_one_that_was_missed_is_sent_and_then_those_to_come(client: Client, book
 
 
 def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> None:
-    overdue(client, book, replace(EVERY_MINUTE, missed="none"), 30)
+    overdue(client, replace(EVERY_MINUTE, missed="none"), 30)
 
     with on_alarms():
         eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
@@ -113,7 +84,7 @@ def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> 
 
 
 def test_a_message_has_what_the_schedule_says(client: Client, book: ScheduleBook) -> None:
-    first = overdue(client, book, replace(EVERY_MINUTE, task="jobs.report", body='{"kind":"long"}'), 2)
+    first = overdue(client, replace(EVERY_MINUTE, task="jobs.report", body='{"kind":"long"}'), 2)
 
     with on_alarms():
         eventually(lambda: occurrences(client))
@@ -128,7 +99,7 @@ def test_a_message_has_what_the_schedule_says(client: Client, book: ScheduleBook
 
 
 def test_two_alarms_of_one_moment_are_one_occurrence_and_one_chain(client: Client, book: ScheduleBook) -> None:
-    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 5)
+    first = overdue(client, replace(EVERY_MINUTE, missed="all"), 5)
     found = book.get("report")
     assert found is not None
     again = Alarm.at(first, found).to_message(book.now())
@@ -142,7 +113,7 @@ def test_two_alarms_of_one_moment_are_one_occurrence_and_one_chain(client: Clien
 
 def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(client: Client, book: ScheduleBook) -> None:
     wanted = replace(EVERY_MINUTE, missed="all")
-    first = overdue(client, book, wanted, 10)
+    first = overdue(client, wanted, 10)
     assert not book.set(wanted)
 
     assert book.set(replace(wanted, body="changed"))
@@ -157,7 +128,7 @@ def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(clie
 
 
 def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, book: ScheduleBook) -> None:
-    first = overdue(client, book, replace(EVERY_MINUTE, missed="all"), 5)
+    first = overdue(client, replace(EVERY_MINUTE, missed="all"), 5)
     book.pause("report", paused=True)
 
     with on_alarms():
@@ -171,7 +142,7 @@ def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, bo
 
 
 def test_a_schedule_that_was_removed_sends_nothing(client: Client, book: ScheduleBook) -> None:
-    overdue(client, book, EVERY_MINUTE, 5)
+    overdue(client, EVERY_MINUTE, 5)
     book.remove("report")
 
     with on_alarms():

@@ -113,6 +113,14 @@ def test_what_cannot_be_a_task_is_refused() -> None:
         task("mail")  # type: ignore[call-overload]
 
 
+def test_words_of_other_libraries_lead_to_those_of_this_one() -> None:
+    anything: Any = greet
+    with pytest.raises(AttributeError, match=r"no attribute 'delay': here it is send\(\.\.\.\)"):
+        anything.delay("ann")
+    with pytest.raises(AttributeError, match=r"no attribute 'colour'$"):
+        anything.colour  # noqa: B018
+
+
 def test_pauses_double_up_to_an_hour_or_are_what_a_function_says() -> None:
     doubling, own = TaskOptions(backoff=10), TaskOptions(backoff=lambda attempt: attempt * 7)
 
