@@ -17,7 +17,7 @@ from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.model import header_to_json
 from queuey.moments import rfc3339
-from queuey.terminal.completion import queue_argument
+from queuey.terminal.completion import complete_group_names, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
 
@@ -34,7 +34,7 @@ def dead_command() -> None:
     """
 
 
-group_filter = click.option("-g", "--group", help="Only letters of this group.")
+group_filter = click.option("-g", "--group", shell_complete=complete_group_names, help="Only letters of this group.")
 reason_filter = click.option("--reason", metavar="TEXT", help="Only letters whose reason contains TEXT.")
 
 
@@ -55,7 +55,10 @@ def ls(
     last: int | None,
     output: str | None,
 ) -> None:
-    """Dead letters of QUEUE, oldest first."""
+    """Dead letters of QUEUE, oldest first.
+
+    Example: qdo dead ls mail --reason Timeout --last 10
+    """
     found = list(_found(client, queue, dead_letters, group, reason))
     if not found and client.find_queue(queue) is None:
         raise NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
@@ -75,6 +78,8 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
     """One letter with its message.
 
     LETTER is the id in the column LETTER, or the id of the message.
+
+    Example: qdo dead show mail 1f9f6640e56711f189bf02fc00000001
     """
     for message, found in letters(client, DeadLetterNames(dead_letters).queue_for(queue)):
         if letter in (message.id.hex, found.story.message_id):
@@ -114,6 +119,8 @@ def retry(
     They are new messages in their old partitions.
 
     All groups that work on QUEUE get them. A retry that was interrupted and is run again appends nothing twice.
+
+    Example: qdo dead retry mail --all --reason Timeout --rate 10
     """
     if bool(wanted) == everything:
         raise click.UsageError("say which: ids from the column LETTER of 'qdo dead ls', or --all.")

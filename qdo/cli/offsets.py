@@ -18,7 +18,7 @@ from qdo.groups.lag import PartitionStatus, lags
 from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
-from queuey.terminal.completion import queue_argument
+from queuey.terminal.completion import complete_ends, complete_queues, queue_argument
 from queuey.terminal.output import NothingFound, output_option, say, write_rows
 from queuey.terminal.times import Moment
 
@@ -39,6 +39,8 @@ def show(workplace: Workplace, queues: tuple[str, ...], output: str | None) -> N
     """The last message done in each partition, and the lag behind it.
 
     For a group by slots it looks at the first 1,000 queues by name, with two requests each. --queue selects others.
+
+    Example: qdo offsets show -g reports
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         view = view_of(client, coordinator, workplace.group, queues, idle_too=True)
@@ -68,6 +70,7 @@ yes_option = click.option("--yes", is_flag=True, help="Do it. Without this the c
     "--to",
     type=OffsetTarget(),
     required=True,
+    shell_complete=complete_ends,
     help="beginning, end, the id of the last message that counts as done, or the time of the first that does not, "
     "such as 2026-11-21T10:00:00Z, or 10m for ten minutes ago.",
 )
@@ -86,6 +89,8 @@ def set_(workplace: Workplace, queue: str, to: str, numbers: tuple[int, ...], ye
 
     It shows what would change: the new lag is what the group will do, maybe again. --yes changes it at once. Workers need
     not be stopped: those at work there begin anew from the new place.
+
+    Example: qdo offsets set crashes -g reports --to 10m
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         info = client.queue_info(queue)
@@ -115,7 +120,12 @@ def place_of(to: str, watermark: str) -> MessageId:
 @offsets_command.command("import")
 @with_workplace
 @click.option(
-    "--from", "queue", default=STATUS_QUEUE, show_default=True, help="Queue in which qdo 0.1 kept its positions."
+    "--from",
+    "queue",
+    default=STATUS_QUEUE,
+    show_default=True,
+    shell_complete=complete_queues,
+    help="Queue in which qdo 0.1 kept its positions.",
 )
 @yes_option
 @output_option
@@ -123,6 +133,8 @@ def import_(workplace: Workplace, queue: str, yes: bool, output: str | None) -> 
     """Go on where qdo 0.1 was: its positions become the offsets of the group.
 
     It reads all partitions of the queue, and takes the newest position of each. It shows what would change; --yes does it.
+
+    Example: qdo offsets import -g reports --yes
     """
     with workplace.server.client() as client, closing(workplace.coordinator()) as coordinator:
         found = positions(client, queue)

@@ -11,7 +11,7 @@ import click
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.groups.meeting import SESSION_SECONDS, MeetingPlace
-from queuey.terminal.completion import complete_queues
+from queuey.terminal.completion import complete_group_names, complete_queues
 from queuey.terminal.options import Command, Server, with_server
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def with_workplace(command: Command) -> Command:
         envvar="QDO_GROUP",
         default="default",
         show_default=True,
+        shell_complete=complete_group_names,
         help="The group: its workers divide the partitions, and it has its own offsets.",
     )
     @click.option(

@@ -53,6 +53,8 @@ def status_command(
 
     -o json gives one object with everything, -o jsonl and csv the partitions; without -o it is a text for people, also in a
     pipe.
+
+    Example: qdo status -g reports --queue 'mail-*' -o json
     """
     output = "json" if as_json else output
     if lease:
@@ -249,6 +251,8 @@ def check_command(
 
     A partition stands still if a dead letter can never be written, or if its queue cannot be read. Each partition is
     checked by itself. Give --max-lag, --max-lag-seconds or both.
+
+    Example: qdo check -g reports --max-lag 1000
     """
     if max_lag is None and max_lag_seconds is None:
         raise click.UsageError("say how much lag is allowed: --max-lag, --max-lag-seconds or both.")

@@ -28,6 +28,8 @@ def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, 
     """The status of a group, live: workers, and the partitions with the most lag.
 
     It ends with q or Ctrl-C.
+
+    Example: qdo top -g reports --lease
     """
     if not has_terminal():
         raise click.UsageError(

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import click
+from click.shell_completion import CompletionItem
 
 from queuey.terminal.output import output_option, say, write_rows
 
@@ -44,8 +45,18 @@ def _options(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...
     return found
 
 
+def _workloads(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[CompletionItem]:
+    """Those that come with the program, and files."""
+    from qdo.bench.workload import built_in
+
+    return [
+        *map(CompletionItem, (name for name in built_in() if name.startswith(begun))),
+        CompletionItem(begun, "file"),
+    ]
+
+
 @bench_command.command("run")
-@click.argument("file")
+@click.argument("file", shell_complete=_workloads)
 @click.option(
     "--driver",
     "drivers",
@@ -151,6 +162,8 @@ def compare_command(first: Path, second: Path, output: str | None) -> None:
     Both are files of 'queuey bench run --json'. Each ratio has an interval that holds the true one 95 times in
     100. An interval with 1 in it shows no difference. Runs made in turn compare best: give both drivers to one
     'queuey bench run'. Exits with 3 if the comparison is not to be trusted; the reasons are said.
+
+    Example: queuey bench compare before.json after.json
     """
     from qdo.bench.comparing import compared, doubts
     from qdo.bench.document import read
@@ -179,7 +192,10 @@ def compare_command(first: Path, second: Path, output: str | None) -> None:
 @bench_command.command("ls")
 @output_option
 def ls_command(output: str | None) -> None:
-    """The workloads that come with the program, and what each shows."""
+    """The workloads that come with the program, and what each shows.
+
+    Example: queuey bench ls
+    """
     from qdo.bench.workload import built_in, load
 
     rows = []

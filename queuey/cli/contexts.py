@@ -16,7 +16,7 @@ from queuey.contexts import (
     read_contexts,
 )
 from queuey.terminal.options import Server, complete_contexts, confirm, server_from, yes_option
-from queuey.terminal.output import output_option, say, write_rows
+from queuey.terminal.output import output_option, say, write_done, write_rows
 
 COLUMNS = ("current", "context", "url", "application", "credential")
 
@@ -40,8 +40,15 @@ def context_command() -> None:
 @click.option("--app-key", metavar="KEY", help="Its key; - reads it from the input.  [default: QUEUEY_KEY]")
 @click.option("--token", help="A token in place of the key; - reads it from the input.  [default: QUEUEY_TOKEN]")
 @click.option("--use", is_flag=True, help="Use it from now on; the first context is used in any case.")
+@output_option
 def add_context(
-    name: str, url: str | None, application: str | None, app_key: str | None, token: str | None, use: bool
+    name: str,
+    url: str | None,
+    application: str | None,
+    app_key: str | None,
+    token: str | None,
+    use: bool,
+    output: str | None,
 ) -> None:
     """Keep a server as NAME, in the place of a former one of this name.
 
@@ -51,10 +58,12 @@ def add_context(
     """
     server = _with_credential(_found(url, application, app_key, token))
     with changed_contexts() as contexts:
-        contexts.add(name, ServerContext(server.url, server.application, server.key, server.token))
+        made = ServerContext(server.url, server.application, server.key, server.token)
+        contexts.add(name, made)
         if use:
             contexts.current = name
         current = contexts.current
+    write_done(_row(name, made, current), output)
     say(f"kept context {name} in {contexts_file()}" + ("; it is in use" if current == name else ""))
 
 
@@ -84,7 +93,10 @@ def _with_credential(server: Server) -> Server:
 @context_command.command("ls")
 @output_option
 def list_contexts(output: str | None) -> None:
-    """All contexts by name, without their keys."""
+    """All contexts by name, without their keys.
+
+    Example: queuey context ls
+    """
     contexts = read_contexts()
     rows = (_row(name, context, contexts.current) for name, context in sorted(contexts.by_name.items()))
     write_rows(rows, COLUMNS, output)
@@ -92,14 +104,18 @@ def list_contexts(output: str | None) -> None:
 
 @context_command.command("use")
 @name_argument
-def use_context(name: str) -> None:
+@output_option
+def use_context(name: str, output: str | None) -> None:
     """Ask the server of NAME from now on.
 
     Says so if the environment names another server, which comes first.
+
+    Example: queuey context use work
     """
     with changed_contexts() as contexts:
         context = contexts.get(name)
         contexts.current = name
+    write_done(_row(name, context, name), output)
     say(f"in use: {name}, application {context.application} at {context.url}")
     if named := named_by_environment():
         say(f"notice: {' and '.join(named)} of the environment come first: unset them")
@@ -108,13 +124,18 @@ def use_context(name: str) -> None:
 @context_command.command("rm")
 @name_argument
 @yes_option
-def remove_context(name: str, yes: bool) -> None:
-    """Forget NAME and its key. The server and its queues stay."""
+@output_option
+def remove_context(name: str, yes: bool, output: str | None) -> None:
+    """Forget NAME and its key. The server and its queues stay.
+
+    Example: queuey context rm work --yes
+    """
     read_contexts().get(name)
     confirm(f"Forget context {name} and its key?", yes=yes)
     with changed_contexts() as contexts:
         was_current = contexts.current == name
         contexts.remove(name)
+    write_done({"context": name}, output)
     say(f"forgot context {name}" + ("; none is in use now" if was_current else ""))
 
 

@@ -9,9 +9,9 @@ import click
 
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
-from queuey.terminal.completion import group_argument, queue_argument
+from queuey.terminal.completion import complete_ends, group_argument, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import NothingFound, output_option, say, write_rows
+from queuey.terminal.output import NothingFound, output_option, say, write_done, write_rows
 from queuey.terminal.times import Moment
 
 if TYPE_CHECKING:
@@ -66,6 +66,7 @@ def show_group(client: Client, queue: str, group: str, output: str | None) -> No
 @click.option(
     "--to",
     required=True,
+    shell_complete=complete_ends,
     callback=lambda context, option, text: (
         text if text in ("beginning", "end") else Moment(ago=True).convert(text, option, context)
     ),
@@ -104,8 +105,9 @@ def reset_group(
 @queue_argument
 @group_argument
 @yes_option
+@output_option
 @with_client
-def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
+def forget_group(client: Client, queue: str, group: str, yes: bool, output: str | None) -> None:
     """Forget how far GROUP is in QUEUE. The messages stay. End its readers first.
 
     A later group of this name begins anew. 'queuey lease rm' forgets a lease group.
@@ -115,6 +117,7 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
     _refuse_unknown(queue, group, client.offsets(queue, group))
     confirm(f"Forget how far group {group} is in queue {queue}?", yes=yes)
     client.delete_offsets(queue, group)
+    write_done({"queue": queue, "group": group, "kind": "offsets"}, output)
     say(f"forgot group {group} of {queue}")
 
 

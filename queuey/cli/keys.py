@@ -5,26 +5,47 @@ The store keeps digests, and ids of access keys. It works beside a running serve
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import click
 
 from queuey.clock import SystemClock
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, QueueyError
 from queuey.moments import rfc3339
 from queuey.security.access_keys import AccessKey, MasterSecrets, account_of
 from queuey.settings import Settings
-from queuey.terminal.options import confirm, store_files, with_settings, yes_option
-from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
+from queuey.terminal.options import confirm, settings_from, store_files, with_settings, yes_option
+from queuey.terminal.output import NothingFound, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
+    from queuey.model import PrincipalKey
     from queuey.service.keys import Keys
     from queuey.storage import MetadataStore
 
 COLUMNS = ("application", "operator", "label", "created")
 
+
+def _from_store(names: Callable[[Settings, str | None], Iterable[str | None]]) -> Callable[..., list[str]]:
+    """Completion by what the store knows. What goes wrong completes nothing, and says nothing into the line."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+        given = ctx.params
+        try:
+            settings = settings_from(given.get("config"), tell=False, server={"data": given.get("data")})
+            found = {one for one in names(settings, given.get("name")) if one is not None and one.startswith(begun)}
+        except (QueueyError, OSError, ImportError):
+            return []
+        return sorted(found)
+
+    return complete
+
+
+complete_applications = _from_store(lambda settings, _: _applications(settings))
+complete_labels = _from_store(
+    lambda settings, name: (key.label for of, by, key in _all_keys(settings) if name in (of, by))
+)
 operator_option = click.option(
     "--operator", is_flag=True, help="NAME is an operator, which may do everything in every application."
 )
@@ -36,7 +57,7 @@ def key_command() -> None:
 
 
 @key_command.command("new")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_applications)
 @operator_option
 @click.option("--sqs", is_flag=True, help="An access key for SQS clients: an id, and a secret that signs requests.")
 @output_option
@@ -49,6 +70,8 @@ def new_key(settings: Settings, name: str, operator: bool, sqs: bool, output: st
     With --operator the key is an operator's: it may list the applications, and do in each what the application may.
 
     With --sqs it is an access key. Prints variables for a shell: eval "$(queuey key new NAME --sqs)"
+
+    Example: queuey key new shop
     """
     from queuey.future import run
     from queuey.security.app_keys import digest_of, label_of
@@ -77,7 +100,7 @@ def _show_access_key(name: str, key: AccessKey, output: str | None) -> None:
 
 
 @key_command.command("ls")
-@click.argument("name", required=False)
+@click.argument("name", required=False, shell_complete=complete_applications)
 @operator_option
 @output_option
 @with_settings
@@ -85,32 +108,32 @@ def list_keys(settings: Settings, name: str | None, operator: bool, output: str 
     """Keys by their labels: of the application NAME, or of all.
 
     With --operator, of the operator NAME or of all operators. Those of the ini file are not here.
-    """
-    from queuey.security.principals import application_of, operator_of
 
-    with _metadata(settings, must_exist=True) as metadata:
-        keys = metadata.keys().wait()
-    named = [(application_of(key.principal), operator_of(key.principal), key) for key in keys]
+    Example: queuey key ls shop
+    """
     rows = (
         {"application": of, "operator": by, "label": key.label, "created": rfc3339(key.created_ticks)}
-        for of, by, key in named
+        for of, by, key in _all_keys(settings)
         if (by is not None or not operator) and name in (None, by if operator else of)
     )
     write_rows(rows, COLUMNS, output)
 
 
 @key_command.command("rm")
-@click.argument("name")
-@click.argument("label")
+@click.argument("name", shell_complete=complete_applications)
+@click.argument("label", shell_complete=complete_labels)
 @operator_option
 @yes_option
+@output_option
 @with_settings
-def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool) -> None:
+def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool, output: str | None) -> None:
     """Remove a key of the application NAME, and the tokens that came from it.
 
     LABEL is the key's, as 'key ls' shows it.
 
     With --operator, the key of the operator NAME.
+
+    Example: queuey key rm shop 1f9f66 --yes
     """
     from queuey.service.keys import owner_of_key
 
@@ -123,6 +146,7 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
         removed = metadata.remove_key(principal, label).wait()
     if not removed:
         raise NothingFound(f"{kind}{name} has no key with the label {label}")
+    write_done({"operator" if operator else "application": name, "label": label, "removed": removed}, output)
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
 
 
@@ -135,17 +159,23 @@ def application_command() -> None:
 @output_option
 @with_settings
 def list_applications(settings: Settings, output: str | None) -> None:
-    """All applications with a key in the store or the ini file, and their accounts."""
+    """All applications with a key in the store or the ini file, and their accounts.
+
+    Example: queuey application ls
+    """
     rows = ({"application": name, "account": account_of(name)} for name in _applications(settings))
     write_rows(rows, ("application", "account"), output)
 
 
 @application_command.command("show")
-@click.argument("name")
+@click.argument("name", shell_complete=complete_applications)
 @output_option
 @with_settings
 def show_application(settings: Settings, name: str, output: str | None) -> None:
-    """The application NAME and its account, the number in its queue URLs."""
+    """The application NAME and its account, the number in its queue URLs.
+
+    Example: queuey application show shop
+    """
     if name not in _applications(settings):
         raise NothingFound(f"there is no application {name}: it begins to exist with 'queuey key new {name}'")
     write_one({"application": name, "account": account_of(name)}, output)
@@ -157,6 +187,15 @@ def _applications(settings: Settings) -> Sequence[str]:
     with _keys(settings, must_exist=True) as keys:
         run(keys.refresh())
     return keys.applications
+
+
+def _all_keys(settings: Settings) -> list[tuple[str | None, str | None, PrincipalKey]]:
+    """The keys of the store, each with the application or the operator that it is of."""
+    from queuey.security.principals import application_of, operator_of
+
+    with _metadata(settings, must_exist=True) as metadata:
+        keys = metadata.keys().wait()
+    return [(application_of(key.principal), operator_of(key.principal), key) for key in keys]
 
 
 @contextmanager

@@ -10,9 +10,9 @@ import click
 
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
-from queuey.terminal.completion import lease_group_argument, queue_argument
+from queuey.terminal.completion import complete_ends, complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
+from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
 from queuey.terminal.times import Duration, Moment
 
 if TYPE_CHECKING:
@@ -95,7 +95,12 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
 @lease_group_argument
 @click.option("--visibility", type=Duration(), help="How long a lease is.  [default: 30]")
 @click.option("--max-failures", type=click.IntRange(0), help="Then to the dead letters; 0 for never.  [default: 20]")
-@click.option("--dead-letter-queue", metavar="NAME", help="Queue of the dead letters.  [default: QUEUE-dead]")
+@click.option(
+    "--dead-letter-queue",
+    metavar="NAME",
+    shell_complete=complete_queues,
+    help="Queue of the dead letters.  [default: QUEUE-dead]",
+)
 @click.option("--order", type=click.Choice(["none", "key"]), help="key: messages of one key come one after the other.")
 @click.option("--per-key", type=click.IntRange(1), help="Messages of one key in one receive.  [default: 1]")
 @click.option("--backoff-first", type=Duration(), help="The wait after the first failure.  [default: 1]")
@@ -124,7 +129,12 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
     metavar="DEAD/TIME",
     help="Pause after more dead letters in this time: 100/1m; none.",
 )
-@click.option("--start", callback=_begins, help="Of a new group: beginning, end, 10m (ago), a time or a message id.")
+@click.option(
+    "--start",
+    callback=_begins,
+    shell_complete=complete_ends,
+    help="Of a new group: beginning, end, 10m (ago), a time or a message id.",
+)
 @output_option
 @with_client
 def set_group(
@@ -150,7 +160,11 @@ def set_group(
 @queue_argument
 @lease_group_argument
 @click.option(
-    "--to", required=True, callback=_begins, help="beginning, end, 10m (ago), a time, or a message id to go on behind."
+    "--to",
+    required=True,
+    callback=_begins,
+    shell_complete=complete_ends,
+    help="beginning, end, 10m (ago), a time, or a message id to go on behind.",
 )
 @click.option("--dry-run", is_flag=True, help="Show what the group holds, and change nothing.")
 @yes_option
@@ -174,8 +188,9 @@ def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, 
 @queue_argument
 @lease_group_argument
 @yes_option
+@output_option
 @with_client
-def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
+def forget_group(client: Client, queue: str, group: str, yes: bool, output: str | None) -> None:
     """Forget GROUP of QUEUE, its settings and its leases. The messages stay.
 
     A later group of this name begins anew.
@@ -185,6 +200,7 @@ def forget_group(client: Client, queue: str, group: str, yes: bool) -> None:
     confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
     client.lease_group(queue, group)  # to forget one that is not there would be no error
     client.forget_lease_group(queue, group)
+    write_done({"queue": queue, "group": group, "kind": "leases"}, output)
     say(f"forgot lease group {group} of {queue}")
 
 

@@ -14,7 +14,7 @@ from queuey.ids import MessageId
 from queuey.moments import rfc3339
 from queuey.terminal.completion import queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import NothingFound, form_for, output_option, say, write_one, write_rows
+from queuey.terminal.output import NothingFound, form_for, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client, Message
@@ -59,8 +59,9 @@ def show_command(client: Client, queue: str, ids: Sequence[str], raw: bool, outp
 @queue_argument
 @ids_argument
 @yes_option
+@output_option
 @with_client
-def rm_command(client: Client, queue: str, ids: Sequence[str], yes: bool) -> None:
+def rm_command(client: Client, queue: str, ids: Sequence[str], yes: bool, output: str | None) -> None:
     """Remove messages of QUEUE by their ids, for all of its readers and groups.
 
     ID is as for 'show'. Ids of messages that are not there are named, the others are removed, and the command ends with 3.
@@ -73,6 +74,7 @@ def rm_command(client: Client, queue: str, ids: Sequence[str], yes: bool) -> Non
     confirm(f"Remove {what} of queue {queue} of {client.application}?", yes=yes)
     found = _messages(client, queue, wanted)
     client.delete(queue, _addresses(client, queue, wanted))
+    write_done({"queue": queue, "removed": len(found)}, output)
     say(f"removed {len(found)} message{'' if len(found) == 1 else 's'}")
     _refuse_missing(queue, wanted, found)
 

@@ -16,7 +16,7 @@ from queuey.model import MAX_PARTITIONS, Consistency, QueueKind, Retention
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import form_for, output_option, say, write_one, write_rows
+from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client, PartitionInfo, QueueSettings
@@ -96,7 +96,10 @@ def queue_command() -> None:
 @output_option
 @with_client
 def list_queues(client: Client, prefix: str, counts: bool, mine: bool, limit: int | None, output: str | None) -> None:
-    """Queues by name, those that begin with PREFIX."""
+    """Queues by name, those that begin with PREFIX.
+
+    Example: queuey queue ls mail- --counts
+    """
     if mine and counts:
         raise click.UsageError("--mine and --counts exclude each other.")
     found = takewhile(
@@ -120,6 +123,8 @@ def add_queue(
 
     Making it again is no error: the settings that are given take effect. Fewer partitions than it has are refused; the other
     settings take effect all the same.
+
+    Example: queuey queue add orders --partitions 4 --retention acknowledged
     """
     if name == "":
         raise click.BadParameter("it is empty: leave it out for a random name.", param_hint="'NAME'")
@@ -135,7 +140,10 @@ def add_queue(
 @output_option
 @with_client
 def show_queue(client: Client, name: str, output: str | None) -> None:
-    """Settings, depth, bytes, oldest and newest message of a queue, and of each partition."""
+    """Settings, depth, bytes, oldest and newest message of a queue, and of each partition.
+
+    Example: queuey queue info orders
+    """
     info = client.queue_info(name)
     row = {
         **_row(info.settings),
@@ -165,7 +173,10 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
 def edit_queue(
     client: Client, name: str, principals: Sequence[str], no_principals: bool, output: str | None, **settings: Any
 ) -> None:
-    """Change what is given, keep the rest. Principals given replace those there are."""
+    """Change what is given, keep the rest. Principals given replace those there are.
+
+    Example: queuey queue edit orders --partitions 8
+    """
     if principals and no_principals:
         raise click.UsageError("--principal and --no-principals exclude each other.")
     if not principals and not no_principals and not any(value is not None for value in settings.values()):
@@ -177,14 +188,16 @@ def edit_queue(
 @queue_command.command("rm")
 @name_argument
 @yes_option
+@output_option
 @with_client
-def remove_queue(client: Client, name: str, yes: bool) -> None:
+def remove_queue(client: Client, name: str, yes: bool, output: str | None) -> None:
     """Remove a queue and all its messages. 'queuey purge' removes the messages alone.
 
     Example: queuey queue rm orders --yes
     """
     confirm(f"Remove queue {name} of {client.application} and all its messages?", yes=yes)
     client.delete_queue(name)
+    write_done({"queue_name": name, "application": client.application}, output)
     say(f"removed queue {name}")
 
 

@@ -14,7 +14,7 @@ from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_queues, completing
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import output_option, say, write_one, write_rows
+from queuey.terminal.output import output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -105,7 +105,10 @@ def _arguments(body: str) -> str:
 @output_option
 @with_client
 def list_schedules(client: Client, output: str | None) -> None:
-    """All schedules by name, and when each is due next."""
+    """All schedules by name, and when each is due next.
+
+    Example: queuey schedule ls
+    """
     from qdo.tasks.schedules import ScheduleBook
 
     write_rows(map(_row, ScheduleBook(client).all()), COLUMNS, output)
@@ -114,13 +117,19 @@ def list_schedules(client: Client, output: str | None) -> None:
 @schedule_command.command("rm")
 @name_argument
 @yes_option
+@output_option
 @with_client
-def remove_schedule(client: Client, name: str, yes: bool) -> None:
-    """Send nothing any more. A worker whose task declares the schedule sets it again when it starts."""
+def remove_schedule(client: Client, name: str, yes: bool, output: str | None) -> None:
+    """Send nothing any more. A worker whose task declares the schedule sets it again when it starts.
+
+    Example: queuey schedule rm report --yes
+    """
     from qdo.tasks.schedules import ScheduleBook
 
     confirm(f"Remove schedule {name}?", yes=yes)
     ScheduleBook(client).remove(name)
+    write_done({"name": name}, output)
+    say(f"removed schedule {name}")
 
 
 @schedule_command.command("pause")
@@ -128,7 +137,10 @@ def remove_schedule(client: Client, name: str, yes: bool) -> None:
 @output_option
 @with_client
 def pause_schedule(client: Client, name: str, output: str | None) -> None:
-    """Send nothing until 'queuey schedule resume'. What comes due meanwhile is not sent later."""
+    """Send nothing until 'queuey schedule resume'. What comes due meanwhile is not sent later.
+
+    Example: queuey schedule pause report
+    """
     _pause(client, name, output, paused=True)
 
 
@@ -137,7 +149,10 @@ def pause_schedule(client: Client, name: str, output: str | None) -> None:
 @output_option
 @with_client
 def resume_schedule(client: Client, name: str, output: str | None) -> None:
-    """Go on after a pause, with the next occurrence."""
+    """Go on after a pause, with the next occurrence.
+
+    Example: queuey schedule resume report
+    """
     _pause(client, name, output, paused=False)
 
 

@@ -32,6 +32,8 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
     Ctrl-C lets requests finish, then stops. SIGHUP reads keys, tokens, issuers, the certificate and the settings of
     the log anew; where the terminal that the server was started from has gone, it stops as well.
+
+    Example: queuey serve --port 8080 --data /var/lib/queuey
     """
 
     def load() -> Settings:

@@ -29,6 +29,8 @@ def backup_command(settings: Settings, dest: str, force: bool, output: str | Non
     The new file DEST is the store as it was at one moment. In a folder, or with a slash at its end, it gets a name with that
     moment. DEST may also be an address that fsspec knows, such as s3://bucket/queuey/: the copy is made beside the store
     first, and sent then. Metadata in a file of its own goes to DEST.metadata. "queuey restore" puts it back.
+
+    Example: queuey backup /backups/ --data /var/lib/queuey
     """
     files, dest = store_files(settings), named(dest, datetime.now(UTC))
     targets = [dest, f"{dest}{METADATA}"][: len(files)]
@@ -74,6 +76,8 @@ def restore_command(settings: Settings, source: str, force: bool, output: str | 
 
     SOURCE is a file that "queuey backup" made, or its address; metadata in a file of its own comes from SOURCE.metadata. It is
     checked for damage first. The former store stays beside the new one.
+
+    Example: queuey restore /backups/queuey.db --data /var/lib/queuey
     """
     files = store_files(settings)
     sources = [source, f"{source}{METADATA}"][: len(files)]
@@ -127,6 +131,8 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     Compares indexes with tables, packs with their messages and messages with their checksums, and lists what is wrong by queue and partition. FILE is a backup; without
     it the settings name the store, whose server may run meanwhile. Exit code 1: there is damage. --repair rebuilds the indexes, keeps a copy of the damaged file beside it, and lists what it could not
     repair.
+
+    Example: queuey verify --data /var/lib/queuey
     """
     from queuey.storage.sqlite import verify as sqlite_verify
 

@@ -9,9 +9,9 @@ import click
 
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
-from queuey.terminal.completion import lease_group_argument, queue_argument
+from queuey.terminal.completion import complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import output_option, say, write_one
+from queuey.terminal.output import ProgressBar, output_option, say, write_one
 from queuey.terminal.times import Moment
 
 if TYPE_CHECKING:
@@ -63,7 +63,7 @@ def _pair(text: str) -> tuple[str, str]:
 @click.command("redrive")
 @queue_argument
 @lease_group_argument
-@click.option("--to", metavar="QUEUE", help="Another queue that they go to.")
+@click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Another queue that they go to.")
 @click.option("--group-only", is_flag=True, help="No other lease group of QUEUE gets them.")
 @click.option("--rate", type=click.FloatRange(0.01, 100_000), help="Dead letters a second.")
 @click.option("--reason", help="Only those with this text in their reason.")
@@ -124,10 +124,12 @@ def _only_one(**flags: bool) -> None:
 def _run(client: Client, queue: str, task: QueueTask, output: str | None, *, wait: bool) -> None:
     """Show a task that was started, once it has ended."""
     if wait:
-        for seen in client.watch_task(queue, task.name):
-            if seen.id != task.id:
-                raise click.ClickException("another task of this name was started meanwhile: see --status")
-            task = seen
+        with ProgressBar(task.name, 0) as bar:
+            for seen in client.watch_task(queue, task.name):
+                if seen.id != task.id:
+                    raise click.ClickException("another task of this name was started meanwhile: see --status")
+                task = seen
+                bar.reach(task.done, task.done + task.left)
     write_one(task_row(task), output)
     if task.state in ("failed", "cancelled"):
         raise click.ClickException(f"{task.name} {'failed' if task.state == 'failed' else 'was cancelled'}")

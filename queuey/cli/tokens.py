@@ -17,6 +17,7 @@ from queuey.errors import ConfigurationError, Unauthenticated
 from queuey.moments import rfc3339
 from queuey.security.permissions import VERBS, Grant
 from queuey.settings import Settings
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import with_client, with_settings
 from queuey.terminal.output import form_for, output_option, say, to_json, write_one
 from queuey.terminal.times import Duration
@@ -41,7 +42,12 @@ def _given(ctx: click.Context, option: click.Parameter, queues: Sequence[str]) -
 
 
 _queues_option = click.option(
-    "--queue", "queues", multiple=True, callback=_given, help="Only for this queue. Repeatable."
+    "--queue",
+    "queues",
+    multiple=True,
+    callback=_given,
+    shell_complete=complete_queues,
+    help="Only for this queue. Repeatable.",
 )
 _verbs_option = click.option(
     "--verb", "verbs", multiple=True, type=click.Choice(VERBS), help="Only for this. Repeatable."
@@ -59,7 +65,10 @@ def token_command() -> None:
 @token_command.command("key")
 @output_option
 def new_key(output: str | None) -> None:
-    """Draw a key for [tokens] keys: it signs the server's own tokens."""
+    """Draw a key for [tokens] keys: it signs the server's own tokens.
+
+    Example: queuey token key
+    """
     from queuey.security.tokens import new_token_key
 
     _print("key", new_token_key(), output)
@@ -84,6 +93,8 @@ def get_token(
     """Ask the server for a token of the caller, or of PRINCIPAL.
 
     PRINCIPAL is a user of the application whose key is used.
+
+    Example: queuey token get bid:ann@example.org --queue notices-ann --verb read --life 15m
     """
     made = client.new_token(
         principal, queues=queues or None, verbs=verbs or None, life_seconds=None if life is None else int(life)
@@ -132,6 +143,8 @@ def mint_token(
     """Make a token of PRINCIPAL with the keys in the settings, without a server.
 
     With --oidc or --browserid PRINCIPAL is an e-mail address, and the token is made as 'token issuer' would vouch for it.
+
+    Example: queuey token mint bid:ann@example.org -a shop --verb read
     """
     if oidc or browserid:
         if queues or verbs or life is not None or (oidc and browserid):
@@ -205,6 +218,8 @@ def inspect_token(ctx: click.Context, settings: Settings, token: str | None, out
 
     Without TOKEN it is read from the input, where no process list shows it. Keys are read from files and never fetched.
     Exit code 4: it proves nothing.
+
+    Example: queuey token get | queuey token inspect
     """
     from queuey.security.schemes import Trust
 
@@ -256,7 +271,8 @@ def _claims(text: str) -> dict[str, Any]:
 
 @token_command.command("issuer")
 @click.argument("folder", type=click.Path(path_type=Path), default=ISSUER_FOLDER)
-def make_issuer(folder: Path) -> None:
+@output_option
+def make_issuer(folder: Path, output: str | None) -> None:
     """Make an issuer for trials in the new FOLDER.
 
     It gets a key pair, and the ini file of a server that trusts it.
@@ -265,5 +281,8 @@ def make_issuer(folder: Path) -> None:
     eval "$(queuey token issuer)"
     """
     _, key = _dev_issuer().make(folder, SystemClock())
-    click.echo(f"export QUEUEY_CONFIG={shlex.quote(str(folder / 'queuey.ini'))} QUEUEY_KEY={key}")
+    if output is None:
+        click.echo(f"export QUEUEY_CONFIG={shlex.quote(str(folder / 'queuey.ini'))} QUEUEY_KEY={key}")
+    else:
+        write_one({"config": str(folder / "queuey.ini"), "key": key}, output)
     say(f"Made an issuer in {folder}. 'queuey serve' trusts it now: a reader of that folder can be anybody there.")

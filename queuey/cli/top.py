@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import click
 
 from queuey.errors import Forbidden, NotFound
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.live import has_terminal, show_live
 from queuey.terminal.options import with_client
 from queuey.terminal.sizes import shown_size
@@ -47,8 +48,14 @@ class Glance(NamedTuple):
 
 
 @click.command("top")
-@click.option("--prefix", default="", help="Only queues whose names begin like this.")
-@click.option("--start", default="", metavar="NAME", help="The first queue to show; they come by name.")
+@click.option("--prefix", default="", shell_complete=complete_queues, help="Only queues whose names begin like this.")
+@click.option(
+    "--start",
+    default="",
+    metavar="NAME",
+    shell_complete=complete_queues,
+    help="The first queue to show; they come by name.",
+)
 @click.option(
     "-n", "--queues", "rows", type=click.IntRange(0, 100), default=ROWS, show_default=True, help="Queues to show."
 )
@@ -62,6 +69,8 @@ def top_command(client: Client, prefix: str, start: str, rows: int, interval: fl
 
     It shows what 'GET /v1/APPLICATION?stats=true' says, and with an operator's key the server as well. It ends with q or
     Ctrl-C. The first view has no rates but an operator's: they are between two looks.
+
+    Example: queuey top --interval 5
     """
     before: Glance | None = None
 

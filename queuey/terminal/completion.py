@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from qdo.client import Client
 
 __all__ = [
+    "complete_ends",
+    "complete_group_names",
     "complete_groups",
     "complete_lease_groups",
     "complete_queues",
@@ -100,13 +102,24 @@ def _lease_groups(ctx: click.Context, client: Client, begun: str) -> Iterator[st
     return takewhile(lambda name: name.startswith(begun), client.lease_groups(_queue(ctx), start=begun))
 
 
+def _group_names(ctx: click.Context, client: Client, begun: str) -> Iterator[str]:
+    """Groups of either kind."""
+    yield from dict.fromkeys((*_lease_groups(ctx, client, begun), *_groups(ctx, client, begun)))
+
+
+def complete_ends(_ctx: click.Context, _param: click.Parameter, begun: str) -> list[str]:
+    """The two places in a queue that have a name."""
+    return [end for end in ("beginning", "end") if end.startswith(begun)]
+
+
 def _queue(ctx: click.Context) -> str:
     """The queue that the line names so far, the first of several.
 
     :raises click.UsageError: it names none.
     """
     # Before the value of an option the arguments are not assigned yet.
-    named: Any = ctx.params.get("queue") or ctx.args
+    given = ctx.params
+    named: Any = given.get("queue") or given.get("queues") or given.get("named") or ctx.args
     if isinstance(named, dict | list | tuple):
         named = next(iter(named), None)
     if not isinstance(named, str):
@@ -117,6 +130,7 @@ def _queue(ctx: click.Context) -> str:
 complete_queues = completing(_queues)
 complete_groups = completing(_groups)
 complete_lease_groups = completing(_lease_groups)
+complete_group_names = completing(_group_names)
 
 queue_argument = click.argument("queue", shell_complete=complete_queues)
 group_argument = click.argument("group", shell_complete=complete_groups)

@@ -144,6 +144,12 @@ def write_one(row: Row, output: str | None) -> None:
     out.flush()
 
 
+def write_done(row: Row, output: str | None) -> None:
+    """Print what a command has done, for a program. Without ``-o`` the command only says it to people."""
+    if output is not None:
+        write_one(row, output)
+
+
 def to_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
 

@@ -64,6 +64,8 @@ def archive_command(
     FOLDER is on any file system of Spark's. Run the command again, also after it was killed, and it goes on where it
     ended: each message is in the archive once. Ctrl-C ends it at once, and it says how much is in the archive by then.
     'qdo pipeline replay' brings messages back.
+
+    Example: qdo pipeline archive /data/archive --queue 'mail-*'
     """
     from qdo.pipeline.jobs.archive import Archive, archive
     from qdo.pipeline.jobs.failures import plain_errors

@@ -37,6 +37,8 @@ def dead_letters_command(
 
     It reads queues of dead letters, as 'qdo work' and the server's lease groups write them. For each group it shows the
     first and the last time, the failures, samples, and the command that tries its messages again.
+
+    Example: qdo pipeline dead-letters --queue mail
     """
     from qdo.pipeline.jobs.dead_letters import READ, SHOWN, page
     from qdo.pipeline.jobs.dead_letters import dead_letters as job

@@ -7,17 +7,31 @@ from datetime import UTC, datetime
 import click
 
 from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
+from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import Server, confirm, with_server, yes_option
-from queuey.terminal.output import say
+from queuey.terminal.output import output_option, say, write_done
 
 
 @click.command("replay")
 @click.argument("folder")
 @with_server
-@click.option("-q", "--queue", "queues", multiple=True, metavar="NAME", help="Only of this queue; may be repeated.")
+@click.option(
+    "-q",
+    "--queue",
+    "queues",
+    multiple=True,
+    metavar="NAME",
+    shell_complete=complete_queues,
+    help="Only of this queue; may be repeated.",
+)
 @with_times
 @click.option("--key", "keys", multiple=True, help="Only messages with this key; may be repeated.")
-@click.option("--to", metavar="QUEUE", help="The queue for all messages. Default: the one that each was in.")
+@click.option(
+    "--to",
+    metavar="QUEUE",
+    shell_complete=complete_queues,
+    help="The queue for all messages. Default: the one that each was in.",
+)
 @click.option("--rate", type=click.IntRange(1), help="Messages a second, at most.")
 @click.option("--ttl", type=click.IntRange(1), help="Seconds that the new messages live. Default: the server's.")
 @click.option(
@@ -25,6 +39,7 @@ from queuey.terminal.output import say
 )
 @click.option("--dry-run", is_flag=True, help="Only say how many messages it would be, and whether they have a place.")
 @yes_option
+@output_option
 @with_spark
 def replay_command(
     place: SparkPlace,
@@ -40,6 +55,7 @@ def replay_command(
     keep_ids: bool,
     dry_run: bool,
     yes: bool,
+    output: str | None,
 ) -> None:
     """Bring messages of the archive in FOLDER back into queues.
 
@@ -48,6 +64,8 @@ def replay_command(
     They are new messages. A message that is replayed again within a day is stored once. With --keep-ids messages get the
     ids and the remaining lives that they had: that is for an empty queue in place of one that was lost, since readers do
     not look at places behind them.
+
+    Example: qdo pipeline replay /data/archive --queue orders --since 2026-11-01 --dry-run
     """
     from qdo.pipeline.jobs.replay import Chosen, preview, replay, restore
 
@@ -62,16 +80,19 @@ def replay_command(
     )
     where = to or "the queues they were in"
     if dry_run:
+        write_done({"messages": count, "to": to}, output)
         say(f"{count} messages would go to {where}")
         return
     if keep_ids:
         confirm(f"Put {count} messages of {folder} back into {where}?", yes=yes)
         place.left = lambda: "some messages may be back in their places; run it again, since they stay the same"
         done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
+        write_done({"restored": done, "expired": expired}, output)
         say(f"restored {done} messages; {expired} had expired")
         return
     confirm(f"Append {count} messages of {folder} to {where}?", yes=yes)
     place.left = lambda: "some messages may be appended; the same replay within a day appends none of them twice"
     ttls = {} if ttl is None else {"ttl": str(ttl)}
     replay(spark, folder, options=options | ttls, chosen=chosen, queue=to, rate=rate)
+    write_done({"replayed": count, "to": to}, output)
     say(f"replayed {count} messages to {where}")

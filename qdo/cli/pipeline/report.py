@@ -37,6 +37,8 @@ def report_command(
     It reads two logs, JSON lines or Parquet. The log of senders has the columns queue, sequence or message_id, checksum,
     sent and acknowledged. The log of receivers has queue, sequence or message_id, checksum, asked and received. Times are
     seconds since 1970 or RFC 3339. It prints all queues as '*', then the queues with the most trouble.
+
+    Example: qdo pipeline report --sent sent.jsonl --received received.jsonl
     """
     from qdo.pipeline.jobs.logs import read_log
     from qdo.pipeline.jobs.report import report

@@ -39,6 +39,8 @@ def stats_command(
     The figures are messages, bytes, rates, gaps, the largest message, ages and keys.
 
     It reads all messages of the queues with their bodies, and prints a row for each queue.
+
+    Example: qdo pipeline stats --queue orders
     """
     from qdo.pipeline.jobs.messages import pattern_of, read_messages
     from qdo.pipeline.jobs.stats import READ, SHOWN, page, readable, stats

@@ -1,0 +1,63 @@
+"""What all commands of both programs have in common, read from their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import click
+import pytest
+
+import qdo.cli
+import queuey.cli
+
+LASTING = {"queuey serve", "queuey top", "queuey check", "qdo work", "qdo top"}
+"""They show what goes on, or have the form that monitoring wants."""
+WITHOUT_OUTPUT = {*LASTING, "queuey bench run", "queuey completion", "qdo completion"}
+NAMES = {"queue", "queues", "group", "named", "to", "receipts", "label", "code", "prefix", "context_name"}
+"""Parameters that name something."""
+OF_OTHERS = {
+    "queuey ack receipts": "they come from 'receive'",
+    "queuey release receipts": "they come from 'receive'",
+    "queuey reject receipts": "they come from 'receive'",
+    "queuey audit queue": "it is a name in files",
+    "qdo pipeline report queue": "it is a name in files",
+}
+
+
+def commands() -> Iterator[tuple[str, click.Command]]:
+    todo: list[tuple[str, click.Command]] = [("queuey", queuey.cli.main), ("qdo", qdo.cli.main)]
+    while todo:
+        name, command = todo.pop()
+        if isinstance(command, click.Group):
+            context = click.Context(command)
+            found = [(each, command.get_command(context, each)) for each in command.list_commands(context)]
+            todo += [(f"{name} {each}", made) for each, made in found if made is not None]
+        else:
+            yield name, command
+
+
+COMMANDS = dict(commands())
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_help_has_an_example_of_this_command(name: str) -> None:
+    text = " ".join((COMMANDS[name].help or "").split())
+
+    assert name in text
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_the_output_has_a_form_for_programs(name: str) -> None:
+    options = {option for param in COMMANDS[name].params for option in param.opts}
+
+    assert ("-o" in options) is (name not in WITHOUT_OUTPUT)
+
+
+@pytest.mark.parametrize("name", COMMANDS)
+def test_names_are_completed(name: str) -> None:
+    wanted = {
+        param.name
+        for param in COMMANDS[name].params
+        if param.name in NAMES and param._custom_shell_complete is None and f"{name} {param.name}" not in OF_OTHERS
+    }
+    assert wanted == set()
