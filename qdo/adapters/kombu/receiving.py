@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import threading
-import uuid
 from collections.abc import Callable
 from contextlib import suppress
 from typing import NamedTuple
@@ -15,6 +14,7 @@ from qdo.adapters.kombu.options import TransportOptions
 from qdo.client import Client, Delivery
 from qdo.client.refusals import may_pass
 from queuey.errors import KeyReused, QueueNotFound, QueueyError
+from queuey.ids import unique_bytes
 
 __all__ = ["LeaseReceiver"]
 
@@ -134,7 +134,7 @@ class LeaseReceiver:
             while not self._is_closed:
                 room = self._room()
                 if self._queues and room > 0:
-                    self._under_way = _Attempt(self._queues, min(room, MOST_MESSAGES), uuid.uuid4().hex)
+                    self._under_way = _Attempt(self._queues, min(room, MOST_MESSAGES), unique_bytes().hex())
                     return self._under_way
                 self._changed.wait()
             return None
