@@ -19,7 +19,9 @@ import click
 
 from queuey.errors import ConfigurationError, QueueyError
 
-OF_THE_SERVER = frozenset({"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "multipart", "pyramid", "uvloop"})
+OF_THE_SERVER = frozenset(
+    {"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "markupsafe", "multipart", "pyramid", "uvloop"}
+)
 """Modules of the extra ``server``, which an installed client does not have."""
 
 

@@ -35,6 +35,7 @@ MODULES = {
     "oidc": "queuey.server.run, jwt, cryptography",
     "outbox": "qdo.adapters.outbox.sqlalchemy",
     "server": "queuey.server.run, queuey.storage.sqlite",
+    "telemetry": "opentelemetry.sdk",
     "spark": "qdo.pipeline.source, pyspark, matplotlib",
     "zookeeper": "qdo.groups.zookeeper",
 }
