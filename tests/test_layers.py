@@ -172,7 +172,19 @@ LAYERS = {
     ),
     # The load harness speaks to servers over networks, as any client does.
     "qdo.bench": Layer(
-        ours=(*LEAVES, "qdo.client."), others=("boto3", "botocore", "msgspec", "redis", "requests", "yaml")
+        ours=(*LEAVES, "qdo.client."),
+        others=(
+            "boto3",
+            "botocore",
+            "confluent_kafka",
+            "msgspec",
+            "nats",
+            "pika",
+            "pyspark",
+            "redis",
+            "requests",
+            "yaml",
+        ),
     ),
     "examples.web": Layer(
         ours=("qdo", "qdo.aio", "qdo.adapters.django.", "qdo.adapters.outbox.sqlalchemy"),

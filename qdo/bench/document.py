@@ -6,9 +6,11 @@ well. What it has no name for stands in ``queuey``.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +25,15 @@ from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError
 
 FORMAT = 1
-RANKS = {"50pct": 50.0, "75pct": 75.0, "95pct": 95.0, "99pct": 99.0, "999pct": 99.9, "9999pct": 99.99}
+RANKS = {
+    "50pct": 50.0,
+    "75pct": 75.0,
+    "95pct": 95.0,
+    "99pct": 99.0,
+    "999pct": 99.9,
+    "9999pct": 99.99,
+    "99999pct": 99.999,
+}
 _MOST_POINTS = 400
 """Of a curve, in a document."""
 
@@ -87,9 +97,12 @@ def document_of(
 
 def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
     times, findings = repeat.times, repeat.findings
-    seconds = range(int(-(-times.seconds // 1)))
-    stored = [times.stored_by_second[at] for at in seconds]
-    received = [times.received_by_second[at] for at in range(max(times.received_by_second, default=-1) + 1)]
+    sending = range(math.ceil(times.seconds / times.period))
+    receiving = range(max([*sending, *times.by_period], default=-1) + 1)
+    stored, received = (
+        _sums(times.stored_by_second, receiving, times),
+        _sums(times.received_by_second, receiving, times),
+    )
     return {
         "workload": workload.name,
         "driver": driver,
@@ -98,14 +111,22 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
         "partitions": workload.partitions_per_topic,
         "producersPerTopic": workload.producers_per_topic,
         "consumersPerTopic": workload.consumer_per_subscription * workload.subscriptions_per_topic,
-        "publishRate": stored,
-        "publishErrorRate": [times.refused_by_second[at] for at in seconds],
-        "consumeRate": received,
+        "publishRate": [count / times.period for count in stored[: len(sending)]],
+        "publishErrorRate": [count / times.period for count in _sums(times.refused_by_second, sending, times)],
+        "consumeRate": [count / times.period for count in received],
+        "backlog": [
+            max(0, workload.views * sent - got)
+            for sent, got in zip(accumulate(stored), accumulate(received), strict=True)
+        ],
+        **_latency_over_time("publishLatency", [times.by_period[at].service for at in sending], 1e6),
+        **_latency_over_time("publishDelayLatency", [times.by_period[at].delay for at in sending], 1e3),
+        **_latency_over_time("endToEndLatency", [times.by_period[at].end_to_end for at in receiving], 1e6),
         **_latency("aggregatedPublishLatency", times.service, 1e6),
         **_latency("aggregatedPublishDelayLatency", times.delay, 1e3),
         **_latency("aggregatedEndToEndLatency", times.end_to_end, 1e6),
         "queuey": {
             "began": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(repeat.began)),
+            "period": times.period,
             "publish_rate": times.publish_rate,
             "consume_rate": times.consume_rate,
             "response_ms": _percentiles(times.response),
@@ -139,7 +160,23 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
     }
 
 
-def _latency(name: str, times: TimeHistogram, unit: float) -> dict[str, float]:
+def _sums(by_second: Mapping[int, int], periods: Sequence[int], times: Times) -> list[int]:
+    """Of these periods."""
+    length = times.period
+    return [sum(by_second.get(second, 0) for second in range(at * length, (at + 1) * length)) for at in periods]
+
+
+def _latency(name: str, times: TimeHistogram, unit: float) -> Document:
+    quantiles = {f"{share * 100:.6g}": milliseconds * 1e6 / unit for milliseconds, share in _curve(times)}
+    return {**_latency_values(name, times, unit), f"{name}Quantiles": quantiles}
+
+
+def _latency_over_time(name: str, periods: Sequence[TimeHistogram], unit: float) -> dict[str, list[float]]:
+    values = [_latency_values(name, one, unit) for one in periods]
+    return {key: [one[key] for one in values] for key in _latency_values(name, TimeHistogram(), unit)}
+
+
+def _latency_values(name: str, times: TimeHistogram, unit: float) -> dict[str, float]:
     found = {f"{name}{suffix}": times.percentile(rank) / unit for suffix, rank in RANKS.items()}
     return {f"{name}Avg": times.mean / unit, **found, f"{name}Max": times.most / unit}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import IO
 
@@ -20,7 +20,6 @@ HIGHEST = 3_600_000_000_000
 _HALF_BITS = 10
 _HALF = 1 << _HALF_BITS
 """Half of the 2,048 steps that three digits take."""
-_BUCKETS = HIGHEST.bit_length() - _HALF_BITS
 _PLAIN_COOKIE, _PACKED_COOKIE = 0x1C849313, 0x1C849314
 _HEADER = struct.Struct(">iiiiqqd")
 
@@ -36,7 +35,7 @@ class TimeHistogram:
     """
 
     def __init__(self) -> None:
-        self._counts = array("Q", bytes(8 * (_BUCKETS + 1) * _HALF))
+        self._counts: defaultdict[int, int] = defaultdict(int)
         self.count = 0
         self.least = self.most = 0
         self._total = 0
@@ -85,13 +84,11 @@ class TimeHistogram:
         return points
 
     def _filled(self) -> Iterator[tuple[int, int]]:
-        last = _index_of(self.most) if self.count else -1
-        counts = self._counts
-        return ((index, counts[index]) for index in range(last + 1) if counts[index])
+        return iter(sorted(self._counts.items()))
 
     def encode(self) -> str:
         """The counts in HdrHistogram's V2 form, packed, in base64."""
-        body = b"".join(_numbers(self._counts[: _index_of(self.most) + 1]))
+        body = b"".join(_numbers([self._counts.get(index, 0) for index in range(_index_of(self.most) + 1)]))
         head = _HEADER.pack(_PLAIN_COOKIE, len(body), 0, DIGITS, 1, HIGHEST, 1.0)
         packed = zlib.compress(head + body)
         return base64.b64encode(struct.pack(">ii", _PACKED_COOKIE, len(packed)) + packed).decode()

@@ -68,6 +68,14 @@ class Findings:
         if len(self.examples[kind]) < EXAMPLES:
             self.examples[kind].append(example)
 
+    def add(self, other: Findings) -> None:
+        """Count what the other one has counted, of other messages or other receipts."""
+        for name in ("sent", "stored", "unknown", "refused", "received", "distinct", "redelivered", "moved"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        self.counts += other.counts
+        for kind, some in other.examples.items():
+            self.examples[kind] = [*self.examples[kind], *some][:EXAMPLES]
+
     @property
     def duplication(self) -> float:
         """Share of the receipts that are no first ones, redeliveries included (the measure of the BDQS paper)."""
@@ -97,6 +105,7 @@ class _Holding(NamedTuple):
     """The last receipt of a message."""
 
     asked: int
+    arrived: int
     held_until: int
     settled: int
     failed: bool
@@ -155,9 +164,10 @@ class _View:
 class Judge:
     """Judges one run. First all that was sent, then what was received, in the order of its arrival."""
 
-    def __init__(self, workload: Workload) -> None:
+    def __init__(self, workload: Workload, views: Sequence[int] | None = None) -> None:
+        """:param views: those that are judged here; by default all."""
         own = workload.queuey
-        self._workload = workload
+        self._judged_views = range(workload.views) if views is None else views
         self._keep = int((own.receiving.visibility + own.receiving.wait + SLACK_SECONDS) * SECOND)
         self._late = int(own.expect.late_seconds * SECOND)
         self._stored: dict[int, _Bits] = defaultdict(_Bits)
@@ -165,6 +175,7 @@ class Judge:
         self._views: dict[tuple[int, int], _View] = defaultdict(_View)
         self._held: dict[tuple[int, int, int], _Holding] = {}
         self._held_since: deque[tuple[int, tuple[int, int, int]]] = deque()
+        """Arrivals of receipts, rising, and the messages."""
         self.findings = Findings()
 
     def sent(self, row: SentRow) -> None:
@@ -212,7 +223,7 @@ class Judge:
     def end(self) -> Findings:
         """All was received: what is missing is lost."""
         for stream, stored in self._stored.items():
-            for number_of_view in range(self._workload.views):
+            for number_of_view in self._judged_views:
                 view = self._views.get((number_of_view, stream))
                 for number in stored.missing_in(view.seen if view else None):
                     self.findings.found("lost", f"message {number} of producer {stream}, view {number_of_view}")
@@ -258,16 +269,16 @@ class Judge:
         if not row.held_until:
             return
         key = (row.subscription, row.stream, row.number)
-        self._held[key] = _Holding(row.asked, row.held_until, row.settled, bool(row.flags & FAILED))
-        self._held_since.append((row.arrived + self._keep, key))
+        self._held[key] = _Holding(row.asked, row.arrived, row.held_until, row.settled, bool(row.flags & FAILED))
+        self._held_since.append((row.arrived, key))
 
     def _forget(self, now: int) -> None:
         """Leases that are over for so long that they decide nothing any more."""
-        while self._held_since and self._held_since[0][0] < now:
-            _, key = self._held_since.popleft()
+        while self._held_since and self._held_since[0][0] + self._keep < now:
+            arrived, key = self._held_since.popleft()
             held = self._held.get(key)
             # It may have been handed out again since: then a later entry forgets it.
-            if held is not None and held.asked + self._keep < now:
+            if held is not None and held.arrived == arrived:
                 del self._held[key]
                 if held.settled:
                     self._views[key[0], key[1]].settled.add(key[2])

@@ -6,7 +6,8 @@ that it kept from being sent. Service time counts from the moment at which it wa
 
 from __future__ import annotations
 
-from collections import Counter
+import math
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
@@ -29,6 +30,32 @@ class PhaseTimes:
     service: TimeHistogram = field(default_factory=TimeHistogram)
     end_to_end: TimeHistogram = field(default_factory=TimeHistogram)
 
+    def add(self, other: PhaseTimes) -> None:
+        """Count what the other one has counted."""
+        self.requests += other.requests
+        self.response.add(other.response)
+        self.service.add(other.service)
+        self.end_to_end.add(other.end_to_end)
+
+
+MOST_PERIODS = 400
+"""Points of a curve over time: a long run has some of several seconds."""
+
+
+@dataclass
+class PeriodTimes:
+    """Of the requests that were due, and the messages that were received, in one period of the run."""
+
+    service: TimeHistogram = field(default_factory=TimeHistogram)
+    delay: TimeHistogram = field(default_factory=TimeHistogram)
+    end_to_end: TimeHistogram = field(default_factory=TimeHistogram)
+
+    def add(self, other: PeriodTimes) -> None:
+        """Count what the other one has counted."""
+        self.service.add(other.service)
+        self.delay.add(other.delay)
+        self.end_to_end.add(other.end_to_end)
+
 
 @dataclass
 class Times:
@@ -50,13 +77,36 @@ class Times:
     stored_by_second: Counter[int] = field(default_factory=Counter)
     refused_by_second: Counter[int] = field(default_factory=Counter)
     received_by_second: Counter[int] = field(default_factory=Counter)
+    by_period: defaultdict[int, PeriodTimes] = field(default_factory=lambda: defaultdict(PeriodTimes))
     first_receipt: int = 0
     last_receipt: int = 0
     received: int = 0
 
+    def add(self, other: Times) -> None:
+        """Count what the other one has counted, of other rows of the same run."""
+        for phase, more in zip(self.phases, other.phases, strict=True):
+            phase.add(more)
+        for name in ("response", "service", "delay", "lag", "end_to_end", "quiet"):
+            getattr(self, name).add(getattr(other, name))
+        for name in ("stored_by_second", "refused_by_second", "received_by_second"):
+            getattr(self, name).update(getattr(other, name))
+        for at, period in other.by_period.items():
+            self.by_period[at].add(period)
+        self.waited += other.waited
+        if other.received:
+            first, last = other.first_receipt, other.last_receipt
+            self.first_receipt = min(first, self.first_receipt) if self.received else first
+            self.last_receipt = max(last, self.last_receipt)
+            self.received += other.received
+
     @property
     def seconds(self) -> float:
         return sum(phase.seconds for phase in self.phases)
+
+    @property
+    def period(self) -> int:
+        """Seconds of a point of a curve over time."""
+        return max(1, math.ceil(self.seconds / MOST_PERIODS))
 
     @property
     def publish_rate(self) -> float:
@@ -77,6 +127,7 @@ class Meter:
         phases = workload.phases
         skipped = 1 if workload.warmup_seconds else 0
         self.times = Times([PhaseTimes(one.seconds, one.rate) for one in phases[skipped:]])
+        self._period = self.times.period
         self._begin = start + int(workload.warmup_seconds * SECOND)
         self._ends = []
         end = self._begin
@@ -89,11 +140,13 @@ class Meter:
     def sent(self, rows: Iterable[SentRow]) -> Iterator[SentRow]:
         """The same rows; their times are taken."""
         for row in rows:
-            if row.due >= self._begin:
-                self._take_sent(row)
+            self.take_sent(row)
             yield row
 
-    def _take_sent(self, row: SentRow) -> None:
+    def take_sent(self, row: SentRow) -> None:
+        """Take the times of a request, in any order."""
+        if row.due < self._begin:
+            return
         times = self.times
         at = (row.due - self._begin) // SECOND
         if row.outcome != STORED:
@@ -105,6 +158,9 @@ class Meter:
         times.response.record(response)
         times.service.record(service)
         times.delay.record(row.begun - row.due)
+        period = times.by_period[at // self._period]
+        period.service.record(service)
+        period.delay.record(row.begun - row.due)
         times.lag.record(row.begun - max(row.due, row.free))
         times.waited += row.free > row.due
         phase.requests += 1
@@ -113,20 +169,26 @@ class Meter:
 
     def received(self, rows: Iterable[ReceivedRow]) -> Iterator[ReceivedRow]:
         """As :meth:`sent`."""
-        times = self.times
         for row in rows:
-            if row.due >= self._begin:
-                if not times.received:
-                    times.first_receipt = row.arrived
-                times.last_receipt = row.arrived
-                times.received += 1
-                times.received_by_second[(row.arrived - self._begin) // SECOND] += 1
-                took = row.arrived - (row.not_before if self._delayed else row.due)
-                times.end_to_end.record(took)
-                self._phase_of(row.due).end_to_end.record(took)
-                if self._has_noise and row.key:
-                    times.quiet.record(took)
+            self.take_received(row)
             yield row
+
+    def take_received(self, row: ReceivedRow) -> None:
+        """Take the times of a receipt, in any order."""
+        if row.due < self._begin:
+            return
+        times = self.times
+        times.first_receipt = min(row.arrived, times.first_receipt) if times.received else row.arrived
+        times.last_receipt = max(row.arrived, times.last_receipt)
+        times.received += 1
+        at = (row.arrived - self._begin) // SECOND
+        times.received_by_second[at] += 1
+        took = row.arrived - (row.not_before if self._delayed else row.due)
+        times.end_to_end.record(took)
+        times.by_period[at // self._period].end_to_end.record(took)
+        self._phase_of(row.due).end_to_end.record(took)
+        if self._has_noise and row.key:
+            times.quiet.record(took)
 
     def _phase_of(self, due: int) -> PhaseTimes:
         for end, phase in zip(self._ends, self.times.phases, strict=True):

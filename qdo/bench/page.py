@@ -79,7 +79,7 @@ def _plots(document: Document) -> list[Plot]:
     runs = document["runs"]
     loop = document["loop"]
     own = [run["queuey"] for run in runs]
-    marks = [(one["second"], one["what"]) for run in own for one in run["faults"]]
+    marks = [(one["second"], one["what"]) for one in own[0]["faults"] if one["second"] >= 0]
     plots = [
         Plot(
             f"Response times, {loop}",
@@ -100,10 +100,17 @@ def _plots(document: Document) -> list[Plot]:
             "second",
             "messages a second",
             [
-                ("sent", _by_second(runs[0]["publishRate"])),
-                ("received", _by_second(runs[0]["consumeRate"])),
-                ("not stored", _by_second(runs[0]["publishErrorRate"])),
+                ("sent", _over_time(runs[0], "publishRate")),
+                ("received", _over_time(runs[0], "consumeRate")),
+                ("not stored", _over_time(runs[0], "publishErrorRate")),
             ],
+            marks=marks,
+        ),
+        Plot(
+            f"Service times of the first run, {loop}",
+            "second",
+            "milliseconds",
+            [(rank, _over_time(runs[0], f"publishLatency{rank}")) for rank in ("50pct", "95pct", "99pct")],
             marks=marks,
         ),
     ]
@@ -132,8 +139,8 @@ def _over_values(documents: Sequence[Document]) -> list[Plot]:
     return plots
 
 
-def _by_second(values: Sequence[float]) -> list[tuple[float, float]]:
-    return [(float(at), float(value)) for at, value in enumerate(values)]
+def _over_time(run: Any, figure: str) -> list[tuple[float, float]]:
+    return [(float(at * run["queuey"]["period"]), float(value)) for at, value in enumerate(run[figure])]
 
 
 def _over_load(runs: Sequence[Any]) -> list[tuple[str, list[tuple[float, float]]]]:

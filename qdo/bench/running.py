@@ -1,4 +1,4 @@
-"""Runs of a workload: each driver's repeats, in turn, with a server of their own if the workload says so."""
+"""Runs of a workload: each driver's repeats, in turn, with a system of their own if the workload says so."""
 
 from __future__ import annotations
 
@@ -8,21 +8,28 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
 from qdo.bench.clock import SECOND
 from qdo.bench.document import Document, Subject, document_of
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
-from qdo.bench.faults import FaultMaker, StartedServer
+from qdo.bench.faults import FaultMaker
 from qdo.bench.generator import Load, Ran, run_load
-from qdo.bench.judge import all_received, all_sent, judged
+from qdo.bench.judge import Findings, all_received, all_sent, judged
 from qdo.bench.machine import busy_share, environment, processor_times
-from qdo.bench.measuring import Meter
+from qdo.bench.measuring import Meter, Times
 from qdo.bench.planting import Plant
+from qdo.bench.proxy import Proxy
+from qdo.bench.records import RECEIVED
+from qdo.bench.systems import StartedSystem, system_class
 from qdo.bench.verdict import Repeat
 from qdo.bench.workload import Workload, variants
 from queuey.errors import ConfigurationError, QueueyError
+
+MOST_READ_HERE = 100_000_000
+"""Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
 
 
 @dataclass(frozen=True)
@@ -44,7 +51,7 @@ class Experiment:
         :raises ConfigurationError: a driver cannot do what the workload asks for. Nothing was run.
         :raises QueueyError: a system is away, or a process failed.
         """
-        subjects = self._subjects()
+        subjects = self.check()
         repeats: list[list[Repeat]] = [[] for _ in subjects]
         versions: list[Mapping[str, str]] = [{} for _ in subjects]
         about = environment()
@@ -60,17 +67,25 @@ class Experiment:
             for subject, some, known in zip(subjects, repeats, versions, strict=True)
         ]
 
-    def _subjects(self) -> list[Subject]:
+    def check(self) -> list[Subject]:
+        """What is to be run, if all of it can be.
+
+        :raises ConfigurationError: a driver cannot do what the workload asks for.
+        """
         names = [*(self.drivers or [self.workload.queuey.driver])]
         if len({*names}) < len(names):
             raise ConfigurationError("a driver is named twice")
         if self.plant == "overlap" and not self.workload.leases:
             raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
-        if self.workload.queuey.start and names != ["queuey"]:
-            raise ConfigurationError("start: queuey goes with the driver queuey alone")
         found = [Subject(workload, name, values) for values, workload in variants(self.workload) for name in names]
         for subject in found:
-            driver_class(subject.driver)(MeasuredSystem(subject.workload, 0, self._options(subject.driver)))
+            options = self._options(subject.driver)
+            if start := subject.workload.queuey.start:
+                kind = system_class(start)
+                if subject.driver not in kind.drivers:
+                    raise ConfigurationError(f"start: {start} goes with the driver {' or '.join(kind.drivers)} alone")
+                options = kind.of_driver(options)
+            driver_class(subject.driver)(MeasuredSystem(subject.workload, 0, options))
         return found
 
     def _options(self, name: str) -> dict[str, str]:
@@ -100,23 +115,26 @@ class OneRun:
         """What came of it, and the versions of what was measured."""
         own, workload = self.subject.workload.queuey, self.subject.workload
         with TemporaryDirectory(prefix="queuey-bench-") as folder, ExitStack() as stack:
-            server, more = None, {}
+            system, options = None, self.options
             if own.start:
-                server = stack.enter_context(StartedServer(Path(folder, "server"), own.faults, own.seed + self.turn))
-                more = server.options
-            target = MeasuredSystem(workload, secrets.randbits(32), {**self.options, **more})
+                system = stack.enter_context(system_class(own.start)(Path(folder, "system"), options))
+                options = {**system.of_driver(options), **system.options}
+                if own.faults.network:
+                    proxy = stack.enter_context(Proxy(system.port, own.faults.network, own.seed + self.turn))
+                    options["url"] = f"http://127.0.0.1:{proxy.port}"
+            target = MeasuredSystem(workload, secrets.randbits(32), options)
             driver = driver_class(self.subject.driver)(target)
             stack.enter_context(_prepared(driver))
             records = Path(folder, "records")
             records.mkdir()
-            repeat = self._measured(Load(target, self.subject.driver, records, self.plant), server)
+            repeat = self._measured(Load(target, self.subject.driver, records, self.plant), system)
             return repeat, driver.versions()
 
-    def _measured(self, load: Load, server: StartedServer | None) -> Repeat:
+    def _measured(self, load: Load, system: StartedSystem | None) -> Repeat:
         own, clock = self.subject.workload.queuey, load.target.clock
         busy, before, began = busy_share(), processor_times(), time.time()
         breaker = (
-            FaultMaker(server, own.faults.server, own.seed + self.turn, clock) if server and own.faults.server else None
+            FaultMaker(system, own.faults.server, own.seed + self.turn, clock) if system and own.faults.server else None
         )
         try:
             ran = run_load(load, during=breaker or (lambda _: None))
@@ -129,22 +147,34 @@ class OneRun:
 
     def _judged(self, ran: Ran, around: Surroundings) -> Repeat:
         workload = self.subject.workload
-        meter = Meter(workload, ran.start)
-        findings = judged(
-            workload, meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
-        )
+        findings, times = figures_of(workload, ran)
         refusals = sum((one.refusals for one in ran.processes), Counter[str]())
         return Repeat(
             findings,
-            meter.times,
+            times,
             around.busy_before,
             around.stolen,
             tuple(one.cpu_seconds / one.wall_seconds for one in ran.processes if one.wall_seconds),
             sum(one.planted for one in ran.processes),
             around.began,
             tuple(refusals.most_common(10)),
-            tuple(((moment - ran.start) / SECOND, what) for moment, what in around.faults),
+            tuple(((moment - ran.start) / SECOND - workload.warmup_seconds, what) for moment, what in around.faults),
         )
+
+
+def figures_of(workload: Workload, ran: Ran) -> tuple[Findings, Times]:
+    """What a run did wrong, and its times: read here, or by Spark if there are more than :data:`MOST_READ_HERE` receipts."""
+    receipts = sum(path.stat().st_size for path in ran.received_files) // RECEIVED.size
+    if receipts > MOST_READ_HERE and find_spec("pyspark"):
+        from pyspark.sql import SparkSession
+
+        from qdo.bench.spark_judge import judged_in_spark
+
+        spark = SparkSession.builder.appName("queuey bench").config("spark.ui.enabled", "false").getOrCreate()
+        return judged_in_spark(spark, workload, ran.start, ran.sent_files, ran.received_files)
+    meter = Meter(workload, ran.start)
+    sent, received = meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
+    return judged(workload, sent, received), meter.times
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,7 @@ class Repeat:
     """Seconds since 1970."""
     refusals: tuple[tuple[str, int], ...] = ()
     faults: tuple[tuple[float, str], ...] = ()
-    """Seconds after the start of the load, and what was done then."""
+    """Seconds after the warm-up, below 0 in it, and what was done then."""
 
 
 def checks(repeats: Sequence[Repeat]) -> list[Check]:

@@ -18,6 +18,7 @@ import msgspec
 from qdo.bench import strict_yaml
 from qdo.bench.arrivals import Arrivals, LoadPhase
 from qdo.bench.bodies import NAME_BYTES
+from qdo.bench.systems import SYSTEMS
 from queuey.errors import ConfigurationError
 
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
@@ -162,8 +163,8 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """Seconds after the last message was sent in which all must have arrived."""
     linger: Number = 0.5
     """Seconds that consumers go on when all has arrived: what comes twice may come late."""
-    start: Literal["", "queuey"] = ""
-    """Start a server for the run, with a store of its own."""
+    start: str = ""
+    """Start a system for the run, with data of its own: one of :data:`~qdo.bench.systems.SYSTEMS`."""
     faults: Faults = Faults()
     expect: Limits = Limits()
     vary: dict[str, Annotated[list[Any], msgspec.Meta(min_length=1, max_length=100)]] = {}
@@ -374,6 +375,10 @@ def _problems(workload: Workload) -> list[str]:
         found.append("receiving.holders: each subscription needs a consumer that does not hold its messages")
     if (receiving.crash or receiving.holders or receiving.poison) and not workload.leases:
         found.append("receiving: crash, holders and poison need leases: mode: receive")
+    if own.start and own.start not in SYSTEMS:
+        found.append(f"start: no system {own.start}: there are {', '.join(SYSTEMS)}")
+    if own.faults.network and not own.start.startswith("queuey"):
+        found.append("faults.network: the proxy stands before a Queuey server that the run started: start: queuey")
     if own.faults.server and not own.start:
         found.append("faults.server: only a process that the run started is killed: start: queuey")
     return found

@@ -25,6 +25,10 @@ BUILT_IN: Mapping[str, str] = {
     "sqs": "qdo.bench.drivers.sqs:SqsDriver",
     "redis-streams": "qdo.bench.drivers.redis_streams:RedisStreamsDriver",
     "redis-lists": "qdo.bench.drivers.redis_lists:RedisListsDriver",
+    "rabbitmq-classic": "qdo.bench.drivers.rabbitmq:RabbitClassicDriver",
+    "rabbitmq-quorum": "qdo.bench.drivers.rabbitmq:RabbitQuorumDriver",
+    "nats": "qdo.bench.drivers.nats:NatsDriver",
+    "kafka": "qdo.bench.drivers.kafka:KafkaDriver",
 }
 
 
@@ -98,6 +102,13 @@ class Consumer(ABC):
         :raises QueueyError: nothing is known of them.
         """
 
+    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        """Settle these and send the messages, all or nothing. Of drivers with :attr:`Driver.steps`.
+
+        :raises QueueyError: it is not done, or nothing is known of it; what is not done comes again.
+        """
+        raise NotImplementedError
+
     def close(self) -> None:  # noqa: B027 -- some have nothing to do
         """End its connections."""
 
@@ -110,6 +121,10 @@ class Driver(ABC):
     """Messages can be delayed."""
     keys: ClassVar[bool] = False
     """Messages can have keys, in whose order they are delivered."""
+    steps: ClassVar[bool] = False
+    """Consumers acknowledge and send in one step."""
+    dead_letters: ClassVar[bool] = False
+    """What failed ``max_failures`` times, a setting of the group, is moved to a queue of its own."""
     option_names: ClassVar[Mapping[str, str]] = {}
     """Options, and what each is."""
     in_process: ClassVar[bool] = False
@@ -157,6 +172,16 @@ class Driver(ABC):
     @abstractmethod
     def consumer(self, topic: int, subscription: int) -> Consumer:
         """A receiver for one thread."""
+
+    def letters(self, topic: int) -> Consumer:
+        """A receiver of the dead letters of a queue. Of drivers with :attr:`dead_letters`."""
+        raise NotImplementedError
+
+    @property
+    def max_failures(self) -> int | None:
+        """Of a message, before it is a dead letter; None is the system's own number."""
+        found: int | None = self.target.workload.queuey.group.get("max_failures")
+        return found
 
     def remove(self) -> None:  # noqa: B027 -- some have nothing to do
         """Remove the queues. Nothing is done about those that are left."""

@@ -22,7 +22,7 @@ from qdo.client import Client
 from qdo.client.endpoint import Named as NamedServer
 from qdo.client.refusals import error_from, may_pass
 from qdo.client.steps import Reply
-from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError
 
 ANSWER_SECONDS = 15.0
 """Beyond what the server may hold an answer back."""
@@ -61,6 +61,8 @@ class QueueyDriver(Driver):
     modes = frozenset(["receive", "pop", "read", "follow"])
     delays = True
     keys = True
+    steps = True
+    dead_letters = True
     option_names: ClassVar[Mapping[str, str]] = {
         "url": "the server; default QUEUEY_URL, or http://127.0.0.1:5000",
         "application": "owner of the queues; default QUEUEY_APPLICATION, or demo",
@@ -73,6 +75,8 @@ class QueueyDriver(Driver):
         self.server = NamedServer.of(options.get("url"), options.get("application"), options.get("key"), None)
         if "url" in options and self.server.key is None:
             self.server = self.server._replace(key=NamedServer.of(None, None, None, None).key)
+        if target.workload.keys and target.workload.queuey.group.get("exact") is False:
+            raise ConfigurationError("keys: a weak group keeps no order")
         identity = f"Authorization: Application {self.server.key}\r\n" if self.server.key else ""
         self.identity = identity.encode()
 
@@ -103,6 +107,10 @@ class QueueyDriver(Driver):
         with self.client() as client:
             for topic in range(self.target.workload.topics):
                 client.delete_queue(self.target.queue(topic))
+                if self.max_failures is not None:
+                    # There is none before the first letter.
+                    with suppress(QueueNotFound):
+                        client.delete_queue(f"{self.target.queue(topic)}-dead")
 
     def versions(self) -> Mapping[str, str]:
         answer = requests.get(f"{self.server.url}/__version__", timeout=ANSWER_SECONDS)
@@ -118,7 +126,10 @@ class QueueyDriver(Driver):
             return _PageConsumer(self, topic)
         if mode == "follow":
             return _FollowConsumer(self, topic)
-        return _LeaseConsumer(self, topic, subscription)
+        return _LeaseConsumer(self, self.path(topic), f"bench-{subscription}")
+
+    def letters(self, topic: int) -> Consumer:
+        return _LeaseConsumer(self, f"{self.path(topic)}-dead", "bench-letters")
 
     def repeated(self, ask: Callable[[], HttpAnswer]) -> HttpAnswer:
         """The answer to a request that may be repeated: it does nothing twice.
@@ -185,10 +196,10 @@ def _entry(message: OutgoingMessage) -> dict[str, object]:
 class _LeaseConsumer(Consumer):
     """Receives under leases, or pops."""
 
-    def __init__(self, driver: QueueyDriver, topic: int, subscription: int) -> None:
+    def __init__(self, driver: QueueyDriver, path: str, group: str) -> None:
         own = driver.target.workload.queuey.receiving
         self._driver = driver
-        self._path = f"{driver.path(topic)}/leases/bench-{subscription}".encode()
+        self._path = f"{path}/leases/{group}".encode()
         self._head = b"Content-Type: application/json\r\n" + driver.identity
         self._connection = driver.connection(own.wait)
         self._asked: dict[str, object] = {"max": own.batch, "pop": own.mode == "pop"}
@@ -205,6 +216,10 @@ class _LeaseConsumer(Consumer):
 
     def fail(self, tokens: Sequence[object]) -> None:
         self._ask({"release": [{"receipt": token} for token in tokens]})
+
+    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        made = {"queue": self._driver.target.queue(topic), "messages": [_entry(one) for one in messages]}
+        self._ask({"acknowledge": tokens, "append": [made]})
 
     def _ask(self, what: Mapping[str, object]) -> _LeaseAnswer:
         body = msgspec.json.encode({**what, "attempt": uuid.uuid4().hex})

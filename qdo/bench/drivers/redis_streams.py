@@ -67,6 +67,7 @@ class RedisStreamsDriver(RedisDriver):
     """A stream for each queue, and a consumer group for each subscription."""
 
     modes = frozenset(["receive", "read"])
+    steps = True
 
     def __init__(self, target: MeasuredSystem) -> None:
         super().__init__(target)
@@ -112,6 +113,7 @@ class _GroupConsumer(Consumer):
         own = driver.target.workload.queuey.receiving
         self._client = driver.client()
         self._clock = driver.target.clock
+        self._target = driver.target
         self._key, self._group, self._name = driver.target.queue(topic), f"bench-{view}", name
         self._batch = own.batch
         self._visibility_ms = int(own.visibility * 1000)
@@ -143,6 +145,13 @@ class _GroupConsumer(Consumer):
             for token in tokens:
                 pipe.xack(self._key, self._group, token)
             return [bool(done) for done in carried_out(pipe.execute)]
+
+    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        with self._client.pipeline(transaction=True) as pipe:
+            pipe.xack(self._key, self._group, *tokens)
+            for one in messages:
+                pipe.xadd(self._target.queue(topic), {_FIELD: one.body})
+            carried_out(pipe.execute)
 
     def fail(self, tokens: Sequence[object]) -> None:
         """Nothing gives a message back: it is claimed when it was idle for long enough."""

@@ -6,6 +6,7 @@ repeated or out of order is the service's.
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
@@ -29,6 +30,7 @@ class SqsDriver(Driver):
 
     keys = True
     delays = True
+    dead_letters = True
     option_names: ClassVar[Mapping[str, str]] = {
         "url": "the endpoint; default Amazon's of the region",
         "region": "default us-east-1",
@@ -47,7 +49,7 @@ class SqsDriver(Driver):
             raise ConfigurationError("delay: messages of FIFO queues have none of their own")
         if target.workload.keys and not self.fifo:
             raise ConfigurationError("keys: only FIFO queues keep order: option fifo=1")
-        self._urls: dict[int, str] = {}
+        self._urls: dict[str, str] = {}
 
     def client(self) -> Any:
         options = self.target.options
@@ -64,10 +66,10 @@ class SqsDriver(Driver):
     def queue(self, topic: int) -> str:
         return self.target.queue(topic) + (".fifo" if self.fifo else "")
 
-    def url(self, client: Any, topic: int) -> str:
-        if topic not in self._urls:
-            self._urls[topic] = carried_out(client.get_queue_url, QueueName=self.queue(topic))["QueueUrl"]
-        return self._urls[topic]
+    def url(self, client: Any, queue: str) -> str:
+        if queue not in self._urls:
+            self._urls[queue] = carried_out(client.get_queue_url, QueueName=queue)["QueueUrl"]
+        return self._urls[queue]
 
     def prepare(self) -> None:
         if self.target.workload.subscriptions_per_topic > 1:
@@ -75,12 +77,32 @@ class SqsDriver(Driver):
         attributes = {"FifoQueue": "true"} if self.fifo else {}
         with closing(self.client()) as client:
             for topic in range(self.target.workload.topics):
-                carried_out(client.create_queue, QueueName=self.queue(topic), Attributes=attributes)
+                more = self._dead_after(client, topic, attributes)
+                carried_out(client.create_queue, QueueName=self.queue(topic), Attributes={**attributes, **more})
+
+    def _dead_after(self, client: Any, topic: int, attributes: Mapping[str, str]) -> Mapping[str, str]:
+        """The attribute for the dead letters of a queue, with a queue for them, if the workload asks for it."""
+        if self.max_failures is None:
+            return {}
+        made = carried_out(client.create_queue, QueueName=self.letters_queue(topic), Attributes=attributes)
+        known = carried_out(client.get_queue_attributes, QueueUrl=made["QueueUrl"], AttributeNames=["QueueArn"])[
+            "Attributes"
+        ]
+        policy = {"deadLetterTargetArn": known["QueueArn"], "maxReceiveCount": str(self.max_failures)}
+        return {"RedrivePolicy": json.dumps(policy)}
+
+    def letters_queue(self, topic: int) -> str:
+        return self.target.queue(topic) + ("-dead.fifo" if self.fifo else "-dead")
+
+    def letters(self, topic: int) -> Consumer:
+        return _SqsConsumer(self, self.letters_queue(topic))
 
     def remove(self) -> None:
         with closing(self.client()) as client:
             for topic in range(self.target.workload.topics):
-                carried_out(client.delete_queue, QueueUrl=self.url(client, topic))
+                names = [self.queue(topic), *([] if self.max_failures is None else [self.letters_queue(topic)])]
+                for name in names:
+                    carried_out(client.delete_queue, QueueUrl=self.url(client, name))
 
     def versions(self) -> Mapping[str, str]:
         return {"boto3": boto3.__version__, "botocore": botocore.__version__, "url": self.target.options.get("url", "")}
@@ -89,7 +111,7 @@ class SqsDriver(Driver):
         return _SqsProducer(self)
 
     def consumer(self, topic: int, subscription: int) -> Consumer:
-        return _SqsConsumer(self, topic)
+        return _SqsConsumer(self, self.queue(topic))
 
 
 def carried_out(call: Callable[..., Any], **values: Any) -> Any:
@@ -117,7 +139,7 @@ class _SqsProducer(Producer):
 
     def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
         entries = [self._entry(at, one) for at, one in enumerate(messages)]
-        url = self._driver.url(self._client, topic)
+        url = self._driver.url(self._client, self._driver.queue(topic))
         answer = carried_out(self._client.send_message_batch, QueueUrl=url, Entries=entries)
         if failed := answer.get("Failed"):
             raise OutcomeUnknown(f"{len(failed)} of {len(entries)} messages were refused: {failed[0].get('Code')}")
@@ -136,10 +158,10 @@ class _SqsProducer(Producer):
 
 
 class _SqsConsumer(Consumer):
-    def __init__(self, driver: SqsDriver, topic: int) -> None:
+    def __init__(self, driver: SqsDriver, queue: str) -> None:
         own = driver.target.workload.queuey.receiving
         self._client = driver.client()
-        self._url = driver.url(self._client, topic)
+        self._url = driver.url(self._client, queue)
         self._batch = own.batch
         self._visibility = math.ceil(own.visibility)
 

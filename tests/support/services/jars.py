@@ -1,6 +1,7 @@
 """The programs: Maven copies the jars that a pom names to a folder outside of git, once.
 
-pip does the same for programs in Python that cannot share the environment of the tests, and npm for those in JavaScript.
+pip does the same for programs in Python that cannot share the environment of the tests, npm for those in JavaScript, and go
+builds those in Go.
 """
 
 from __future__ import annotations
@@ -49,6 +50,14 @@ def node_modules(name: str) -> Path:
     return _fetched(RECIPES / name / "package.json", "node", _install_modules) / "node_modules"
 
 
+def go_programs(name: str) -> Path:
+    """The folder of the programs that a ``go.txt`` names, built from their source, as :func:`jars`.
+
+    :raises FetchFailed: with what go said.
+    """
+    return _fetched(RECIPES / name / "go.txt", "go", _build)
+
+
 def _fetched(recipe: Path, kind: str, fetch: Callable[[Path, Path], None]) -> Path:
     name = f"{kind}-{recipe.parent.name}"
     folder = HOME / f"{name}-{hashlib.sha256(recipe.read_bytes()).hexdigest()[:12]}"
@@ -86,6 +95,14 @@ def _install_modules(recipe: Path, folder: Path) -> None:
     folder.mkdir()
     shutil.copy(recipe, folder)
     _run(recipe, [npm, "install", "--prefix", str(folder), "--no-audit", "--no-fund", "--ignore-scripts"])
+
+
+def _build(recipe: Path, folder: Path) -> None:
+    go = shutil.which("go")
+    if go is None:
+        raise FetchFailed("Go is missing. On Debian: apt-get install golang")
+    folder.mkdir()
+    _run(recipe, ["env", f"GOBIN={folder}", go, "install", *recipe.read_text().split()])
 
 
 def _run(recipe: Path, command: Sequence[str]) -> None:

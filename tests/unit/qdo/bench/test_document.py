@@ -10,6 +10,7 @@ import pytest
 
 from qdo.bench.comparing import compared, doubts
 from qdo.bench.document import Document, Subject, document_of, read, save, save_log
+from qdo.bench.measuring import PhaseTimes, Times
 from qdo.bench.page import page
 from qdo.bench.planting import Plant
 from qdo.bench.tables import overview, report
@@ -55,7 +56,22 @@ def test_a_document_has_the_names_of_the_openmessaging_benchmark(good: Repeat) -
     assert run["publishRate"] == [1000, 2000]
     assert sum(run["consumeRate"]) == 3000
     assert 0 < run["aggregatedPublishLatency50pct"] <= run["aggregatedPublishLatencyMax"]
-    assert {"aggregatedEndToEndLatency99pct", "aggregatedPublishDelayLatencyAvg", "messageSize", "topics"} <= run.keys()
+    assert run["backlog"][-1] == 0
+    assert run["publishLatencyMax"] == [pytest.approx(run["aggregatedPublishLatencyMax"], rel=0.5)] * 2
+    suffixes = ("Avg", "50pct", "75pct", "95pct", "99pct", "999pct", "9999pct", "99999pct", "Max")
+    of_periods = {f"{name}{suffix}" for name in ("publishLatency", "publishDelayLatency") for suffix in suffixes}
+    received = {f"endToEndLatency{suffix}" for suffix in suffixes}
+    assert {name for name in of_periods if len(run[name]) != 2} == set()
+    assert {name for name in received if len(run[name]) != len(run["consumeRate"])} == set()
+    whole = {f"aggregated{name[0].upper()}{name[1:]}" for name in of_periods | received}
+    quantiles = {f"aggregated{name}LatencyQuantiles" for name in ("Publish", "PublishDelay", "EndToEnd")}
+    known = {"messageSize", "topics", "partitions", "producersPerTopic", "consumersPerTopic", "publishErrorRate"}
+    assert (whole | quantiles | known) - run.keys() == set()
+    assert [*run["aggregatedPublishLatencyQuantiles"]][-1] == "100"
+
+
+def test_a_long_run_has_points_of_several_seconds() -> None:
+    assert [Times([PhaseTimes(seconds, 1)]).period for seconds in (0.5, 400, 401, 3600)] == [1, 1, 2, 9]
 
 
 def test_a_document_comes_back_from_its_file(tmp_path: Path, good: Repeat) -> None:
@@ -106,7 +122,7 @@ def test_a_page_stands_alone_and_escapes_what_it_shows(good: Repeat, faulty: Rep
 
     elements = Elements(text)
     assert elements.fetched == []
-    assert elements.names.count("svg") == 8
+    assert elements.names.count("svg") == 10
     assert "&lt;other&gt;" in text
     assert "A &lt;test&gt;." in text
     assert "<other>" not in text

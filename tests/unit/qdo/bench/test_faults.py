@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from qdo.bench.clock import SECOND
-from qdo.bench.faults import FaultMaker, StartedServer
-from qdo.bench.workload import Faults, Killing
+from qdo.bench.faults import FaultMaker
+from qdo.bench.systems.server import StartedServer
+from qdo.bench.workload import Killing
 from tests.support.bench_by_clock import CountingClock
 
 
@@ -16,7 +17,7 @@ class RecordedServer(StartedServer):
     """Writes down what is done to it."""
 
     def __init__(self) -> None:
-        super().__init__(Path("none"), Faults(), 1)
+        super().__init__(Path("none"))
         self.done: list[str] = []
 
     def start(self) -> None:

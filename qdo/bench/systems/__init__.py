@@ -1,0 +1,178 @@
+"""Systems that a run starts for itself: one process each, whose data live in a folder through its kills."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from contextlib import suppress
+from importlib import import_module
+from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
+
+from queuey.errors import ConfigurationError, StorageUnavailable
+
+START_SECONDS = 60.0
+STOP_SECONDS = 30.0
+LOOK_SECONDS = 0.02
+PORTS = range(12_000, 32_000)
+"""Below those from which systems take the ports of outgoing connections."""
+TRIES = 5
+"""Of ports, where another process takes one first."""
+
+SYSTEMS: Mapping[str, str] = {
+    "queuey": "qdo.bench.systems.server:StartedServer",
+    "queuey-cassandra": "qdo.bench.systems.server:ServerOnCassandra",
+    "redis": "qdo.bench.systems.peers:StartedRedis",
+    "nats": "qdo.bench.systems.peers:StartedNats",
+    "rabbitmq": "qdo.bench.systems.peers:StartedRabbit",
+    "elasticmq": "qdo.bench.systems.peers:StartedElasticMQ",
+}
+
+
+class StartedSystem(ABC):
+    """One process, started as it is entered, and ended as it is left."""
+
+    drivers: ClassVar[tuple[str, ...]]
+    """That speak to it."""
+    option_names: ClassVar[Mapping[str, str]] = {"program": "its program, if it is not on the PATH"}
+    """Options for its start, beside those of its drivers, and what each is."""
+    program: ClassVar[str]
+    """Its name, and the Debian package that has it where the names differ: ``java=openjdk-17-jre-headless``."""
+
+    def __init__(self, folder: Path, given: Mapping[str, str] | None = None) -> None:
+        """:param folder: for the data.
+        :param given: options of the drivers, of which some are for starting.
+        :raises ConfigurationError: it cannot be started on this machine.
+        """
+        self.folder = folder.resolve()
+        self.given = given or {}
+        name, _, package = self.program.partition("=")
+        found = self.given.get("program") or found_program(name)
+        if found is None:
+            raise ConfigurationError(f"{name} is missing. On Debian: apt-get install {package or name}")
+        self.path = found
+        """Of its program."""
+        self.port = 0
+        self._process: subprocess.Popen[bytes] | None = None
+
+    @classmethod
+    def of_driver(cls, given: Mapping[str, str]) -> dict[str, str]:
+        """Those of the options that are not for its start."""
+        return {name: text for name, text in given.items() if name not in cls.option_names}
+
+    @property
+    @abstractmethod
+    def options(self) -> dict[str, str]:
+        """What a driver needs to reach it."""
+
+    @abstractmethod
+    def command(self) -> list[str]:
+        """That runs it on its port, in the foreground and as one process."""
+
+    @abstractmethod
+    def is_up(self) -> bool:
+        """Whether it serves."""
+
+    def variables(self) -> dict[str, str]:
+        """Its environment."""
+        return dict(os.environ)
+
+    def furnish(self) -> None:  # noqa: B027 -- some need none
+        """Write the files that it needs, once."""
+
+    @property
+    def said(self) -> Path:
+        """A file with all that it printed since it was started."""
+        return self.folder / "said.txt"
+
+    def __enter__(self) -> Self:
+        """:raises StorageUnavailable: it does not start; what it said is in the error."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for left in reversed(range(TRIES)):
+            self.port = free_port()
+            self.furnish()
+            try:
+                self.start()
+                return self
+            except StorageUnavailable:
+                self.kill()
+                if not left:
+                    raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        if self._process is None or self._process.poll() is not None:
+            return
+        self._process.send_signal(signal.SIGCONT)
+        self._process.terminate()
+        try:
+            self._process.wait(STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+    def start(self) -> None:
+        """Start it on its data, and wait until it serves.
+
+        :raises StorageUnavailable: it ended instead, or does not serve within :data:`START_SECONDS`.
+        """
+        with self.said.open("wb") as said:
+            self._process = subprocess.Popen(
+                self.command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.variables()
+            )
+        give_up = time.monotonic() + START_SECONDS
+        while not self.is_up():
+            if self._process.poll() is not None or time.monotonic() > give_up:
+                last = self.said.read_text(errors="replace")[-500:]
+                raise StorageUnavailable(f"{self.program.partition('=')[0]} did not start, and said: {last}")
+            time.sleep(LOOK_SECONDS)
+
+    def kill(self) -> None:
+        """SIGKILL, and wait for its end."""
+        if self._process:
+            self._process.kill()
+            self._process.wait()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        if self._process:
+            self._process.send_signal(signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        if self._process:
+            self._process.send_signal(signal.SIGCONT)
+
+
+def found_program(name: str) -> str | None:
+    """Where a command is. Debian keeps servers in folders that only root's PATH has."""
+    return shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin")
+
+
+def system_class(name: str) -> type[StartedSystem]:
+    """The system of this name.
+
+    :raises ConfigurationError: what it imports is not installed.
+    """
+    module, _, attribute = SYSTEMS[name].partition(":")
+    try:
+        found: type[StartedSystem] = getattr(import_module(module), attribute)
+    except ImportError as error:
+        raise ConfigurationError(f"system {name}: {error.name or error} is not installed") from error
+    return found
+
+
+def free_port() -> int:
+    """One that nobody listens on now, of 127.0.0.1."""
+    drawn = random.SystemRandom()
+    while True:
+        port = drawn.choice(PORTS)
+        with suppress(OSError), socket.create_server(("127.0.0.1", port)):
+            return port
