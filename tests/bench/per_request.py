@@ -16,6 +16,7 @@ from tests.support.otlp_receiver import receiving
 from tests.support.services.certificates import Authority
 
 _QUEUE = "jobs"
+_ONE_IN_A_HUNDRED = {"OTEL_TRACES_SAMPLER": "parentbased_traceidratio", "OTEL_TRACES_SAMPLER_ARG": "0.01"}
 
 
 def measure(plan: Plan) -> Iterator[Row]:
@@ -30,7 +31,9 @@ def measure(plan: Plan) -> Iterator[Row]:
     with patch.dict("os.environ", REQUESTS_CA_BUNDLE=str(authority.file)):
         yield _compared(plan, "over TLS, on open connections", files)
     with receiving() as collector:
-        yield _compared(plan, "with a span for a collector", {"QUEUEY_TELEMETRY_ENDPOINT": collector.url})
+        endpoint = {"QUEUEY_TELEMETRY_ENDPOINT": collector.url}
+        yield _compared(plan, "with a span for a collector", endpoint)
+        yield _compared(plan, "with a span of one append in a hundred", endpoint | _ONE_IN_A_HUNDRED)
 
 
 def _compared(plan: Plan, what: str, variables: Mapping[str, str]) -> Row:
