@@ -36,6 +36,7 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
     known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
     reasons = Counter(shorter(str(row["story"].get("reason", "")), 120) for row in known)
     visit.in_shell("queuey", "redrive", queue, group, "--status")
+    visit.in_shell("queuey", "redrive", queue, group, "--cancel")
     visit.in_shell("queuey", "redrive", queue, group, "--dry-run")
     values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "letters": letters}
     values |= {

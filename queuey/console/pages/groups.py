@@ -27,6 +27,7 @@ def offsets(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
         for number, entry in enumerate(found)
     ]
     visit.in_shell("qdo", "offsets", "show", "--queue", queue, "--group", group, "--offsets", "queuey")
+    visit.in_shell("queuey", "group", "rm", queue, group)
     values = {"application": application, "queue": queue, "group": group, "rows": rows, "most": MOST_COUNTED}
     return PageAnswer("offsets.html", {**values, "told": told(visit)})
 
@@ -40,12 +41,19 @@ def _lag(visit: Visit, application: str, queue: str, entry: Mapping[str, Any]) -
     return spans[0] if spans else None
 
 
+def _other_state(settings: Mapping[str, Any]) -> tuple[str, ...]:
+    """The options that end a pause, or begin one."""
+    return ("--resume",) if settings["paused_until"] else ("--pause-until", "2100-01-01T00:00:00Z")
+
+
 def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
     """Settings of a lease group, its partitions, and the messages that it holds."""
     found = visit.ask(application, queue, "leases", group).content
     held = visit.may(application, queue, "leases", group, leased="true", limit=HELD_ROWS)
     task = visit.may(application, queue, "leases", group, "redrive")
     visit.in_shell("queuey", "lease", "info", queue, group)
+    visit.in_shell("queuey", "lease", "set", queue, group, *_other_state(found["settings"]))
+    visit.in_shell("queuey", "lease", "rm", queue, group)
     values: dict[str, Any] = {
         "application": application,
         "queue": queue,

@@ -128,6 +128,7 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     entry = fetch(visit, application, queue, place)
     (row,) = rows_of([entry], WHOLE_CHARACTERS)
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
+    visit.in_shell("queuey", "rm", queue, place)
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
     values |= {"story": story_in(entry), "groups": whereabouts(visit, application, queue, entry)}
     parent = entry.get("headers", {}).get(TRACEPARENT)

@@ -29,6 +29,10 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
     tasks = visit.may(application, queue, "tasks", limit=_GROUPS)
     visit.in_shell("queuey", "queue", "info", queue)
     visit.in_shell("queuey", "lease", "ls", queue)
+    running = [] if tasks is None else [task["name"] for task in tasks.content["tasks"] if task["state"] == "running"]
+    for name in running:
+        kind, _, group = name.partition(":")
+        visit.in_shell("queuey", kind, queue, group, "--cancel")
     values: dict[str, Any] = {
         "application": application,
         "queue": queue,
