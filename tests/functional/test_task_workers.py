@@ -32,6 +32,7 @@ from tests.support.task_jobs import (
     later,
     no_json,
     note,
+    note_number,
     note_once,
     refuse,
     ship,
@@ -262,6 +263,14 @@ def test_steps_of_a_chain_follow_each_other(client: Client) -> None:
 
     with at_work():
         assert sent.get(WAIT) == 106
+
+
+def test_a_worker_that_ends_when_all_is_done_does_the_steps_that_it_has_stored(client: Client) -> None:
+    add.then(double).then(add, y=100).then(note_number).send(1, 2)
+
+    done()
+
+    assert NOTES == ["106"]
 
 
 def test_a_step_that_fails_ends_its_chain(client: Client) -> None:

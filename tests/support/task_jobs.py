@@ -24,6 +24,11 @@ def note(text: str) -> None:
     NOTES.append(text)
 
 
+@task(queue="mail")
+def note_number(number: int) -> None:
+    NOTES.append(str(number))
+
+
 @task(queue="mail", unique=True)
 def note_once(text: str) -> None:
     NOTES.append(text)

@@ -35,6 +35,10 @@ class Outcomes:
             asked.answered_at, asked.has_more = now, _is_full(request, settled)
             if not (settled.messages or request.wait or request.is_ahead):
                 asked.resume_at = now + poll_seconds(holdings)
+        for name in settled.appended:
+            if (grown := holdings.queues.by_name.get(name)) is not None:
+                grown.is_at_end = False
+                grown.grown += 1
         holdings.got(request, settled.messages, now)
         if request.receives and len(request.queues) == 1:
             holdings.queues.has_passed(request.queues[0], now)
@@ -102,9 +106,12 @@ class Outcomes:
         if not queue.asked_with.suits(queue):
             self._holdings.queues.try_alone(queue, self._elapsed())
 
-    def looked(self, queue: LeaseQueue, *, is_at_end: bool) -> None:
-        """Somebody looked whether anything is left to do in a queue that gave nothing."""
-        queue.is_at_end = is_at_end and not queue.held
+    def looked(self, queue: LeaseQueue, grown: int, *, is_at_end: bool) -> None:
+        """Somebody looked whether anything is left to do in a queue that gave nothing.
+
+        :param grown: of the queue, before the look.
+        """
+        queue.is_at_end = is_at_end and not queue.held and grown == queue.grown
 
 
 def _is_full(request: LeaseRequest, settled: Settled[Delivery]) -> bool:

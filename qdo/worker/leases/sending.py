@@ -89,7 +89,8 @@ class LeaseSenders:
         else:
             with self._buffer.outcomes() as outcomes:
                 outcomes.answered(request, settled)
-            if self._exit_at_end and request.receives and not settled.messages:
+            # What a request appends is given by a later one.
+            if self._exit_at_end and request.receives and not (settled.messages or settled.appended):
                 self._look_for_end(client, request.queues)
 
     def _not_done(self, request: LeaseRequest, error: QueueyError) -> None:
@@ -184,6 +185,7 @@ class LeaseSenders:
 
     def _look(self, client: Client, queue: LeaseQueue) -> None:
         """Whether an empty queue is done. Others may have messages, or some wait for another try."""
+        grown = queue.grown
         try:
             found = self._found(client, queue)
         except QueueyError as error:
@@ -192,7 +194,7 @@ class LeaseSenders:
         is_paused = found is not None and float(found.settings["paused_until"] or 0) > time()
         is_at_end = found is None or not (is_paused or any(part.held for part in found.partitions))
         with self._buffer.outcomes() as outcomes:
-            outcomes.looked(queue, is_at_end=is_at_end)
+            outcomes.looked(queue, grown, is_at_end=is_at_end)
 
 
 def _pause(tries: int) -> float:

@@ -390,6 +390,8 @@ class LeaseQueue:
         self.dead = 0
         self.is_at_end = False
         """There is nothing left to do, as far as the last answers knew."""
+        self.grown = 0
+        """How often jobs of this worker have appended to it, such as the next step of a chain."""
 
     @property
     def is_short(self) -> bool:
