@@ -134,6 +134,11 @@ class MessageId(NamedTuple):
     def uuid(self) -> uuid.UUID:
         return uuid.UUID(bytes=self.bytes)
 
+    @property
+    def is_scheduled(self) -> bool:
+        """Whether it was appended at another moment than the id's own."""
+        return bool(self.tail & _SCHEDULED)
+
     def scheduled_at(self, newest: int) -> int | None:
         """The ticks at which a scheduled message was appended; None for other messages.
 
@@ -141,7 +146,7 @@ class MessageId(NamedTuple):
 
         :param newest: the ticks of the last moment that it may be.
         """
-        if not self.tail & _SCHEDULED:
+        if not self.is_scheduled:
             return None
         count = (self.tail >> 41 & 0x7F) << 40 | self.tail & ((1 << 40) - 1)
         return newest - ((newest - count) & ((1 << _COUNT_BITS) - 1))

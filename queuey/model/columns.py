@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain, pairwise, repeat
+from itertools import accumulate, chain, pairwise, repeat
 from typing import Any, Literal, NamedTuple, TypeVar, overload
 
 from queuey.ids import MessageId
@@ -230,6 +230,11 @@ class Columns(Sequence[Message]):
         if self.headers.count(None) == len(self):
             return [*map(len, self.bodies)]
         return [len(body) + len(headers or b"") for body, headers in zip(self.bodies, self.headers, strict=True)]
+
+    def number_within(self, max_bytes: int) -> int:
+        """How many of these messages, from the first on, have this many bytes together; one in any case."""
+        sums = accumulate(self.sizes())
+        return max(sum(1 for total in sums if total <= max_bytes), 1)
 
 
 def _size(bodies: Sequence[bytes]) -> int:

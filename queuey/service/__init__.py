@@ -63,6 +63,7 @@ class Service:
         self.queues.before_drop = self.tasks.abandon
         self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
+        self.log.note_coming = self.leases.note_coming
         self.held_figures = HeldFigures(stores, self.clock, self.monitor)
         self.leases.note_use = self.held_figures.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)

@@ -74,7 +74,8 @@ class Leases:
     ) -> None:
         self._store = stores.leases
         self._waiters, self._clock, self._monitor = waiters, clock, monitor
-        self._rooms = Rooms(waiters, clock)
+        self._rooms = Rooms(waiters, clock, stores.messages.stays_open)
+        self.note_coming = self._rooms.note_coming
         self._dead_letters = DeadLetters(stores, queues, log, clock, monitor)
         self.note_use: Callable[[Queue, str], None] = lambda queue, group: None
         """Hears of each step of a group."""

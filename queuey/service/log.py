@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from math import ceil, inf
 from random import random
 from typing import NamedTuple, TypeVar
@@ -94,6 +94,8 @@ class Log:
         self._queues = queues
         self._clock = clock
         self._monitor = monitor
+        self.note_coming: Callable[[Queue], None] = lambda queue: None
+        """Hears of each append before it is stored."""
         self._settled = messages.settled_seconds
         delay = messages.read_delay_seconds
         self.least_ttl_seconds = ceil(delay) + 1 if delay else 1
@@ -106,6 +108,7 @@ class Log:
     async def append(self, request: AppendRequest) -> Appended:
         """See :meth:`queuey.storage.MessageStore.append`; it wakes the readers that wait."""
         stored = self._messages.append(request)
+        self.note_coming(request.queue)
         appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
         if not appended.repeated:
             self._waiters.arrived(request.queue, appended.placed)

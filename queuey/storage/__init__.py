@@ -188,6 +188,15 @@ class MessageStore(ABC):
         :param inbox: that of the loop; None before the loop ends.
         """
 
+    def stays_open(self) -> bool:
+        """Let what the event loop asks for in its next turn share the commit of an append that was just asked for.
+
+        A step of a lease group that shares it hands out what is appended there.
+
+        :returns: False if that commit does not wait.
+        """
+        return False
+
     @abstractmethod
     def append(self, request: AppendRequest) -> Future[Appended]:
         """Store messages under fresh ids.

@@ -15,7 +15,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StorageFull, StorageUnavailable
-from queuey.future import LoopInbox
+from queuey.future import Future, LoopInbox
 from queuey.ids import IdGenerator
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite import connections as sqlite_connections
@@ -283,6 +283,27 @@ def test_light_jobs_of_one_turn_share_a_commit_of_the_loop(on_loop: Committer, s
     assert {thread for _, thread in taken} == {LOOP}
     assert other.threads == ["committer"], "a job that is not light is the thread's"
     assert not stores.file.writer.in_transaction
+
+
+def test_a_commit_that_stays_open_takes_what_comes_in_the_next_turn_and_waits_once(on_loop: Committer) -> None:
+    taken: list[Transaction] = []
+    inbox, later = on_loop.turns._inbox, list[Future[None]]()
+    assert inbox is not None
+
+    def submit() -> None:
+        later.append(on_loop.submit(taken.append, grows=False, is_light=True))
+        stays_open.append(on_loop.turns.stay_open())
+
+    with one_turn(on_loop):
+        stays_open = [on_loop.turns.stay_open()]  # nothing is gathered yet
+        first = on_loop.submit(taken.append, grows=False, is_light=True)
+        stays_open.append(on_loop.turns.stay_open())
+        inbox.arrives(submit)
+    first.wait(WAIT_SECONDS)
+    later[0].wait(WAIT_SECONDS)
+
+    assert stays_open == [False, True, False]
+    assert taken[0] is taken[1]
 
 
 def test_the_loop_waits_for_no_commit_of_the_thread(on_loop: Committer, stores: SqliteStores) -> None:

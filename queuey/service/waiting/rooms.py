@@ -102,9 +102,11 @@ class WaitingReceiver:
 class Rooms:
     """The rooms of all groups with waiting receivers. Thread-safe."""
 
-    def __init__(self, waiters: Waiters, clock: Clock) -> None:
-        self._waiters, self._clock = waiters, clock
+    def __init__(self, waiters: Waiters, clock: Clock, stays_open: Callable[[], bool]) -> None:
+        """:param stays_open: see :meth:`queuey.storage.MessageStore.stays_open`."""
+        self._waiters, self._clock, self._stays_open = waiters, clock, stays_open
         self._rooms: dict[RoomName, Room] = {}
+        self._by_queue: dict[UUID, list[Room]] = {}
         self._lock = new_lock()
 
     @property
@@ -136,6 +138,7 @@ class Rooms:
             is_new = room is None
             if room is None:
                 room = self._rooms[name] = Room(name, self._waiters.watch((), None, in_thread=False))
+                self._by_queue[queue.uuid] = [*self._by_queue.get(queue.uuid, ()), room]
             room.receivers[receiver] = None
             receiver.joined.append(room)
         for number in partitions:
@@ -154,8 +157,8 @@ class Rooms:
         with self._lock:
             for room in receiver.joined:
                 room.receivers.pop(receiver, None)
-                if not room.receivers:
-                    self._rooms.pop(room.name, None)
+                if not room.receivers and self._rooms.pop(room.name, None) is not None:
+                    self._forget(room)
                     closed.append(room.watch)
             left = [room for room in receiver.joined if room.receivers]
             receiver.joined = []
@@ -164,6 +167,21 @@ class Rooms:
             watch.close()
         if receiver.is_rung:
             for room in left:
+                self._wake_next(room)
+
+    def _forget(self, room: Room) -> None:
+        queue = room.name[0]
+        others = [one for one in self._by_queue[queue] if one is not room]
+        if others:
+            self._by_queue[queue] = others
+        else:
+            del self._by_queue[queue]
+
+    def note_coming(self, queue: Queue) -> None:
+        """An append of this queue was just asked for. Receivers that wait look in the same commit, if it waits for them."""
+        rooms = self._by_queue.get(queue.uuid, ()) if self._by_queue else ()
+        if rooms and self._stays_open():
+            for room in rooms:
                 self._wake_next(room)
 
     def found(self, receiver: WaitingReceiver) -> None:

@@ -27,7 +27,8 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
 from queuey.storage.checksums import making_sense
-from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook, begun
+from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
+from queuey.storage.leasing.changes import begun
 
 __all__ = ["BUSY", "GroupMeans", "GroupMemory"]
 

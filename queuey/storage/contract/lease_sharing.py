@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
+from itertools import chain
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
 
 from queuey.clock import ManualClock
+from queuey.future import Future
 from queuey.ids import ZERO_ID, MessageId
+from queuey.model import Appended, AppendRequest
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseStep
@@ -27,6 +30,9 @@ _NAME = "workers"
 
 class SharingHistory(RuleBasedStateMachine):
     """Receivers whose requests share commits, each with what it has in mind."""
+
+    appends_along = False
+    """A commit of steps may have appends as well; what they append is handed out there or later."""
 
     def __init__(
         self,
@@ -54,15 +60,25 @@ class SharingHistory(RuleBasedStateMachine):
 
     @rule(partitions=st.lists(st.integers(1, PARTITIONS), min_size=1, max_size=6))
     def append(self, partitions: list[int]) -> None:
+        done(self._append(partitions))
+
+    def _append(self, partitions: Sequence[int]) -> Future[Appended]:
         numbers = [*enumerate(partitions, self.number)]
-        self.log.append(*[draft(b"%d" % number, partition) for number, partition in numbers])
+        drafts = [draft(b"%d" % number, partition) for number, partition in numbers]
         for number, partition in numbers:
             self.appended[partition].append(number)
         self.number += len(numbers)
+        return self.stores().messages.append(AppendRequest(self.log.queue, drafts))
 
-    @rule(asked=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3)), min_size=2, max_size=6))
-    def share(self, asked: list[tuple[str, int]]) -> None:
+    @rule(
+        asked=st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, 3)), min_size=2, max_size=6),
+        brought=st.lists(st.lists(st.integers(1, PARTITIONS), min_size=1, max_size=2), max_size=2),
+    )
+    def share(self, asked: list[tuple[str, int]], brought: Sequence[Sequence[int]] = ()) -> None:
+        """:param brought: partitions of messages that the commit appends, if the store can do that."""
+        brought = brought if self.appends_along else ()
         self.log.watermark()
+        oldest_brought = self.number
         before, others, wanted = len(self.held), list(self.held), list[tuple[list[HandedOut], int]]()
         for kind, most in asked:
             some = others[:2] if kind == "next" else self.held[:1] if kind == "first" else self.settled[-2:]
@@ -70,7 +86,10 @@ class SharingHistory(RuleBasedStateMachine):
             wanted.append(([] if kind == "nothing" else some, most))
         steps = [self.step(*one) for one in wanted]
         with self.one_commit(steps[0].groups[0]):
+            appends = [self._append(partitions) for partitions in brought]
             futures = [self.stores().leases.step(step) for step in steps]
+        for append in appends:
+            done(append)
         outcomes = [done(future) for future in futures]
         for (settles, most), outcome in zip(wanted, outcomes, strict=True):
             assert len(outcome.stale) == len([one for one in settles if one not in self.held])
@@ -88,7 +107,8 @@ class SharingHistory(RuleBasedStateMachine):
             del numbers[: len(got)]
         may_be_full = before + sum(most for _, most in wanted) > MOST_HELD
         were_given_all = all(len(outcome.handed) == most for (_, most), outcome in zip(wanted, outcomes, strict=True))
-        assert were_given_all or may_be_full or not any(self.appended.values())
+        was_there = [one for one in chain.from_iterable(self.appended.values()) if one < oldest_brought]
+        assert were_given_all or may_be_full or not was_there
         self.check()
 
     def step(self, settles: list[HandedOut], most: int) -> LeaseStep:

@@ -89,6 +89,12 @@ class LeaseAccess(ChangesAccess, Protocol):
     def read(self, request: ReadRequest) -> Page:
         """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
 
+    def appended(self, place: PartitionId) -> Sequence[Message]:
+        """Messages that the transaction itself adds to a partition, in order, none of them scheduled.
+
+        If there may be others among them, there are none. :meth:`read` does not give them.
+        """
+
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         """Messages by location."""
 

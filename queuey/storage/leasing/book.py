@@ -9,7 +9,6 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import accumulate
 from uuid import UUID
 
 from queuey.ids import MAX_ID, MessageId
@@ -19,10 +18,10 @@ from queuey.model.lease_state import NO_CHANGE, Change, LeaseState
 from queuey.model.only_groups import for_group
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.access import LeaseAccess, ReadAhead, partition_key
-from queuey.storage.leasing.changes import StoredChanges
+from queuey.storage.leasing.changes import StoredChanges, begun
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
-__all__ = ["MOST_AHEAD_BYTES", "MOST_GROUPS", "MOST_HOLES", "GroupBook", "LeaseBook", "PartitionBook", "begun"]
+__all__ = ["MOST_AHEAD_BYTES", "MOST_GROUPS", "MOST_HOLES", "GroupBook", "LeaseBook", "PartitionBook"]
 
 MOST_GROUPS = 10_000
 """Groups in memory."""
@@ -120,10 +119,12 @@ class PartitionBook:
                 break
             passed_over += self._read(access, most)
             left = len(self.ahead)
+        if left < most and not self.is_cut:
+            self._take_appended(access)
         found = self.ahead[self.at : self.at + most]
         if self.ahead_bytes <= max_bytes or len(found) < 2 or found.size <= max_bytes:
             return found
-        return found[: _within(found, max_bytes)]
+        return found[: found.number_within(max_bytes)]
 
     @property
     def left(self) -> int:
@@ -203,6 +204,16 @@ class PartitionBook:
         self.next_unread = beyond[0].ticks if beyond else _NEVER
         return passed_over
 
+    def _take_appended(self, access: LeaseAccess) -> None:
+        """Take messages that this very transaction appends, unless others may come before them, or are among them."""
+        new = [message for message in access.appended(self.place) if message.id > self.upto]
+        if not new or new[-1].ticks >= self.next_unread:
+            return
+        found = Columns.of(new)
+        if len(for_group(found, self._group)) == len(found):
+            self._add(found)
+            self.upto = found[-1].id
+
     def waits_since(self, access: LeaseAccess, now: int) -> int | None:
         """From when on the message that waits longest might be handed out, in ticks; None if there is none."""
         self.look_up(access)
@@ -281,12 +292,6 @@ class PartitionBook:
         return self._stored.folded(self.state)
 
 
-def _within(columns: Columns, max_bytes: int) -> int:
-    """How many of these messages have room; at least one."""
-    sums = accumulate(columns.sizes())
-    return max(sum(1 for total in sums if total <= max_bytes), 1)
-
-
 class GroupBook:
     """One group in memory."""
 
@@ -305,11 +310,6 @@ class GroupBook:
     @property
     def holes(self) -> int:
         return sum(len(book.state.holes) for book in self.partitions.values())
-
-
-def begun(group: LeaseGroup) -> LeaseState:
-    """The state of a group in a partition that it has not used yet."""
-    return LeaseState(group.start, counts_keys=group.settings.fair)
 
 
 GroupName = tuple[int, str]

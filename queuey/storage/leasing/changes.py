@@ -15,9 +15,10 @@ from typing import Protocol
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model.holes import Hole
 from queuey.model.lease_codec import decode_changes, decode_single, encode_change
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, FreshLeases, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
 
-__all__ = ["ChangesAccess", "StoredChanges"]
+__all__ = ["ChangesAccess", "StoredChanges", "begun"]
 
 _FOLD_AT = 10
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
@@ -214,3 +215,8 @@ class StoredChanges:
         folded = [encode_change(change) for change in changes_of(state, self.next)]
         self._base, self._since = max(sum(map(len, folded)), self._least_base), 0
         return folded
+
+
+def begun(group: LeaseGroup) -> LeaseState:
+    """The state of a group in a partition that it has not used yet."""
+    return LeaseState(group.start, counts_keys=group.settings.fair)

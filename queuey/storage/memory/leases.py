@@ -160,5 +160,8 @@ class _Access:
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read_within(request, self.now_ticks)
 
+    def appended(self, place: PartitionId) -> Sequence[Message]:
+        return ()
+
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch_within(queue, wanted, self.now_ticks)

@@ -21,8 +21,7 @@ from queuey.model import PartitionId
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import LeaseState
 from queuey.storage.checksums import NONSENSE
-from queuey.storage.leasing.book import begun
-from queuey.storage.leasing.changes import StoredChanges
+from queuey.storage.leasing.changes import StoredChanges, begun
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row

@@ -40,6 +40,7 @@ from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages, size_of
 from queuey.storage.sqlite.purging import Purge
+from queuey.storage.sqlite.rows import key_of, message_of_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row, Transaction
 from queuey.storage.sqlite.writes import Later, PutOff
@@ -331,6 +332,10 @@ class _Access:
 
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read(request, now_ticks=self.now_ticks).wait()
+
+    def appended(self, place: PartitionId) -> Sequence[Message]:
+        found = [message_of_row(row) for row in self.transaction.gathered(key_of(place))]
+        return () if any(message.id.is_scheduled for message in found) else found
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         return self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()

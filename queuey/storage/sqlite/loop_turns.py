@@ -151,6 +151,8 @@ class TurnCommits:
         self._gathered: Group = []
         self._is_asked = False
         """The loop will call :meth:`_commit`."""
+        self._stays_open = self._stayed_open = False
+        """What is gathered waits one more turn, or has done so."""
 
     def begin(self, inbox: Inbox) -> None:
         """Commit at the end of the turns of this loop, from now on. No work of the loop may wait for a commit and block it."""
@@ -192,7 +194,24 @@ class TurnCommits:
             inbox.arrives(self._commit)
         return True
 
+    def stay_open(self) -> bool:
+        """Let what is gathered wait for one more turn, so that what the loop does there goes along. Any thread may ask.
+
+        :returns: False if nothing is gathered, or has waited before.
+        """
+        with self._lock:
+            if not self._gathered or self._stayed_open:
+                return False
+            self._stays_open = True
+            return True
+
     def _commit(self) -> None:
+        with self._lock:
+            inbox, waits = self._inbox, self._stays_open
+            self._stays_open, self._stayed_open = False, waits
+        if waits and inbox is not None:
+            inbox.arrives(self._commit)
+            return
         with self._lock:
             group, self._gathered, self._is_asked = self._gathered, [], False
             is_off = self._inbox is None or self._is_held_off or not self._times.is_quick

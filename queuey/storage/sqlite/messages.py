@@ -102,6 +102,9 @@ class SqliteMessages(MessageStore):
     def use_loop(self, inbox: Inbox | None) -> None:
         self._file.use_loop(inbox)
 
+    def stays_open(self) -> bool:
+        return self._committer.turns.stay_open()
+
     def append_within(self, transaction: Transaction, request: AppendRequest) -> Appended:
         """Append messages in a transaction.
 

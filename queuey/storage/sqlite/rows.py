@@ -5,11 +5,11 @@ from __future__ import annotations
 from uuid import UUID
 
 from queuey.ids import MessageId
-from queuey.model import PartitionId
+from queuey.model import Message, PartitionId
 from queuey.storage.checksums import Beside, checksum_of
 from queuey.storage.sqlite.transaction import Row
 
-__all__ = ["PARTITION_BYTES", "key_of", "message_row", "partition_of"]
+__all__ = ["PARTITION_BYTES", "key_of", "message_of_row", "message_row", "partition_of"]
 
 PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
 """The last byte of a partition's key, by its number."""
@@ -32,3 +32,10 @@ def message_row(partition_key: bytes, message_id: MessageId, expires: int, body:
     """A message in the form that :meth:`Transaction.insert` takes."""
     kind, key, headers = beside
     return partition_key, *message_id, expires, checksum_of(message_id, beside, body), kind, key, body, headers
+
+
+def message_of_row(row: Row) -> Message:
+    """The inverse of :func:`message_row`."""
+    _, ticks, tail, expires, _, kind, key, body, headers = row
+    content_type, name = (None if text is None else text.decode() for text in (kind, key))
+    return Message(ticks, tail, expires, content_type, name, body, headers)

@@ -8,9 +8,10 @@ transaction of several statements.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
+from operator import itemgetter
 from typing import Any
 
 import apsw
@@ -41,6 +42,8 @@ class Transaction:
         self._values: list[Any] = []
         self._lease_changes: list[Any] = []
         self._at_end: list[Callable[[], None]] = []
+        self._has_written = False
+        """Statements have run that may have changed the messages."""
         self.inserted = 0
         """Messages of the group."""
 
@@ -62,6 +65,7 @@ class Transaction:
 
     def cursor(self, sql: str, bindings: Bindings) -> Any:
         """The rows of a statement, one by one, after the inserts that came before it."""
+        self._has_written = True
         self.begin()
         self._flush()
         return self.connection.execute(sql, bindings)
@@ -86,6 +90,17 @@ class Transaction:
         The values are in the order of :data:`_INSERT`.
         """
         self._values += values
+
+    def gathered(self, partition_key: bytes) -> Sequence[Row]:
+        """The messages that the group adds to a partition, if that is all it does to the messages so far.
+
+        :returns: as :meth:`insert` took them, in the order of their ids; none if there may be more than these.
+        """
+        values = self._values
+        if self._has_written or partition_key not in values[::ROW_COLUMNS]:
+            return ()
+        rows = [tuple(values[at : at + ROW_COLUMNS]) for at in range(0, len(values), ROW_COLUMNS)]
+        return sorted([row for row in rows if row[0] == partition_key], key=_id_of)
 
     def keep_lease_change(self, values: Row) -> None:
         """Insert one change of a lease group's state, by the end of the group at the latest.
@@ -161,6 +176,10 @@ class Transaction:
                 self.connection.execute("commit")
         except (apsw.IOError, apsw.InternalError) as error:
             raise CommitFailed(str(error)) from error
+
+
+_id_of = itemgetter(1, 2)
+"""The id in a row."""
 
 
 @lru_cache

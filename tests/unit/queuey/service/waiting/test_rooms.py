@@ -32,7 +32,8 @@ class House:
         self.monitor = Monitor("memory")
         settings = load_settings(None, {}, {"limits": limits})
         self.waiters = Waiters(stores.messages, self.clock, self.monitor, settings, by_hand=True)
-        self.rooms = Rooms(self.waiters, self.clock)
+        self.stays_open = False
+        self.rooms = Rooms(self.waiters, self.clock, lambda: self.stays_open)
         self.queues = Queues(stores, self.clock, self.monitor, self.waiters)
         self.log = Log(stores.messages, self.queues, self.clock, self.monitor, self.waiters)
 
@@ -86,6 +87,22 @@ def test_each_message_that_falls_due_wakes_a_receiver(house: House) -> None:
     assert not wait.done
     house.pass_time(1)
     assert wait.done
+
+
+def test_an_append_whose_commit_waits_wakes_a_receiver_of_each_group_of_its_queue(house: House) -> None:
+    queue, other = house.queue(), house.queue("other")
+    receivers = [house.receiver(queue), house.receiver(queue), house.receiver(other)]
+    waits = [house.wait(receiver) for receiver in receivers]
+
+    house.rooms.note_coming(queue)
+    assert [wait.done for wait in waits] == [False, False, False]
+    house.stays_open = True
+    house.rooms.note_coming(queue)
+    assert [wait.done for wait in waits] == [True, False, False]
+    for receiver in receivers[:2]:
+        house.rooms.leave(receiver)
+    house.rooms.note_coming(queue)
+    assert not waits[2].done
 
 
 def test_a_message_that_becomes_readable_between_a_look_and_its_wait_ends_the_wait(house: House) -> None:
