@@ -77,6 +77,7 @@ TOPICS: Topics = {
     "worst": worst.measure,
     "overload": overload.measure,
     "leases": leases.measure,
+    "receivers": live.receivers,
     **lease_states.TOPICS,
     "sqs": sqs.measure,
     "sqs-waiting": sqs_waiting.measure,

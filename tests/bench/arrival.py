@@ -134,11 +134,10 @@ def measure(plan: Plan) -> Iterator[Row]:
 
 def beside_a_writer(server: Server, count: int, follow: Callable[[int, int], T]) -> T:
     """What ``follow`` gives for a port and a number of messages, of a queue that is empty so far, beside a writer."""
-    port = int(server.url.rpartition(":")[2])
-    command = [sys.executable, "-m", "tests.bench.arrival", str(port), str(count)]
+    command = [sys.executable, "-m", "tests.bench.arrival", str(server.port), str(count)]
     with subprocess.Popen(command, cwd=ROOT) as writer:
         try:
-            return follow(port, count)
+            return follow(server.port, count)
         finally:
             writer.terminate()
 

@@ -19,9 +19,10 @@ from uuid import uuid4
 import apsw
 
 from queuey.future import Future
+from queuey.ids import MessageId
 from queuey.model import AppendRequest, Draft
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
-from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.transaction import Transaction
@@ -59,7 +60,7 @@ class Jobs:
         self.queue = make_queue(stores, name, 1)
         most = GroupSettings(max_leased=_MOST_HELD, max_held=_MOST_HELD)
         self._group = LeaseGroup(uuid4().int >> 65, settings=most._replace(**settings))
-        self._held: deque[list[Settle]] = deque()
+        self._held: deque[Acknowledged] = deque()
         """What was received and is to be settled, by step."""
 
     def fill(self, messages: int, keys: Iterator[str | None] | None = None) -> None:
@@ -71,10 +72,10 @@ class Jobs:
 
         pour(self.stores, (AppendRequest(self.queue, drafts(some)) for some in left))
 
-    def step(self, receive: ReceiveRequest | None = None, settles: list[Settle] | None = None) -> LeaseOutcome:
-        return self._ask(receive, settles).wait()
+    def step(self, receive: ReceiveRequest | None = None) -> LeaseOutcome:
+        return self._ask(receive, None).wait()
 
-    def _ask(self, receive: ReceiveRequest | None, settles: list[Settle] | None) -> Future[LeaseOutcome]:
+    def _ask(self, receive: ReceiveRequest | None, settles: Acknowledged | None) -> Future[LeaseOutcome]:
         settled = {1: settles} if settles else {}
         token = self._group.token if settles else None
         group = GroupStep(self.queue, GROUP, self._group, token, settled, (), (1,) if receive is not None else ())
@@ -87,10 +88,18 @@ class Jobs:
             if len(self.step(ReceiveRequest(most, HELD_SECONDS, receiver="holder")).handed) < most:
                 raise BenchFailed("a queue ran empty: it had too few messages")
 
-    def consume(self, messages: int, most: int = _MANY) -> None:
-        """Receive these messages and acknowledge them."""
+    def consume(self, messages: int, most: int = _MANY, *, at_once: int = 1) -> None:
+        """Receive these messages and acknowledge them.
+
+        :param at_once: receivers.
+        """
+        asked = deque[Future[LeaseOutcome]]()
         for _ in range(0, messages, most):
-            self._take(self._next(most).wait())
+            if len(asked) == at_once:
+                self._take(asked.popleft().wait())
+            asked.append(self._next(most))
+        for answer in asked:
+            self._take(answer.wait())
 
     def _next(self, most: int) -> Future[LeaseOutcome]:
         """Settle what was received first, and receive some more."""
@@ -99,20 +108,17 @@ class Jobs:
     def _take(self, outcome: LeaseOutcome) -> None:
         if not outcome.handed:
             raise BenchFailed("a queue ran empty: it had too few messages")
-        self._held.append([Settle(one.message.id, one.hole.deliveries, Action.ACKNOWLEDGE) for one in outcome.handed])
+        for _, _, messages, leases in outcome.handed.parts:
+            ids = [*map(MessageId, messages.ticks, messages.tails)]
+            self._held.append(Acknowledged(ids, [lease.deliveries for lease in leases]))
 
     def cost(self) -> float:
         """Of the processor's time, microseconds for a message that is received by tens and acknowledged.
 
         As many receivers ask at once as a server has in the other rows.
         """
-        began, asked = process_time(), deque[Future[LeaseOutcome]]()
-        for _ in range(_MEASURED):
-            if len(asked) == CONNECTIONS:
-                self._take(asked.popleft().wait())
-            asked.append(self._next(_TENS))
-        for answer in asked:
-            self._take(answer.wait())
+        began = process_time()
+        self.consume(_MEASURED * _TENS, _TENS, at_once=CONNECTIONS)
         return (process_time() - began) / (_MEASURED * _TENS) * 1e6
 
 

@@ -2,7 +2,7 @@
 
 Each waiting reader has a connection and a queue of its own, as the users of an application have.
 ``python -m tests.bench.live PORT COUNT`` is such a crowd: it connects, says so, and takes what it is
-sent until its standard input ends.
+sent until its standard input ends. With ``receivers`` behind that it is one of receivers of lease groups.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import orjson
 
 from tests.bench.arrival import RATE, beside_a_writer
 from tests.bench.drivers import NUMBER, Load, append_one, drive, numbered, read_page, request
-from tests.bench.measure import BenchFailed, alternate, ratios
+from tests.bench.measure import BenchFailed, Spread, alternate, ratios, until
 from tests.bench.plan import CONNECTIONS, PAGE, Plan
 from tests.bench.servers import APPLICATION, ROOT, Server, queuey, twins
 from tests.bench.table import Row, number, times
@@ -34,7 +34,9 @@ PAGES = "pages"
 CROWDS = (1, 1_000, 10_000)
 _OWN = f"u{NUMBER}"
 _PATIENCE_SECONDS = 60
+_BETWEEN_SECONDS = 0.001
 _READY = "READY"
+EVENTS, RECEIVERS = "events", "receivers"
 _TURN_SECONDS = 1
 _TURNS = 2
 """For each second that is measured elsewhere: single turns differ by half and more."""
@@ -45,20 +47,31 @@ def stream_of(queue: str) -> bytes:
     return request("GET", f"/v1/{APPLICATION}/{queue}", Accept="text/event-stream").encode()
 
 
-def crowd(port: int, count: int) -> None:
-    """Connect, say so, and take what comes until standard input ends."""
+def receive_of(queue: str) -> bytes:
+    """A request for a message of a queue, which waits as long as it may."""
+    body = orjson.dumps({"receive": {"wait": 60}}).decode()
+    return request("POST", f"/v1/{APPLICATION}/{queue}/leases/bench", body).encode()
+
+
+def crowd(port: int, count: int, what: str = EVENTS) -> None:
+    """Connect, say so, and take what comes until standard input ends.
+
+    :param what: of receivers, each asks again when its wait has ended.
+    """
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     poll = select.epoll()
-    readers: dict[int, socket] = {}
+    readers: dict[int, tuple[socket, bytes]] = {}
     for turn in range(count):
         reader = create_connection(("127.0.0.1", port), timeout=_PATIENCE_SECONDS)
-        reader.sendall(stream_of(_OWN.replace(NUMBER, f"{turn:07d}")))
-        said = reader.recv(4096)
-        if not said.startswith(b"HTTP/1.1 200 "):
+        asked = (stream_of if what == EVENTS else receive_of)(_OWN.replace(NUMBER, f"{turn:07d}"))
+        reader.sendall(asked)
+        if what == RECEIVERS:
+            time.sleep(_BETWEEN_SECONDS)  # each makes a group, and not too many at once
+        if what == EVENTS and not (said := reader.recv(4096)).startswith(b"HTTP/1.1 200 "):
             raise BenchFailed(f"reader {turn}: {said!r}")
         reader.setblocking(False)
-        readers[reader.fileno()] = reader
+        readers[reader.fileno()] = reader, asked
         poll.register(reader, select.EPOLLIN)
     print(_READY, flush=True)
     poll.register(sys.stdin, select.EPOLLIN)
@@ -66,27 +79,30 @@ def crowd(port: int, count: int) -> None:
         for number_of, _ in poll.poll():
             if number_of == sys.stdin.fileno():
                 return
-            if not readers[number_of].recv(1 << 16):
+            reader, asked = readers[number_of]
+            if not (said := reader.recv(1 << 16)):
                 raise BenchFailed("the server ended a stream")
+            if what == RECEIVERS:
+                if not said.startswith((b"HTTP/1.1 200 ", b"HTTP/1.1 429 ")):
+                    raise BenchFailed(f"a receiver: {said!r}")
+                time.sleep(_BETWEEN_SECONDS)
+                reader.sendall(asked)
 
 
 @contextmanager
-def waiting(server: Server, count: int) -> Iterator[None]:
-    """This number of readers wait at a server."""
-    command = [sys.executable, "-m", "tests.bench.live", str(_port(server)), str(count)]
+def waiting(server: Server, count: int, what: str = EVENTS) -> Iterator[None]:
+    """This number of readers, or receivers, wait at a server."""
+    command = [sys.executable, "-m", "tests.bench.live", str(server.port), str(count), what]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         if process.stdout is None or process.stdout.readline().strip() != _READY:
             raise BenchFailed("the readers could not connect")
+        until(lambda: server.waiters() >= count, _PATIENCE_SECONDS, f"{count} {what} to wait")
         try:
             yield
             if process.poll() is not None:
                 raise BenchFailed("the readers did not last")
         finally:
             process.communicate()
-
-
-def _port(server: Server) -> int:
-    return int(server.url.rpartition(":")[2])
 
 
 def follow(port: int, count: int) -> list[float]:
@@ -114,30 +130,66 @@ def measure(plan: Plan) -> Iterator[Row]:
     most = CROWDS[-1]
     for count in CROWDS:
         with queuey(plan.fresh("live")) as server:
-            _queues(server, count)
+            make_own_queues(server, count)
             with waiting(server, count - 1):
                 server.settle()
                 yield _arrival(server, count, plan)
     with queuey(plan.fresh("live")) as server:
-        _queues(server, most)
+        make_own_queues(server, most)
         server.settle()
         before = server.rss_mib()
         with waiting(server, most):
             server.settle()
             yield _memory(most, server.rss_mib() - before)
     with twins(plan.fresh("alone"), plan.fresh("beside")) as (alone, beside):
-        _queues(alone, most)
-        _queues(beside, most)
+        make_own_queues(alone, most)
+        make_own_queues(beside, most)
         with waiting(beside, most):
             yield from _others(alone, beside, plan)
 
 
-def _queues(server: Server, count: int) -> None:
+def make_own_queues(server: Server, count: int) -> None:
     server.create(QUEUE)
     server.create(BUSY, 4)
     server.create(_OWN)  # the generator leaves out the first: it only looks at that request
     text = request("POST", f"/v1/{APPLICATION}", f"queue_name={_OWN}", Content_Type="application/x-www-form-urlencoded")
     drive(server, numbered(text, 0, count + 2 * CONNECTIONS), CONNECTIONS)
+
+
+def receivers(plan: Plan) -> Iterator[Row]:
+    """As many receivers of lease groups, each with a queue of its own, beside the readers of another server."""
+    most = CROWDS[-1]
+    with twins(plan.fresh("readers"), plan.fresh("receivers")) as servers:
+        grown = []
+        for server in servers:
+            make_own_queues(server, most)
+            server.settle()
+            grown.append(-server.rss_mib())
+        with waiting(servers[0], most), waiting(servers[1], most, RECEIVERS):
+            for at, server in enumerate(servers):
+                server.settle()
+                grown[at] = (grown[at] + server.rss_mib()) * 1024 / most
+            yield Row(
+                f"{most:,} waiting receivers, each with a queue of its own: memory",
+                f"{grown[0]:.1f} KiB a waiting reader of events",
+                f"{grown[1]:.1f} KiB a receiver",
+                Spread(*[grown[1] / grown[0]] * 3),
+                goal="each <= 20 KiB",
+                figures={"each": grown[1]},
+            )
+            readers, beside = servers
+            below, ours = alternate(
+                lambda: one_turn(readers, beside, append_one(BUSY)),
+                lambda: one_turn(beside, readers, append_one(BUSY)),
+                round(plan.rounds * plan.seconds * _TURNS),
+            )
+    yield Row(
+        f"single appends beside {most:,} waiting receivers",
+        f"{told_of(below)} beside readers",
+        f"{told_of(ours)}; processor time of a request {cpu_each(ours) / cpu_each(below):.2f} times",
+        ratios([turn.load.rate for turn in ours], [turn.load.rate for turn in below]),
+        goal="ratio >= 0.9",
+    )
 
 
 def _arrival(server: Server, count: int, plan: Plan) -> Row:
@@ -165,34 +217,34 @@ def _others(alone: Server, beside: Server, plan: Plan) -> Iterator[Row]:
     }
     for what, texts in loads.items():
         without, with_them = alternate(
-            lambda text=texts[0]: _turn(alone, beside, text),  # type: ignore[misc]
-            lambda text=texts[1]: _turn(beside, alone, text),  # type: ignore[misc]
+            lambda text=texts[0]: one_turn(alone, beside, text),  # type: ignore[misc]
+            lambda text=texts[1]: one_turn(beside, alone, text),  # type: ignore[misc]
             round(plan.rounds * plan.seconds * _TURNS),
         )
         slower = ratios([turn.load.p99_ms for turn in with_them], [turn.load.p99_ms for turn in without])
         yield Row(
             f"{what} beside {CROWDS[-1]:,} waiting readers",
-            f"{_told(without)} without them",
-            f"{_told(with_them)}; p99 {slower.middle:.2f} times as long, processor time of a request "
-            f"{_cpu_each(with_them) / _cpu_each(without):.2f} times",
+            f"{told_of(without)} without them",
+            f"{told_of(with_them)}; p99 {slower.middle:.2f} times as long, processor time of a request "
+            f"{cpu_each(with_them) / cpu_each(without):.2f} times",
             ratios([turn.load.rate for turn in with_them], [turn.load.rate for turn in without]),
             goal="ratio >= 0.9, slower <= 2",
             figures={"slower": slower.middle},
         )
 
 
-class _Turn(NamedTuple):
+class Turn(NamedTuple):
     """What one server did."""
 
     load: Load
     cpu_seconds: float
 
 
-def _told(turns: Sequence[_Turn]) -> str:
+def told_of(turns: Sequence[Turn]) -> str:
     return f"{number(median(turn.load.rate for turn in turns))} /s, p99 {median(turn.load.p99_ms for turn in turns):.2f} ms"
 
 
-def _cpu_each(turns: Sequence[_Turn]) -> float:
+def cpu_each(turns: Sequence[Turn]) -> float:
     return sum(turn.cpu_seconds for turn in turns) / sum(turn.load.requests for turn in turns)
 
 
@@ -203,7 +255,7 @@ def _page_of_messages(server: Server) -> str:
     return str(answer.json()["messages"][0]["key"])
 
 
-def _turn(server: Server, other: Server, text: str) -> _Turn:
+def one_turn(server: Server, other: Server, text: str) -> Turn:
     """A load on one server while the other does nothing at all, keepalives included; those that it owes then come first."""
     other.process.send_signal(signal.SIGSTOP)
     try:
@@ -211,10 +263,10 @@ def _turn(server: Server, other: Server, text: str) -> _Turn:
         script = f"request = function() return {orjson.dumps(text).decode()} end\n"
         before = server.cpu_seconds()
         load = drive(server, script, CONNECTIONS, _TURN_SECONDS)
-        return _Turn(load, server.cpu_seconds() - before)
+        return Turn(load, server.cpu_seconds() - before)
     finally:
         other.process.send_signal(signal.SIGCONT)
 
 
 if __name__ == "__main__":
-    crowd(int(sys.argv[1]), int(sys.argv[2]))
+    crowd(int(sys.argv[1]), int(sys.argv[2]), *sys.argv[3:])

@@ -27,6 +27,7 @@ AUTHORIZATION = {"Authorization": f"Application {KEY}"}
 PYTHON = (sys.executable,)
 START_SECONDS = 120
 QUIET_SECONDS = 180
+_WAITERS = re.compile(r"^queuey_waiters (\S+)$", re.MULTILINE)
 _ADDRESS = re.compile(r"https?://127\.0\.0\.1:[1-9][0-9]*")
 _TICK = os.sysconf("SC_CLK_TCK")
 
@@ -45,6 +46,10 @@ class Server:
     url: str
     started_seconds: float
     """From its birth to its first answer."""
+
+    @property
+    def port(self) -> int:
+        return int(self.url.rpartition(":")[2])
 
     @property
     def pid(self) -> int:
@@ -80,6 +85,11 @@ class Server:
 
     def create(self, queue: str, partitions: int = 1) -> None:
         self.ask("POST", f"/v1/{APPLICATION}", data={"queue_name": queue, "partitions": partitions})
+
+    def waiters(self) -> float:
+        """How many readers and receivers wait."""
+        found = _WAITERS.search(self.ask("GET", "/metrics").text)
+        return 0.0 if found is None else float(found[1])
 
     def kill(self) -> None:
         """kill -9."""

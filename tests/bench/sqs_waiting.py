@@ -34,7 +34,6 @@ POLLS = 5_000
 QUEUES = 100
 _START_SECONDS = _PATIENCE_SECONDS = 60
 _LENGTH = re.compile(rb"content-length: (\d+)\r\n", re.IGNORECASE)
-_WAITERS = re.compile(r"^queuey_waiters (\S+)$", re.MULTILINE)
 _END_OF_HEAD = b"\r\n\r\n"
 
 
@@ -134,7 +133,8 @@ def measure(plan: Plan) -> Iterator[Row]:
             busy = server.cpu_seconds()
             _send(server, key, urls, count, own)
             share = (server.cpu_seconds() - busy) / (count / RATE)
-            said, _ = crowd.communicate(timeout=_PATIENCE_SECONDS)
+            said = crowd.stdout.read() if crowd.stdout is not None else ""
+            crowd.wait(_PATIENCE_SECONDS)
         if crowd.returncode:
             raise BenchFailed("the long polls did not last: see above")
         took, late = json.loads(said)
@@ -155,7 +155,7 @@ def _send(server: Server, key: Credentials, urls: list[str], count: int, own: in
     sent_at = "0" * 19
     body = f"{sent_at} ".ljust(BODY_BYTES, "x")
     texts = [signed(key, "SendMessage", {"QueueUrl": url, "MessageBody": body}).split(sent_at) for url in urls]
-    asking, began, answered = Asking(_port(server)), time.monotonic_ns(), 0
+    asking, began, answered = Asking(server.port), time.monotonic_ns(), 0
     with socket.socket(type=socket.SOCK_DGRAM) as beside:
         for turn in range(count):
             due = began + turn * 1_000_000_000 // RATE
@@ -187,7 +187,7 @@ def _waiting(
         poll = signed(key, "ReceiveMessage", {"QueueUrl": url, "WaitTimeSeconds": WAIT_SECONDS})
         body = json.dumps({"QueueUrl": url, "ReceiptHandle": "@"})
         asked.append((poll, [signed(key, "DeleteMessage", {}).partition("Content-Length")[0], body]))
-    command = [sys.executable, "-m", "tests.bench.sqs_waiting", str(_port(server)), str(count)]
+    command = [sys.executable, "-m", "tests.bench.sqs_waiting", str(server.port), str(count)]
     with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as process:
         try:
             if process.stdin is None or process.stdout is None:
@@ -195,19 +195,10 @@ def _waiting(
             process.stdin.write(json.dumps(asked) + "\n")
             process.stdin.flush()
             own = int(process.stdout.readline())
-            until(lambda: _waiters(server) >= POLLS * 0.99, _START_SECONDS, f"{POLLS} long polls to wait")
+            until(lambda: server.waiters() >= POLLS * 0.99, _START_SECONDS, f"{POLLS} long polls to wait")
             yield process, own
         finally:
             process.kill()
-
-
-def _waiters(server: Server) -> float:
-    found = _WAITERS.search(server.ask("GET", "/metrics").text)
-    return 0.0 if found is None else float(found[1])
-
-
-def _port(server: Server) -> int:
-    return int(server.url.rpartition(":")[2])
 
 
 if __name__ == "__main__":

@@ -240,8 +240,8 @@ def _arrival(server: Server, plan: Plan) -> Row:
     if worker.stdout is None or worker.stdout.readline().strip() != "READY":
         raise BenchFailed("the worker did not begin")
     time.sleep(2)  # it joins, and its first question waits
-    port = server.url.rpartition(":")[2]
-    with subprocess.Popen([sys.executable, "-m", "tests.bench.arrival", port, str(count)], cwd=ROOT) as writer:
+    command = [sys.executable, "-m", "tests.bench.arrival", str(server.port), str(count)]
+    with subprocess.Popen(command, cwd=ROOT) as writer:
         took = _result(worker)["took"]
         writer.terminate()
     what = f"append to the beginning of its job, idle worker, {RATE} appends/s"

@@ -64,9 +64,8 @@ def _consume(server: Server, plan: Plan) -> None:
     plan.tell(f"storing {plan.consumed:,} messages")
     drive(server, times(batch_into([1], OLD), plan.consumed // BATCH), _FILLERS)
     plan.tell("reading and deleting them")
-    port = int(server.url.rpartition(":")[2])
-    reader, left = Asking(port), plan.consumed
-    deleters = [Asking(port) for _ in range(_DELETERS)]
+    reader, left = Asking(server.port), plan.consumed
+    deleters = [Asking(server.port) for _ in range(_DELETERS)]
     cursor = "since=0"
     with ThreadPoolExecutor(_DELETERS) as threads:
         while left > 0:

@@ -54,7 +54,7 @@ def _kill_later(kill: Callable[[], object]) -> None:
 
 def load(server: Server, seconds: float, also: Callable[[], None] = lambda: None) -> Sequence[TimedAppend]:
     """Appends at :data:`RATE`, from clients that send each when it is due, or late if they are still busy."""
-    port, turns = int(server.url.rpartition(":")[2]), iter(range(round(RATE * seconds)))
+    port, turns = server.port, iter(range(round(RATE * seconds)))
     lock, text = threading.Lock(), append_one(QUEUE)
     began = time.perf_counter()
     also()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.bench.on_cassandra import appends, deleted, disorder, killed, leases, queues, reads, servers
+from tests.bench.on_cassandra import appends, deleted, disorder, killed, leases, queues, reads, servers, woken
 from tests.bench.plan import Plan
 from tests.bench.table import Row
 
@@ -18,5 +18,6 @@ TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "deleted": deleted.measure,
     "killed": killed.measure,
     "leases": leases.measure,
+    "woken": woken.measure,
     "disorder": disorder.measure,
 }

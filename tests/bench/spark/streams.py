@@ -204,10 +204,10 @@ def latency(stage: Stage) -> Iterator[Row]:
     rows = stage.stream_from_queuey(arrival.QUEUE, startingOffsets="earliest").select("body").writeStream
     query = rows.foreachBatch(_noting(seen)).option("checkpointLocation", str(stage.plan.fresh("checkpoint")))
     count = arrival.RATE * (_WARM_UP_SECONDS + stage.plan.triggers)
-    port = stage.server.url.rpartition(":")[2]
+    writer = [sys.executable, "-m", "tests.bench.arrival", str(stage.server.port), str(count)]
     running = query.trigger(processingTime=TRIGGER).start()
     try:
-        with subprocess.Popen([sys.executable, "-m", "tests.bench.arrival", port, str(count)], cwd=ROOT):
+        with subprocess.Popen(writer, cwd=ROOT):
             until(lambda: _rows(running) >= count, _PATIENCE_SECONDS, f"{count} messages")
     finally:
         running.stop()
