@@ -36,7 +36,7 @@ test: ## Run lint, types and all tests
 	@sh scripts/beside.sh $(BIN)/mypy timeout --foreground --signal INT --kill-after 1m $(LIMIT) $(BIN)/python -m pytest -n $(WORKERS) --no-loadscope-reorder --durations 25 $(if $(TESTS),,--share $(SHARE)) $(TESTS)
 
 faults: ## Try to break the guarantees for many rounds: kill -9, full disks, dead nodes, cut networks
-	@sh scripts/need.sh curl go=golang nginx rabbitmq-server redis-server strace $(JAVA) $(NODEJS) npm
+	@sh scripts/need.sh curl fusermount3=fuse3 go=golang nginx rabbitmq-server redis-server strace $(JAVA) $(NODEJS) npm
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.support.services fetch
 	@$(BIN)/python -m pytest $(TESTS) -m "faults or drawn or long" --fault-rounds $(ROUNDS)

@@ -177,6 +177,7 @@ LAYERS = {
             "boto3",
             "botocore",
             "confluent_kafka",
+            "mfusepy",
             "msgspec",
             "nats",
             "pika",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -187,6 +187,60 @@ def compare_command(first: Path, second: Path, output: str | None) -> None:
         say(f"doubt: {doubt}")
     if found:
         sys.exit(3)
+
+
+@bench_command.command("table")
+@click.option("--row", "rows", multiple=True, help="A system; several may be given.  [default: all]")
+@click.option("--column", "columns", multiple=True, help="What may go wrong; several may be given.  [default: all]")
+@click.option(
+    "--option",
+    "options",
+    multiple=True,
+    callback=_options,
+    metavar="ROW.NAME=VALUE",
+    help="Of a system: elasticmq.jars=FOLDER, cassandra-exact.hosts=HOST:PORT, nats.program=PATH.",
+)
+@click.option("--markdown", is_flag=True, help="Print the table as the documentation has it.")
+def table_command(
+    rows: tuple[str, ...], columns: tuple[str, ...], options: Mapping[str, str], *, markdown: bool
+) -> None:
+    r"""What goes wrong with systems of queues, counted: a row for each system.
+
+    Each cell is a run of its own, of up to a minute. The systems are started from programs of this machine, with
+    data of their own, and killed. A cell says with how many messages it went wrong. One that could not be tried
+    has the reason below the table.
+
+    \b
+    Examples:
+        queuey bench table --row redis --column lost-at-kill
+        queuey bench table --row embedded --markdown
+        queuey bench table --option elasticmq.jars=jars --option cassandra-exact.hosts=127.0.0.1:9042
+    """
+    from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, reasons, text_of
+    from qdo.bench.promises.table import markdown as as_markdown
+
+    chosen_rows = _chosen(rows, ROWS, "--row")
+    chosen_columns = _chosen(columns, COLUMNS, "--column")
+    for name in options:
+        _chosen([name.partition(".")[0]], ROWS, "--option")
+    table, found = PromiseTable(options), {}
+    for row, column, one in table.cells(chosen_rows, chosen_columns):
+        say(f"{ROWS[row].title}, {COLUMNS[column].title}: {one.said}")
+        found[row, column] = one
+    click.echo((as_markdown if markdown else text_of)(chosen_rows, chosen_columns, found))
+    click.echo()
+    for text in reasons(found):
+        click.echo(f"- {text}")
+    for row, versions in table.versions.items():
+        click.echo(f"- {ROWS[row].title}: {', '.join(f'{name} {text}' for name, text in versions.items())}")
+
+
+def _chosen(given: Sequence[str], known: Mapping[str, object], option: str) -> Sequence[str]:
+    """Those that are given, or all."""
+    for name in given:
+        if name not in known:
+            raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
+    return given or [*known]
 
 
 @bench_command.command("ls")

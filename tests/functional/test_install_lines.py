@@ -26,6 +26,7 @@ MODULES = {
     "bench": "queuey.server.run, qdo.bench.workload",
     "bench-kafka": "confluent_kafka",
     "bench-nats": "nats",
+    "bench-power": "mfusepy",
     "bench-rabbitmq": "pika",
     "bench-redis": "redis",
     "bench-sqs": "boto3",

@@ -7,6 +7,7 @@ import json
 import threading
 from collections.abc import Coroutine, Mapping, Sequence
 from concurrent.futures import TimeoutError as NoResultInTime
+from contextlib import suppress
 from typing import Any, ClassVar, TypeVar
 
 import nats.aio.client
@@ -130,7 +131,9 @@ class NatsConnection:
             raise _as_ours(error) from error
 
     def close(self) -> None:
-        self.carry_out(self.client.close())
+        # A connection that is broken already has nothing to say.
+        with suppress(QueueyError):
+            self.carry_out(self.client.close())
 
 
 async def _say_nothing(_error: Exception) -> None:

@@ -1,0 +1,175 @@
+"""What systems of queues promise, tried: a table of systems by what may go wrong. Each of its cells is a run of its own."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+from secrets import randbits
+from typing import Any, NamedTuple
+
+from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, driver_class
+from qdo.bench.systems import StartedSystem, system_class
+from qdo.bench.workload import Workload, changed
+from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+
+PAUSE_SECONDS = 0.05
+KILL_SECONDS = (0.2, 1.2)
+"""Between a start and the next kill, at least and at most."""
+LONGEST_SECONDS = 120.0
+"""Until a queue must be empty."""
+
+
+class TrialResult(NamedTuple):
+    """What a cell found."""
+
+    wrong: int | None
+    """Messages with which it went wrong; None if it was not tried."""
+    of: int
+    """Messages that were tried."""
+    said: str
+    """A sentence; the reason, if it was not tried."""
+    is_missing: bool = False
+    """It was not tried since this machine lacks something, not since the system has no such thing."""
+
+    @property
+    def cell(self) -> str:
+        """
+        >>> TrialResult(0, 1200, "").cell, TrialResult(None, 0, "no keys").cell, TrialResult(None, 0, "", is_missing=True).cell
+        ('0 of 1,200', '-', 'not measured here')
+        """
+        if self.wrong is not None:
+            return f"{self.wrong:,} of {self.of:,}"
+        return "not measured here" if self.is_missing else "-"
+
+
+class NotHere(ConfigurationError):
+    """The machine lacks what a cell needs."""
+
+
+@dataclass(frozen=True)
+class TriedSystem:
+    """A row of the table."""
+
+    title: str
+    system: str
+    """Of :data:`~qdo.bench.systems.SYSTEMS`."""
+    driver: str
+    section: Mapping[str, Any] = field(default_factory=dict)
+    """Values of the workload's section ``queuey``."""
+
+
+@dataclass(frozen=True)
+class Trial:
+    """One system, for one cell."""
+
+    tried: TriedSystem
+    options: Mapping[str, str]
+    """Of its start and of its driver."""
+    folder: Path
+    """Empty, for its data."""
+
+    def workload(self, base: Workload, **values: Any) -> Workload:
+        """The workload, as this row has it.
+
+        :param values: of the section ``queuey``, beside the row's.
+        """
+        base = changed(base, **values)
+        own = self.tried.section
+        group = {**base.queuey.group, **own.get("group", {})}
+        return changed(base, **{**own, "group": group, "driver": self.tried.driver, "start": self.tried.system})
+
+    @contextmanager
+    def running(self, workload: Workload) -> Iterator[tuple[StartedSystem, Driver]]:
+        """The system, started, and its driver, with queues.
+
+        :raises NotHere: it cannot be started on this machine.
+        :raises ConfigurationError: it cannot do what the workload asks for.
+        """
+        with self.system() as system:
+            options = {**system.of_driver(self.options), **workload.queuey.options, **system.options}
+            driver = driver_class(self.tried.driver)(MeasuredSystem(workload, randbits(32), options))
+            driver.prepare()
+            yield system, driver
+
+    def system(self) -> StartedSystem:
+        """:raises NotHere: it cannot be started on this machine."""
+        try:
+            return system_class(self.tried.system)(self.folder, self.options)
+        except ConfigurationError as error:
+            raise NotHere(str(error)) from error
+
+
+@contextmanager
+def kills(system: StartedSystem, times: int, seed: int = 1) -> Iterator[threading.Event]:
+    """SIGKILL at drawn moments while the block runs, and a new start after each. The event says that all are over."""
+    drawn, over, leave = Random(f"{seed}/kills"), threading.Event(), threading.Event()  # noqa: S311 -- repeatable
+    failed: list[Exception] = []
+
+    def work() -> None:
+        try:
+            for _ in range(times):
+                if leave.wait(drawn.uniform(*KILL_SECONDS)):
+                    break
+                system.kill()
+                system.start()
+        except Exception as error:  # noqa: BLE001 -- raised below, in the thread that asked
+            failed.append(error)
+        over.set()
+
+    thread = threading.Thread(target=work, daemon=True)
+    thread.start()
+    try:
+        yield over
+    finally:
+        leave.set()
+        thread.join()
+    if failed:
+        raise failed[0]
+
+
+def drained(consumer: Consumer, quiet: float, over: threading.Event | None = None) -> Iterator[Sequence[Delivered]]:
+    """Answers with messages, until there were only empty ones for ``quiet`` seconds.
+
+    :param over: the time counts from then on.
+    :raises QueueyError: messages still come after :data:`LONGEST_SECONDS`, or the system does not answer.
+    """
+    give_up = time.monotonic() + LONGEST_SECONDS
+    last = time.monotonic()
+    while True:
+        is_answered = True
+        try:
+            handed = consumer.receive(0.5)
+        except QueueyError:
+            if time.monotonic() > give_up:
+                raise
+            time.sleep(PAUSE_SECONDS)
+            handed, is_answered = [], False
+        if handed:
+            yield handed
+        is_quiet = is_answered and not handed and (over is None or over.is_set())
+        now = time.monotonic()
+        if is_quiet and now - last >= quiet:
+            return
+        if not is_quiet:
+            last = now
+        if now > give_up:
+            raise StorageUnavailable(f"messages still come after {LONGEST_SECONDS:.0f} seconds")
+
+
+def persistently(call: Callable[[], object]) -> None:
+    """Do it again until it is done: for what may be done twice.
+
+    :raises QueueyError: it still fails after :data:`LONGEST_SECONDS`.
+    """
+    give_up = time.monotonic() + LONGEST_SECONDS
+    while time.monotonic() < give_up:
+        with suppress(QueueyError):
+            call()
+            return
+        time.sleep(PAUSE_SECONDS)
+    call()

@@ -1,0 +1,85 @@
+"""What is lost at a power cut of what was acknowledged."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import replace
+from itertools import count
+from pathlib import Path
+
+from qdo.bench.drivers import Driver, OutgoingMessage
+from qdo.bench.promises import NotHere, Trial, TrialResult, drained
+from qdo.bench.promises.lossy import LossyDisk
+from qdo.bench.workload import Workload
+from queuey.errors import QueueyError
+
+CUTS = 3
+LOAD_SECONDS = 1.0
+"""Of sending, before each cut."""
+QUIET_SECONDS = 5.0
+"""Longer than a lease of those that were not acknowledged."""
+
+
+def lost_at_power_cut(trial: Trial) -> TrialResult:
+    """Cuts the power of a disk while messages are sent, several times, and receives all that are left."""
+    if trial.tried.system == "queuey-cassandra":
+        raise NotHere("Cassandra runs elsewhere, on a disk of its own")
+    receiving = {"batch": 10, "visibility": 3, "wait": 0.5}
+    workload = trial.workload(Workload(name="power"), receiving=receiving)
+    trial.system()
+    got: set[bytes] = set()
+    with LossyDisk(trial.folder) as disk, replace(trial, folder=disk.path).running(workload) as (system, driver):
+        _keep_settings(disk.path)
+        with _sending(driver) as acknowledged:
+            for _ in range(CUTS):
+                time.sleep(LOAD_SECONDS)
+                system.kill()
+                disk.cut()
+                system.start()
+        with closing(driver.consumer(0, 0)) as consumer:
+            for handed in drained(consumer, QUIET_SECONDS):
+                got |= {one.body for one in handed}
+                consumer.acknowledge([one.token for one in handed])
+        system.kill()
+    lost = len(acknowledged - got)
+    text = f"{lost:,} of {len(acknowledged):,} acknowledged messages were gone after {CUTS} power cuts"
+    return TrialResult(lost, len(acknowledged), text)
+
+
+def _keep_settings(folder: Path) -> None:
+    """Sync the files that the harness itself wrote there."""
+    for path in folder.iterdir():
+        if path.is_file():
+            with path.open("rb") as file:
+                os.fsync(file.fileno())
+
+
+@contextmanager
+def _sending(driver: Driver) -> Iterator[set[bytes]]:
+    """Sends while the block runs; the bodies that were acknowledged."""
+    acknowledged: set[bytes] = set()
+    leave = threading.Event()
+
+    def send() -> None:
+        with closing(driver.producer()) as producer:
+            for at in count():
+                if leave.is_set():
+                    return
+                body = f"{at}".encode()
+                try:
+                    producer.send(0, [OutgoingMessage(body)])
+                    acknowledged.add(body)
+                except QueueyError:
+                    time.sleep(0.05)
+
+    thread = threading.Thread(target=send, daemon=True)
+    thread.start()
+    try:
+        yield acknowledged
+    finally:
+        leave.set()
+        thread.join()

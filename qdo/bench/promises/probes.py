@@ -1,0 +1,138 @@
+"""Cells that a load does not show: each sets up one situation."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import closing
+
+from qdo.bench.drivers import Consumer, Delivered, Driver, OutgoingMessage
+from qdo.bench.promises import Trial, TrialResult, drained, kills, persistently
+from qdo.bench.workload import Workload
+from queuey.errors import ConfigurationError, QueueyError
+
+MESSAGES = 200
+HELD_SECONDS = 1.0
+"""Of leases."""
+PATIENCE_SECONDS = 20.0
+QUIET_SECONDS = 3.0
+"""Longer than a lease: then nothing comes back any more."""
+
+
+def _workload(trial: Trial, topics: int = 1, batch: int = 5, **values: object) -> Workload:
+    base = Workload(name="promises", topics=topics)
+    receiving = {"batch": batch, "visibility": HELD_SECONDS, "wait": 0.5}
+    return trial.workload(base, receiving=receiving, **values)
+
+
+def _send(driver: Driver, count: int) -> None:
+    with closing(driver.producer()) as producer:
+        for at in range(count):
+            producer.send(0, [OutgoingMessage(f"{at}".encode())])
+
+
+def torn_step(trial: Trial) -> TrialResult:
+    """Acknowledges a message and sends one for it, in one step, while the system is killed."""
+    workload = _workload(trial, topics=2)
+    with trial.running(workload) as (system, driver):
+        if not driver.steps:
+            raise ConfigurationError("it has no step that acknowledges and sends")
+        _send(driver, MESSAGES)
+        with kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:
+            for handed in drained(consumer, QUIET_SECONDS, over):
+                made = [OutgoingMessage(one.body) for one in handed]
+                try:
+                    consumer.step([one.token for one in handed], 1, made)
+                except QueueyError:
+                    # Done or not: what is not done comes again.
+                    time.sleep(0.05)
+        made_of = Counter[bytes]()
+        with closing(driver.consumer(1, 0)) as results:
+            for handed in drained(results, QUIET_SECONDS):
+                made_of.update(_settled(results, handed))
+    torn = MESSAGES - sum(made_of[f"{at}".encode()] == 1 for at in range(MESSAGES))
+    return TrialResult(
+        torn, MESSAGES, f"{torn} of {MESSAGES} messages were acknowledged and made none, or two, of another"
+    )
+
+
+def ghost_after_delete(trial: Trial) -> TrialResult:
+    """Deletes a queue with messages, some of them leased, makes one of its name, and kills the system."""
+    with trial.running(_workload(trial)) as (system, driver):
+        _send(driver, MESSAGES)
+        with closing(driver.consumer(0, 0)) as consumer:
+            handed = consumer.receive(5)
+            consumer.acknowledge([one.token for one in handed[:2]])
+        driver.remove()
+        driver.prepare()
+        system.kill()
+        system.start()
+        found = 0
+        with closing(driver.consumer(0, 0)) as consumer:
+            for handed in drained(consumer, QUIET_SECONDS):
+                found += len(handed)
+                consumer.acknowledge([one.token for one in handed])
+    return TrialResult(found, MESSAGES, f"{found} messages of a queue that was deleted came in a new one of its name")
+
+
+def two_dead_letters(trial: Trial) -> TrialResult:
+    """Fails at all messages until they are dead letters, while the system is killed."""
+    tries = 2
+    group = {"max_failures": tries, "backoff": {"first": 0}}
+    with trial.running(_workload(trial, group=group)) as (system, driver):
+        if not driver.dead_letters:
+            raise ConfigurationError("it moves no failing messages to a queue of dead letters")
+        _send(driver, MESSAGES)
+        with kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:
+            for handed in drained(consumer, QUIET_SECONDS, over):
+                tokens = [one.token for one in handed]
+                persistently(lambda tokens=tokens: consumer.fail(tokens))  # type: ignore[misc]
+        letters = Counter[bytes]()
+        with closing(driver.letters(0)) as consumer:
+            for handed in drained(consumer, QUIET_SECONDS):
+                letters.update(_settled(consumer, handed))
+    twice = sum(count > 1 for count in letters.values())
+    lost = MESSAGES - len(letters)
+    text = f"{twice} messages have two dead letters, {lost} have none"
+    return TrialResult(twice + lost, MESSAGES, text)
+
+
+def stale_accepted(trial: Trial) -> TrialResult:
+    """Acknowledges messages after their leases ran out, while another receiver has them."""
+    count = 10
+    with trial.running(_workload(trial, batch=count)) as (_, driver):
+        _send(driver, count)
+        with closing(driver.consumer(0, 0)) as late, closing(driver.consumer(0, 0)) as other:
+            first = _all_of(late, count)
+            held = {one.body for one in _all_of(other, count)}
+            stale = [one for one in first if one.body in held]
+            if not stale:
+                raise ConfigurationError("no other receiver gets what one has held for too long")
+            late.acknowledge([one.token for one in stale])
+            # The other one forgets its messages: what comes again was not settled by the late one.
+            back = set[bytes]()
+            for handed in drained(other, QUIET_SECONDS):
+                back |= {one.body for one in handed}
+                other.acknowledge([one.token for one in handed])
+    accepted = sum(one.body not in back for one in stale)
+    text = f"{accepted} of {len(stale)} messages were settled by a receiver while another one had them"
+    return TrialResult(accepted, len(stale), text)
+
+
+def _settled(consumer: Consumer, handed: Sequence[Delivered]) -> list[bytes]:
+    """Bodies of the messages whose acknowledgement was taken."""
+    try:
+        taken = consumer.acknowledge([one.token for one in handed])
+    except QueueyError:
+        return []
+    return [one.body for one, is_taken in zip(handed, taken, strict=True) if is_taken]
+
+
+def _all_of(consumer: Consumer, count: int) -> list[Delivered]:
+    """This many messages, or those that come within :data:`PATIENCE_SECONDS`."""
+    found: list[Delivered] = []
+    give_up = time.monotonic() + PATIENCE_SECONDS
+    while len(found) < count and time.monotonic() < give_up:
+        found += consumer.receive(0.5)
+    return found

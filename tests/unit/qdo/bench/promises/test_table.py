@@ -1,0 +1,77 @@
+"""The table of promises: what it says, and that the documentation has all of it."""
+
+from __future__ import annotations
+
+import pytest
+from click.testing import CliRunner
+
+from qdo.bench.promises import TrialResult
+from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, cells_of, markdown, reasons, text_of
+from qdo.bench.systems import SYSTEMS, system_class
+from queuey.cli import main
+from tests.support.source import ROOT
+
+FOUND = {
+    ("redis", "early"): TrialResult(None, 0, "it delays no messages"),
+    ("redis", "ghost"): TrialResult(None, 0, "redis-server is missing", is_missing=True),
+    ("redis", "stale"): TrialResult(3, 1200, "3 of 1,200"),
+}
+
+
+def test_a_table_has_its_reasons_below() -> None:
+    columns = ["early", "ghost", "stale"]
+
+    assert cells_of(["redis"], columns, FOUND)[1] == ["Redis streams", "-", "not measured here", "3 of 1,200"]
+    assert markdown(["redis"], columns, FOUND).splitlines()[1] == "|---|---|---|---|"
+    assert "stale accepted" in text_of(["redis"], columns, FOUND).splitlines()[0]
+    assert reasons(FOUND) == [
+        "Redis streams: it delays no messages (early)",
+        "Redis streams: redis-server is missing (ghost after delete)",
+    ]
+
+
+def test_each_row_has_a_system_and_a_driver_of_it() -> None:
+    assert {one.system for one in ROWS.values()} <= SYSTEMS.keys()
+    assert [name for name, one in ROWS.items() if one.driver not in system_class(one.system).drivers] == []
+
+
+def test_the_documentation_says_what_each_column_does() -> None:
+    text = (ROOT / "docs" / "bench.md").read_text()
+
+    assert [name for name, one in COLUMNS.items() if f"| {one.title} | `{name}` |" not in text] == []
+
+
+def test_what_a_machine_lacks_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("qdo.bench.systems.found_program", lambda name: None)
+
+    found = PromiseTable().cell("redis", "lost-at-kill")
+
+    assert (found.cell, found.is_missing) == ("not measured here", True)
+    assert "apt-get install redis-server" in found.said
+
+
+def test_a_driver_that_lacks_something_says_so() -> None:
+    assert PromiseTable().cell("redis", "early").said == "delay: the system of this driver delays no messages"
+    assert PromiseTable().cell("redis", "key-order").said == "it has no keys in whose order messages are delivered"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--row", "none"), "'none' is none of embedded"),
+        (("--column", "none"), "'none' is none of lost-at-kill"),
+        (("--option", "none.url=1"), "'none' is none of embedded"),
+    ],
+)
+def test_an_unknown_name_is_refused(words: tuple[str, ...], said: str) -> None:
+    done = CliRunner().invoke(main, ["bench", "table", *words])
+
+    assert (done.exit_code, said in done.stderr) == (2, True), done.stderr
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("column", COLUMNS)
+def test_the_embedded_store_keeps_its_promises(column: str) -> None:
+    found = PromiseTable().cell("embedded", column)
+
+    assert (found.wrong, found.of > 0) == (0, True), found.said
