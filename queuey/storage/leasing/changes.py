@@ -30,8 +30,9 @@ _BLOCKS_TOGETHER = 4
 """Blocks of a fold that one transaction writes at least: some thousand holes."""
 _MOST_BLOCKS = 32
 """The most of them. As many go along as have the bytes of the transaction's own changes, so a fold ends in time."""
-_DROPPED_TOGETHER = 500
-"""Changes that one transaction deletes."""
+_DROPPED_TOGETHER = 16
+"""Changes that one transaction deletes, for the one that it adds. So those before a fold are gone long before the next
+one, and none of the transactions in between takes much longer than the others: a change may have thousands of messages."""
 _MOST_SINGLES = 1000
 """Leases, and settled messages, that are gathered at most."""
 
