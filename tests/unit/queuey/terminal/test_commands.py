@@ -12,7 +12,7 @@ import queuey.cli
 
 LASTING = {"queuey serve", "queuey top", "queuey check", "qdo work", "qdo top"}
 """They show what goes on, or have the form that monitoring wants."""
-WITHOUT_OUTPUT = {*LASTING, "queuey bench run", "queuey completion", "qdo completion"}
+WITHOUT_OUTPUT = {*LASTING, "queuey bench run", "queuey bench table", "queuey completion", "qdo completion"}
 NAMES = {"queue", "queues", "group", "named", "to", "receipts", "label", "code", "prefix", "context_name"}
 """Parameters that name something."""
 OF_OTHERS = {
