@@ -184,6 +184,7 @@ LAYERS = {
             "pyspark",
             "redis",
             "requests",
+            "simpy",
             "yaml",
         ),
     ),

@@ -14,7 +14,7 @@ from qdo.bench.document import Document
 from qdo.bench.plots import Plot
 from qdo.bench.tables import found, overview, speeds, verdict_of
 
-_STYLE = """
+STYLE = """
 body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } td, th { padding: .15rem .7rem; text-align: right }
@@ -34,7 +34,7 @@ def page(documents: Sequence[Document]) -> str:
     name = escape(workload["name"])
     parts = [
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{_STYLE}</style></head><body>',
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
         f"<h1>{name}</h1><p>{escape(workload['queuey']['about'])}</p>",
     ]
     if len(documents) > 1:
@@ -60,15 +60,15 @@ def _section(document: Document) -> list[str]:
     return [
         f"<h2>Driver {escape(document['label'])}, {escape(document['loop'])}</h2>",
         f'<p class="{"good" if is_good else "bad"}">{escape(verdict_of(document))}</p><ul>{"".join(said)}</ul>',
-        _table(speeds(document)),
-        _table(found(document)),
+        html_table(speeds(document)),
+        html_table(found(document)),
         *(plot.svg() for plot in _plots(document)),
         "<h3>Where</h3>",
-        _table([["", ""], *about]),
+        html_table([["", ""], *about]),
     ]
 
 
-def _table(rows: Sequence[Sequence[str]]) -> str:
+def html_table(rows: Sequence[Sequence[str]]) -> str:
     head, *rest = ([escape(cell) for cell in row] for row in rows)
     lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rest]

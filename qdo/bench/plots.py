@@ -57,6 +57,19 @@ class Plot:
         return "".join([*parts, "</svg>"])
 
 
+def drawing(plots: Sequence[Plot]) -> str:
+    """Some plots below each other, as a file of its own."""
+    size = f'viewBox="0 0 {WIDTH} {HEIGHT * len(plots)}" width="{WIDTH}"'
+    parts = [
+        f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12" fill="#777">',
+        "<style>.grid { stroke: #bbb; stroke-width: .5 } .title { font-weight: 600 }</style>",
+    ]
+    for at, plot in enumerate(plots):
+        inner = plot.svg().replace("<svg ", f'<svg x="0" y="{HEIGHT * at}" width="{WIDTH}" height="{HEIGHT}" ', 1)
+        parts.append(inner)
+    return "\n".join([*parts, "</svg>", ""])
+
+
 @dataclass(frozen=True)
 class _Scale:
     least: float

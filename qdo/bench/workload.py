@@ -6,9 +6,10 @@ has no word for stands in the section ``queuey``.
 
 from __future__ import annotations
 
+import copy
 import itertools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -309,21 +310,35 @@ def variants(workload: Workload) -> list[tuple[dict[str, Any], Workload]]:
 
     :raises ConfigurationError: a place is none, or a value does not fit.
     """
-    vary = workload.queuey.vary
+    name = f"workload {workload.name}, vary"
+    document = workload.as_document()
+    document["queuey"]["vary"] = {}
+    found = []
+    for values, varied in combinations(document, workload.queuey.vary, name):
+        made = strict_yaml.convert(strict_yaml.Parsed(varied, {}), Workload, name)
+        found.append((values, _checked(made, name)))
+    return found
+
+
+def combinations(
+    document: Mapping[str, Any], vary: Mapping[str, Sequence[Any]], name: str
+) -> Iterator[tuple[dict[str, Any], dict[str, Any]]]:
+    """Every combination of the values that some places take: the values by the last name of their place, and the document.
+
+    >>> [(values, made["a"]["k"]) for values, made in combinations({"a": {"b": 1}}, {"a.k": [2, 3]}, "x")]
+    [({'k': 2}, 2), ({'k': 3}, 3)]
+
+    :param name: of what varies, for the error: "workload smoke, vary".
+    :raises ConfigurationError: there are more than :data:`MOST_VARIANTS`.
+    """
     count = math.prod(map(len, vary.values()))
     if count > MOST_VARIANTS:
-        raise ConfigurationError(f"workload {workload.name}: vary makes {count} workloads, at most {MOST_VARIANTS}")
-    found = []
+        raise ConfigurationError(f"{name} makes {count} variants, at most {MOST_VARIANTS}")
     for chosen in itertools.product(*vary.values()):
-        document = workload.as_document()
-        document["queuey"]["vary"] = {}
-        values = dict(zip(vary, chosen, strict=True))
-        for place, value in values.items():
-            _put(document, place.split("."), value)
-        name = f"workload {workload.name}, vary"
-        made = strict_yaml.convert(strict_yaml.Parsed(document, {}), Workload, name)
-        found.append(({place.rpartition(".")[2]: value for place, value in values.items()}, _checked(made, name)))
-    return found
+        made = copy.deepcopy(dict(document))
+        for place, value in zip(vary, chosen, strict=True):
+            _put(made, place.split("."), value)
+        yield {place.rpartition(".")[2]: value for place, value in zip(vary, chosen, strict=True)}, made
 
 
 def _put(document: dict[str, Any], place: list[str], value: Any) -> None:

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, cast
 import click
 from click.shell_completion import CompletionItem
 
+from queuey.cli.bench_simulation import scenarios_command, simulate_command
+from queuey.cli.bench_speed import speed_command
 from queuey.terminal.output import output_option, say, write_rows
 
 if TYPE_CHECKING:
@@ -33,6 +35,11 @@ def bench_command() -> None:
     generator was on time, the machine quiet, the samples enough, and the repeats agree. It needs the extra
     'bench': pip install '/path/to/queuey[bench]'.
     """
+
+
+bench_command.add_command(simulate_command)
+bench_command.add_command(scenarios_command)
+bench_command.add_command(speed_command)
 
 
 def _options(_ctx: click.Context, _param: click.Parameter, given: tuple[str, ...]) -> Mapping[str, str]:
@@ -82,6 +89,12 @@ def _workloads(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
     "--hlog", "hlog_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the histograms there."
 )
 @click.option(
+    "--summary",
+    "summary_path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the figures of all variants there, and plots of them beside it, as .svg.",
+)
+@click.option(
     "--plant", type=click.Choice(PLANTS), help="Falsify what the receivers saw; the run must find it, and exits with 1."
 )
 @click.pass_context
@@ -96,9 +109,10 @@ def run_command(
     json_path: Path | None,
     html_path: Path | None,
     hlog_path: Path | None,
+    summary_path: Path | None,
     plant: str | None,
 ) -> None:
-    r"""Run the workload in FILE, or the built-in one of that name.
+    """Run the workload in FILE, or the built-in one of that name.
 
     \b
     Exit codes:
@@ -116,10 +130,12 @@ def run_command(
 
     The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
     such as both-queuey.json.
-    """
+    """  # noqa: D301 -- click reads the character
     from qdo.bench.document import save, save_log
     from qdo.bench.page import page
+    from qdo.bench.plots import drawing
     from qdo.bench.running import Experiment
+    from qdo.bench.summary import save_summary, summary_of, summary_plots
     from qdo.bench.tables import overview, report
     from qdo.bench.workload import changed, find, load, scaled
 
@@ -139,6 +155,10 @@ def run_command(
         click.echo(overview(documents))
     if html_path is not None:
         html_path.write_text(page(documents), encoding="utf-8")
+    if summary_path is not None:
+        summary = summary_of(documents)
+        save_summary(summary, summary_path)
+        summary_path.with_suffix(".svg").write_text(drawing(summary_plots(summary)), encoding="utf-8")
     codes = {document["verdict"]["exit"] for document in documents}
     ctx.exit(next(code for code in (1, 3, 0) if code in codes))
 
@@ -204,7 +224,7 @@ def compare_command(first: Path, second: Path, output: str | None) -> None:
 def table_command(
     rows: tuple[str, ...], columns: tuple[str, ...], options: Mapping[str, str], *, markdown: bool
 ) -> None:
-    r"""What goes wrong with systems of queues, counted: a row for each system.
+    """What goes wrong with systems of queues, counted: a row for each system.
 
     Each cell is a run of its own, of up to a minute. The systems are started from programs of this machine, with
     data of their own, and killed. A cell says with how many messages it went wrong. One that could not be tried
@@ -215,7 +235,7 @@ def table_command(
         queuey bench table --row redis --column lost-at-kill
         queuey bench table --row embedded --markdown
         queuey bench table --option elasticmq.jars=jars --option cassandra-exact.hosts=127.0.0.1:9042
-    """
+    """  # noqa: D301 -- click reads the character
     from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, reasons, text_of
     from qdo.bench.promises.table import markdown as as_markdown
 
@@ -241,6 +261,20 @@ def _chosen(given: Sequence[str], known: Mapping[str, object], option: str) -> S
         if name not in known:
             raise click.BadParameter(f"{name!r} is none of {', '.join(known)}", param_hint=option)
     return given or [*known]
+
+
+@bench_command.command("draw")
+@click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
+@click.argument("svg", type=click.Path(dir_okay=False, path_type=Path))
+def draw_command(file: Path, svg: Path) -> None:
+    """Draw the plots of a FILE of 'queuey bench run --summary' anew, into an SVG.
+
+    Example: queuey bench draw cqs.json cqs.svg
+    """
+    from qdo.bench.plots import drawing
+    from qdo.bench.summary import read_summary, summary_plots
+
+    svg.write_text(drawing(summary_plots(read_summary(file))), encoding="utf-8")
 
 
 @bench_command.command("ls")

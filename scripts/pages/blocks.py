@@ -9,6 +9,7 @@ anew::
     <!-- metrics -->               every metric of /metrics
     <!-- worker_metrics -->        every metric of qdo work --metrics
     <!-- pipeline_options -->      every option of Spark's format queuey
+    <!-- experiment: smoke -->     figures of docs/experiments/smoke.json, and the plots beside it
     <!-- faults -->                which file of tests/faults tries to break which promise
 
     <!-- end -->
@@ -40,9 +41,11 @@ from queuey.settings.issuers import ISSUER_SETTINGS
 
 __all__ = ["expand", "table"]
 
+_EXPERIMENTS = Path(__file__).parents[2] / "docs/experiments"
 _TESTS = Path(__file__).parents[2] / "tests"
 _BEGIN = re.compile(
-    r"^<!-- (settings|error|commands|metrics|worker_metrics|pipeline_options|faults)(?:: (\w+))? -->\n", re.MULTILINE
+    r"^<!-- (settings|error|commands|metrics|worker_metrics|pipeline_options|faults|experiment)(?:: ([\w-]+))? -->\n",
+    re.MULTILINE,
 )
 _END = "<!-- end -->\n"
 
@@ -190,6 +193,25 @@ def faults() -> str:
     return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
 
 
+def experiment(name: str) -> str:
+    """What ``queuey bench run NAME --summary`` wrote, as a table, with its plots and its doubts."""
+    from qdo.bench.summary import read_summary, summary_rows
+
+    summary = read_summary(_EXPERIMENTS / f"{name}.json")
+    head, *rows = summary_rows(summary)
+    doubts = sorted({doubt for one in summary["variants"] for doubt in one["doubts"]})
+    parts = [table(tuple(head), [tuple(row) for row in rows])]
+    if (_EXPERIMENTS / f"{name}.svg").read_text().count("<svg") > 1:
+        parts.append(f"![Plots of {name}](experiments/{name}.svg)")
+    about = summary["environment"]
+    parts.append(
+        f"{summary['began'][:10]}, {about['processor']}, {about['system']}, load {about['load']}. {summary['loop']}."
+    )
+    if doubts:
+        parts.append("Not to be trusted as speeds: " + "; ".join(doubts) + ".")
+    return "\n\n".join(parts)
+
+
 WRITERS: dict[str, Callable[..., str]] = {
     "settings": settings,
     "error": error,
@@ -198,6 +220,7 @@ WRITERS: dict[str, Callable[..., str]] = {
     "worker_metrics": worker_metrics,
     "pipeline_options": pipeline_options,
     "faults": faults,
+    "experiment": experiment,
 }
 
 

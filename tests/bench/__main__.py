@@ -12,7 +12,11 @@ from tempfile import TemporaryDirectory
 from typing import Any, TypeVar, get_args
 
 import click
+import msgspec
 
+from qdo.bench.plots import drawing
+from qdo.bench.summary import save_summary, summary_of, summary_plots
+from qdo.bench.tables import overview
 from tests.bench import (
     appends,
     arrival,
@@ -31,6 +35,7 @@ from tests.bench import (
     per_request,
     queues,
     reads,
+    recovery,
     scrub,
     spark,
     sqs,
@@ -45,6 +50,7 @@ from tests.bench import (
 )
 from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
+from tests.bench.on_cassandra import experiments, predicting
 from tests.bench.on_cassandra import leases as leases_on_cassandra
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
@@ -83,6 +89,7 @@ TOPICS: Topics = {
     "sqs-waiting": sqs_waiting.measure,
     "sqs-queues": sqs_queues.measure,
     "elasticmq": elasticmq.measure,
+    "recovery": recovery.measure,
     "workers": workers.measure,
     "asyncio": asyncio_clients.measure,
     "groups": groups.measure,
@@ -289,6 +296,61 @@ def against(
             f"Baseline: {revision}."
         )
         run({"against": partial(measure, revision=revision)}, plan, conditions, out)
+
+
+@bench.command()
+@click.option("--seconds", default=4.0, show_default=True, help="Of each measurement.")
+@click.option("--rounds", default=3, show_default=True, help="How often each load is measured, in turn.")
+@click.option(
+    "--costs", type=click.Path(dir_okay=False, path_type=Path), help="Write what was measured there, as JSON."
+)
+@_folder
+def predict(seconds: float, rounds: int, costs: Path | None, folder: str) -> None:
+    """Whether the simulation of 'queuey bench simulate' predicts one, two and three servers.
+
+    What requests cost is measured with one server before one node of Cassandra, and with a ZooKeeper. From that the rates
+    of one, two and three servers are predicted, and compared with runs in the same rounds; all share this machine. Exits
+    with 1 if a prediction is more than a fifth off. --costs writes the file that 'queuey bench simulate --costs' reads.
+
+    \b
+        python -m tests.bench predict --costs costs.json        some eight minutes
+    """
+    with planned(folder, seconds, rounds, quick=True) as plan:
+        conditions = (
+            f"{time.strftime('%Y-%m-%d')}: {machine(plan.folder)}. {seconds:g} s a measurement, {rounds} rounds."
+        )
+        table, predictions = predicting.measure(plan)
+    if costs is not None:
+        costs.write_bytes(msgspec.json.format(msgspec.json.encode(table), indent=1) + b"\n")
+    click.echo(f"{conditions}\n\n{predicting.as_markdown(predictions)}")
+    if not all(one.is_close for one in predictions):
+        sys.exit(1)
+
+
+@bench.command()
+@click.argument("name")
+@click.option("--nodes", default="1", show_default=True, type=click.Choice(["1", "3"]), help="Of Cassandra.")
+@click.option("--servers", default=3, show_default=True, type=click.IntRange(1, 8), help="Before it.")
+@click.option("--seconds", default=0.0, help="Of each load.  [default: the workload's]")
+@click.option("--repeats", default=0, help="Runs of each variant.  [default: the workload's]")
+@click.option("--summary", type=click.Path(dir_okay=False, path_type=Path), help="As of 'queuey bench run'.")
+@_folder
+def experiment(
+    name: str, nodes: str, servers: int, seconds: float, repeats: int, summary: Path | None, folder: str
+) -> None:
+    """A workload of 'queuey bench', a file or its name, on servers over Cassandra that are started for it.
+
+    \b
+        python -m tests.bench experiment bdqs-weak                             weak groups at three servers
+        python -m tests.bench experiment bdqs-scalability --nodes 3 --servers 1
+    """
+    with planned(folder, seconds, repeats, quick=True) as plan:
+        documents = experiments.run(plan, name, int(nodes), servers)
+    click.echo(overview(documents))
+    if summary is not None:
+        found = summary_of(documents)
+        save_summary(found, summary)
+        summary.with_suffix(".svg").write_text(drawing(summary_plots(found)), encoding="utf-8")
 
 
 @bench.command()

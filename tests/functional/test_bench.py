@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from qdo.bench import planting
+from qdo.bench import planting, speed
 from qdo.bench.running import Experiment
+from qdo.bench.simulation.scenario import built_in_scenarios
 from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
@@ -140,7 +141,7 @@ def test_bad_input_is_refused_with_its_place(
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [name for name in built_in() if name != "smoke"])
+@pytest.mark.parametrize("name", [name for name, path in built_in().items() if load(path).queuey.start])
 def test_each_experiment_finds_nothing_over_its_limits(name: str) -> None:
     """For two seconds, with the server that it starts. How fast it is, is no test."""
     workload = scaled(changed(load(find(name)), repeats=1), 2)
@@ -160,3 +161,54 @@ def test_the_built_in_workloads_are_listed() -> None:
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert "smoke" in [row["name"] for row in rows]
     assert all(row["about"] for row in rows)
+
+
+def test_a_scenario_is_simulated(tmp_path: Path) -> None:
+    (tmp_path / "small.yaml").write_text("name: small\nseconds: 1\ntraffic: {a: {rate: 100, queues: 1000}}\n")
+    words = ["bench", "simulate", str(tmp_path / "small.yaml"), "--seed", "3"]
+    written = ["--json", str(tmp_path / "a.json"), "--html", str(tmp_path / "a.html")]
+
+    done = CliRunner().invoke(main, [*words, *written])
+
+    assert done.exit_code == 0, done.output
+    assert "the first limit: " in done.stdout
+    assert json.loads((tmp_path / "a.json").read_text())["scenario"]["seed"] == 3
+    assert "<h1>small</h1>" in (tmp_path / "a.html").read_text()
+
+
+def test_the_built_in_scenarios_are_listed() -> None:
+    done = CliRunner().invoke(main, ["bench", "scenarios", "-o", "jsonl"])
+
+    assert {"lost-rack", "million-a-second"} <= {json.loads(line)["name"] for line in done.stdout.splitlines()}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", built_in_scenarios())
+def test_each_built_in_scenario_has_an_answer(name: str) -> None:
+    done = CliRunner().invoke(main, ["bench", "simulate", name])
+
+    assert done.exit_code == 0, done.output
+    assert "used" in done.stdout
+
+
+def test_the_harness_measures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """How fast it is, is no test; a goal that is not reached is code 3."""
+    monkeypatch.setattr(speed, "ROWS", 2000)
+    monkeypatch.setattr(speed, "TURNS", 1)
+
+    done = CliRunner().invoke(main, ["bench", "speed", "--seconds", "0.05", "-o", "jsonl"])
+
+    rows = [json.loads(line) for line in done.stdout.splitlines()]
+    assert [row["goal"] for row in rows] == ["60,000", "", "5%", ""]
+    assert done.exit_code == (0 if all(row["reached"] for row in rows) else 3), done.output
+
+
+def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
+    small.write_text(SMALL + "  vary: {queuey.receiving.batch: [1, 5]}\n")
+
+    bench("run", "small.yaml", "--driver", "memory", "--summary", "a.json", folder=tmp_path)
+    done = bench("draw", "a.json", "b.svg", folder=tmp_path)
+
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "b.svg").read_text() == (tmp_path / "a.svg").read_text()
+    assert "duplication over batch" in (tmp_path / "a.svg").read_text()

@@ -20,7 +20,7 @@ from tests.support.peers_of_bench import peer_options
 from tests.support.servers import FIRST_KEY, RunningServer
 from tests.support.services.kafka import Kafka
 
-HERE = ("memory", "faulty", "queuey", "sqs")
+HERE = ("memory", "faulty", "queuey", "sqs", "queuey-spread")
 """Drivers whose systems each run of the tests has."""
 PEERS: Mapping[str, tuple[str, str]] = {
     "redis-streams": ("redis-streams", "redis"),
@@ -32,7 +32,7 @@ PEERS: Mapping[str, tuple[str, str]] = {
     "elasticmq": ("sqs", "elasticmq"),
 }
 """Systems of others, for the long form: the driver, and what is started."""
-WITH_POPS_AND_READS = ("memory", "faulty", "queuey")
+WITH_POPS_AND_READS = ("memory", "faulty", "queuey", "queuey-spread")
 WITH_LEASES = ("redis-streams", "rabbitmq-classic", "rabbitmq-quorum", "nats", "kafka", "elasticmq")
 POPPING = ("redis-lists", "rabbitmq-classic", "rabbitmq-quorum", "nats")
 READING = ("redis-streams", "nats", "kafka")
@@ -86,7 +86,7 @@ def peers() -> Iterator[Peers]:
 
 
 def options_of(name: str, server: RunningServer) -> Mapping[str, str]:
-    if name == "queuey":
+    if name in ("queuey", "queuey-spread"):
         return {"url": server.url, "application": "demo", "key": FIRST_KEY}
     if name == "sqs":
         return {"url": server.url, "access_key": "demo", "secret_key": "none"}
@@ -135,8 +135,17 @@ def send(driver: Driver, *bodies: str) -> None:
 def test_all_drivers_are_tried() -> None:
     assert {*HERE, *(driver for driver, _ in PEERS.values())} == {*driver_names()}
     assert [name for name in HERE if "pop" in driver_class(name).modes] == list(WITH_POPS_AND_READS)
-    assert [name for name in driver_names() if driver_class(name).steps] == ["queuey", "redis-streams"]
-    assert [name for name in driver_names() if driver_class(name).dead_letters] == ["queuey", "sqs", "rabbitmq-quorum"]
+    assert [name for name in driver_names() if driver_class(name).steps] == [
+        "queuey",
+        "redis-streams",
+        "queuey-spread",
+    ]
+    assert [name for name in driver_names() if driver_class(name).dead_letters] == [
+        "queuey",
+        "sqs",
+        "rabbitmq-quorum",
+        "queuey-spread",
+    ]
 
 
 @several(*HERE, peers=WITH_LEASES)
@@ -212,7 +221,7 @@ def test_readers_each_see_everything_in_order(made: Made, mode: str) -> None:
         reader.close()
 
 
-@several("queuey", peers=("redis-streams",))
+@several("queuey", "queuey-spread", peers=("redis-streams",))
 def test_a_step_settles_and_sends(made: Made) -> None:
     driver = made(topics=2)
     send(driver, "one")
@@ -225,7 +234,7 @@ def test_a_step_settles_and_sends(made: Made) -> None:
         assert sorted(one.body for one in all_of(consumer, 2)) == [b"three", b"two"]
 
 
-@several("queuey", "sqs", peers=("rabbitmq-quorum", "elasticmq"))
+@several("queuey", "queuey-spread", "sqs", peers=("rabbitmq-quorum", "elasticmq"))
 def test_what_fails_too_often_is_a_dead_letter(made: Made) -> None:
     driver = made(group={"max_failures": 2, "backoff": {"first": 0}})
     send(driver, "one")

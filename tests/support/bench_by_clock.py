@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from typing import Any
 
@@ -19,6 +20,7 @@ from qdo.bench.verdict import Repeat
 from qdo.bench.workload import Workload
 
 MICROSECOND = 1000
+_RUNS = itertools.count(7)
 
 
 class CountingClock:
@@ -60,16 +62,19 @@ def run_by_clock(
     :param steps: the most that each receiver does: what is always given back comes without end.
     """
     clock = CountingClock()
-    target = MeasuredSystem(workload, 7, options or {}, clock)
+    target = MeasuredSystem(workload, next(_RUNS), options or {}, clock)
     made = driver_class(driver)(target)
+    made.prepare()
     sent: list[SentRow] = []
     received: list[ReceivedRow] = []
     start = clock.now()
     due = None
     if not workload.is_closed:
         due = drawn(workload.phases, workload.queuey.arrivals, sender=0, senders=1, seed=workload.queuey.seed)
-    sender = LoadSender(target, made.producer(), LoadShare(0, 1), texts_of(workload))
+    producer = made.producer()
+    sender = LoadSender(target, producer, LoadShare(0, 1), texts_of(workload))
     sender.run(start, due, sent.append, lambda: False)
+    producer.close()
     planting = Planting(plant, received.append) if plant else None
     write = planting.write if planting else received.append
     for at in range(workload.topics * workload.views):
@@ -87,6 +92,8 @@ def run_by_clock(
             empty = 0 if any(came) else empty + 1
             if empty:
                 clock.sleep_until(clock.now() + int(workload.queuey.receiving.visibility * SECOND))
+        for consumer in consumers:
+            consumer.close()
     if planting:
         planting.end()
     meter = Meter(workload, start)

@@ -172,7 +172,7 @@ def test_without_anything_that_varies_there_is_one_workload() -> None:
         ({"topic": [1]}, "unknown key topic"),
         ({"queuey.receiving.bath": [1]}, "unknown key bath in queuey.receiving"),
         ({"topics": [0]}, "topics: expected `int` >= 1"),
-        ({"queuey.seed": [*range(20)], "topics": [1, 2, 3, 4, 5, 6]}, "vary makes 120 workloads"),
+        ({"queuey.seed": [*range(20)], "topics": [1, 2, 3, 4, 5, 6]}, "vary makes 120 variants"),
     ],
 )
 def test_what_cannot_vary_so_is_refused(vary: dict[str, list[int]], said: str) -> None:

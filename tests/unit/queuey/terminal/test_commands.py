@@ -12,7 +12,9 @@ import queuey.cli
 
 LASTING = {"queuey serve", "queuey top", "queuey check", "qdo work", "qdo top"}
 """They show what goes on, or have the form that monitoring wants."""
-WITHOUT_OUTPUT = {*LASTING, "queuey bench run", "queuey bench table", "queuey completion", "qdo completion"}
+PEOPLE = {"queuey bench draw", "queuey bench run", "queuey bench simulate", "queuey bench table"}
+"""They print a report; those that have a form for programs write it to a file."""
+WITHOUT_OUTPUT = {*LASTING, *PEOPLE, "queuey completion", "qdo completion"}
 NAMES = {"queue", "queues", "group", "named", "to", "receipts", "label", "code", "prefix", "context_name"}
 """Parameters that name something."""
 OF_OTHERS = {

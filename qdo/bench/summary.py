@@ -1,0 +1,175 @@
+"""What is kept of an experiment: its figures by variant, small enough for a repository, and plots drawn from them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import msgspec
+
+from qdo.bench.document import Document
+from qdo.bench.plots import Plot
+from qdo.bench.tables import number, verdict_of
+from queuey.errors import ConfigurationError
+
+__all__ = ["Summary", "read_summary", "save_summary", "summary_of", "summary_plots", "summary_rows"]
+
+FORMAT = 1
+Summary = dict[str, Any]
+KEPT = ("seed", "repeats", "seconds", "faults", "receiving", "group", "arrivals")
+"""Of the section ``queuey``, beside what varies."""
+
+
+def summary_of(documents: Sequence[Document]) -> Summary:
+    """The figures of all drivers and variants of one workload; medians over the runs, sums of what was found."""
+    first = documents[0]
+    workload = first["workload"]
+    own = workload["queuey"]
+    return {
+        "summary": FORMAT,
+        "workload": workload["name"],
+        "about": own["about"],
+        "settings": {name: own[name] for name in KEPT},
+        "loop": first["loop"],
+        "environment": first["environment"],
+        "versions": {name: text for name, text in first["versions"].items() if name != "url"},
+        "began": min(run["queuey"]["began"] for run in first["runs"]),
+        "variants": [_variant(one) for one in documents],
+    }
+
+
+def _variant(document: Document) -> Mapping[str, Any]:
+    runs = [run["queuey"] for run in document["runs"]]
+    return {
+        "label": document["label"],
+        "driver": document["driver"],
+        "values": document["values"],
+        "runs": len(runs),
+        "sent_per_second": median(run["publish_rate"] for run in runs),
+        "received_per_second": median(run["consume_rate"] for run in runs),
+        "response_ms": _middle(runs, "response_ms"),
+        "end_to_end_ms": _middle(runs, "end_to_end_ms"),
+        "duplication": median(run["duplication"] for run in runs),
+        "disorder": median(run["disorder"] for run in runs),
+        "displacement": median(run["displacement"] for run in runs),
+        "redelivered": sum(run["redelivered"] for run in runs),
+        "stored": sum(run["stored"] for run in runs),
+        "found": {kind: sum(run["found"][kind] for run in runs) for kind in runs[0]["found"]},
+        "phases": [
+            {"target": phase["target"], "response_ms": _middle([run["phases"][at] for run in runs], "response_ms")}
+            for at, phase in enumerate(runs[0]["phases"])
+        ],
+        "verdict": verdict_of(document),
+        "doubts": [f"{one['name']}: {one['said']}" for one in document["verdict"]["checks"] if not one["ok"]],
+    }
+
+
+def _middle(runs: Sequence[Any], name: str) -> Mapping[str, float]:
+    ranks = runs[0][name].keys() & {"mean", "p50", "p95", "p99", "max"}
+    return {rank: median(run[name][rank] for run in runs if rank in run[name]) for rank in sorted(ranks)}
+
+
+def summary_rows(summary: Summary) -> list[list[str]]:
+    """A row for each variant."""
+    rows = [
+        [
+            "",
+            "sent/s",
+            "received/s",
+            "response p50, p99, ms",
+            "lost",
+            "duplication",
+            "disorder",
+            "displacement",
+            "verdict",
+        ]
+    ]
+    for one in summary["variants"]:
+        response = one["response_ms"]
+        times = ", ".join(f"{response[rank]:.1f}" if rank in response else "-" for rank in ("p50", "p99"))
+        rows.append(
+            [
+                one["label"],
+                number(one["sent_per_second"]),
+                number(one["received_per_second"]),
+                times,
+                f"{one['found']['lost']:,} of {one['stored']:,}",
+                f"{one['duplication']:.2%}",
+                f"{one['disorder']:.2%}",
+                f"{one['displacement']:.2f}",
+                one["verdict"].partition(":")[0],
+            ]
+        )
+    return rows
+
+
+def summary_plots(summary: Summary) -> list[Plot]:
+    """Response times over the load if there were several loads, else figures over what varied."""
+    variants = summary["variants"]
+    if any(len(one["phases"]) > 1 for one in variants):
+        lines = [
+            (f"{one['label']}, {rank}", [(phase["target"], phase["response_ms"][rank]) for phase in one["phases"]])
+            for one in variants
+            for rank in ("p50", "p99")
+            if all(rank in phase["response_ms"] for phase in one["phases"])
+        ]
+        return [
+            Plot(
+                f"{summary['workload']}: response over load",
+                "requests a second",
+                "milliseconds",
+                lines,
+                log_across=True,
+            )
+        ]
+    name = next((name for name, value in variants[0]["values"].items() if _across(value) is not None), None)
+    if name is None:
+        return []
+    return [
+        Plot(
+            f"{summary['workload']}: {title} over {name}", name, "%", _lines(variants, name, figure), log_across=is_log
+        )
+        for title, figure in (("duplication", "duplication"), ("disorder", "disorder"))
+        for is_log in [isinstance(variants[0]["values"][name], dict)]
+    ]
+
+
+def _lines(variants: Sequence[Any], across: str, figure: str) -> list[tuple[str, list[tuple[float, float]]]]:
+    """A line for each combination of the other values, in per cent."""
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for one in variants:
+        rest = [f"{name}={value}" for name, value in one["values"].items() if name != across]
+        at = _across(one["values"][across])
+        if at is not None:
+            lines.setdefault(" ".join([one["driver"], *rest]), []).append((at, 100 * one[figure]))
+    return [(name, sorted(points)) for name, points in lines.items()]
+
+
+def _across(value: Any) -> float | None:
+    """A place on the axis: a number, or the first one in a mapping, as of what a network loses."""
+    if isinstance(value, Mapping):
+        value = next(iter(value.values()), None)
+    return float(value) if isinstance(value, int | float) else None
+
+
+def save_summary(summary: Summary, path: Path) -> None:
+    """Write the JSON, whole or not at all."""
+    beside = path.with_name(f"{path.name}.new")
+    beside.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1) + b"\n")
+    beside.replace(path)
+
+
+def read_summary(path: Path) -> Summary:
+    """The summary in a file.
+
+    :raises ConfigurationError: it holds none, or one of another format.
+    """
+    try:
+        found = msgspec.json.decode(path.read_bytes())
+    except msgspec.DecodeError as error:
+        raise ConfigurationError(f"{path}: this is no JSON: {error}") from error
+    if not isinstance(found, dict) or found.get("summary") != FORMAT:
+        raise ConfigurationError(f"{path}: no summary of 'queuey bench run --summary', or of another version")
+    return found

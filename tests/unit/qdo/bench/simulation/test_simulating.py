@@ -1,0 +1,52 @@
+"""Whole simulations: their documents, texts and pages."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from qdo.bench.simulation.answers import answer, answer_page
+from qdo.bench.simulation.scenario import scenario_variants, seeded
+from qdo.bench.simulation.simulating import first_limit, simulate, write_simulated
+from tests.support.simulated import costs, scenario
+
+SMALL = scenario(
+    about="Small & whole.",
+    seconds=1,
+    traffic={"appends": {"rate": 300, "queues": 1000}},
+    group={"receivers": 4, "messages": 200},
+    members={"members": 50},
+    queues={"queues": 10**10},
+    vary={"traffic.appends.rate": [100, 2000]},
+)
+
+
+def test_the_same_seed_gives_the_same_document() -> None:
+    one, same, other = (simulate(each, costs()) for each in (SMALL, SMALL, seeded(SMALL, 2)))
+
+    assert json.dumps(one) == json.dumps(same)
+    assert one["variants"] != other["variants"]
+
+
+def test_the_answer_says_the_first_limit_and_what_to_change() -> None:
+    document = simulate(SMALL, costs())
+    text = answer(document)
+
+    assert [variant["values"] for variant in document["variants"]] == [{"rate": 100}, {"rate": 2000}]
+    assert first_limit(document["variants"][0]).name == "lists of names"
+    assert "rate=100: lists of names, passed: " in text
+    assert "Change: more shards" in text
+
+
+def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
+    document = simulate(SMALL, costs())
+    write_simulated(document, tmp_path / "a.json")
+    page = answer_page(json.loads((tmp_path / "a.json").read_text()))
+
+    assert "<svg" in page
+    assert "Small &amp; whole." in page
+    assert "http" not in page.replace("http-equiv", "")
+
+
+def test_variants_have_no_variants() -> None:
+    assert all(not variant.vary for _, variant in scenario_variants(SMALL))

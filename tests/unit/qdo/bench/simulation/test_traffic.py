@@ -1,0 +1,159 @@
+"""The traffic of servers and nodes, in models small enough for theory to know the answer."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdo.bench.simulation.costs import CostLevel, OperationCost
+from qdo.bench.simulation.outcome import LimitUse, SimulatedFigures
+from qdo.bench.simulation.simulating import simulated_figures
+from tests.support.simulated import costs, interval, scenario
+
+STREAM = {"queues": 10**9}
+
+
+def used(found: SimulatedFigures, name: str) -> LimitUse:
+    return next(limit for limit in found.limits if limit.name == name)
+
+
+def test_a_server_is_an_m_d_1_queue() -> None:
+    """Each request takes the same time: by Pollaczek and Khinchine it waits half of what it would in M/M/1."""
+    service, load = 0.01, 0.7
+    runs = [
+        simulated_figures(
+            scenario(
+                seed=seed,
+                seconds=20,
+                warmup=2,
+                machines={"network": 0},
+                traffic={"appends": {"rate": load / service, **STREAM}},
+            ),
+            costs(server=service),
+        )
+        for seed in range(20)
+    ]
+
+    mean, off = interval([run.figures["response mean, ms"] / 1e3 for run in runs])
+    busy, busy_off = interval([used(run, "interpreters of servers").use for run in runs])
+
+    assert abs(mean - service * (1 + load / 2 / (1 - load))) < off < 0.2 * mean
+    assert abs(busy - load) < busy_off < 0.1
+
+
+@pytest.mark.parametrize("servers", [1, 2, 3])
+def test_servers_that_share_processors_are_no_faster_than_these(servers: int) -> None:
+    """A closed loop: with one server its interpreter is the limit, with more of them the two processors."""
+    level = CostLevel(1, 0.002, 0.001, 0.0005, 0.0035)
+    found = simulated_figures(
+        scenario(
+            seconds=6,
+            warmup=1,
+            machines={"shared": 2, "network": 0},
+            servers={"count": servers},
+            traffic={"appends": {"connections": 30}},
+        ),
+        costs(append=OperationCost([level])),
+    )
+
+    bound = min(servers / level.server, 2 / level.processors)
+    assert found.figures["requests/s"] == pytest.approx(bound, rel=0.05)
+
+
+def test_a_faster_machine_and_other_programs_change_what_it_can_do() -> None:
+    def rate(others: float, speed: float) -> float:
+        machines = {"shared": 2, "network": 0, "speed": speed}
+        small = scenario(seconds=3, machines=machines, traffic={"appends": {"connections": 10}})
+        return simulated_figures(small, costs(server=0.002, others=others)).figures["requests/s"]
+
+    assert rate(0.0, 1.0) == pytest.approx(500, rel=0.02)
+    assert rate(0.5, 1.0) == pytest.approx(250, rel=0.02)
+    assert rate(0.0, 2.0) == pytest.approx(1000, rel=0.02)
+
+
+def test_further_messages_of_a_request_cost_their_own() -> None:
+    one = OperationCost([CostLevel(1, 0.001, 0.0, 0.0, 0.0)], server_each=0.0001)
+    small = scenario(traffic={"appends": {"rate": 100, "messages": 11, **STREAM}})
+
+    found = simulated_figures(small, costs(append=one))
+
+    assert used(found, "interpreters of servers").use == pytest.approx(100 * 0.002, rel=0.3)
+
+
+def test_a_hot_partition_lies_on_its_own_nodes_alone() -> None:
+    small = scenario(
+        nodes={"count": 6, "processors": 1, "replication": 3},
+        servers={"count": 4},
+        traffic={"appends": {"rate": 800, "hot": 0.5, **STREAM}},
+    )
+
+    nodes = used(simulated_figures(small, costs(server=0.0001, node=0.001)), "processors of nodes")
+
+    # Three nodes have all of the hot half, and half of the rest.
+    assert nodes.use == pytest.approx(800 * 0.75 * 0.001, rel=0.1)
+    assert "more partitions" in nodes.change or nodes.use < 1.5 * 0.4
+
+
+def test_requests_to_a_lost_rack_wait_until_the_balancer_notices() -> None:
+    small = scenario(
+        seconds=12,
+        warmup=1,
+        servers={"count": 3, "noticed": 2, "patience": 1},
+        nodes={"count": 3, "processors": 2, "replication": 3},
+        traffic={"appends": {"rate": 200, **STREAM}},
+        faults={"rack": 4},
+    )
+
+    found = simulated_figures(small, costs())
+    slow = [second for second, p99 in found.series["response p99, ms"] if p99 > 500]
+
+    assert found.figures["attempts without a good answer"] > 100
+    assert min(slow) >= 4
+    assert max(slow) <= 4 + 2 + 1 + 1, "later requests go to servers that are there"
+    assert used(found, "response time").use > 1
+
+
+def test_copies_in_one_rack_alone_cannot_store_without_it() -> None:
+    small = scenario(
+        seconds=3,
+        servers={"count": 3, "noticed": 0.1, "patience": 0.1},
+        nodes={"count": 2, "replication": 2},
+        traffic={"appends": {"rate": 50, **STREAM}},
+        faults={"rack": 1},
+    )
+
+    found = simulated_figures(small, costs())
+
+    assert found.figures["requests/s"] < 50 * 0.5
+
+
+def test_servers_are_restarted_without_a_failed_request() -> None:
+    values = {
+        "seconds": 12,
+        "warmup": 1,
+        "servers": {"count": 3, "start": 1, "noticed": 0.5},
+        "traffic": {"appends": {"share": 0.5, **STREAM}},
+    }
+    some = [
+        simulated_figures(
+            scenario(**values, faults={"rolling": 2, "drain": 0.5, "together": together}), costs(server=0.01)
+        )
+        for together in (1, 2)
+    ]
+
+    assert [one.figures["attempts without a good answer"] for one in some] == [0, 0]
+    one, two = (found.figures["response p99, ms"] for found in some)
+    # With one of three out, the others are busy for three quarters of the time; one alone cannot do it.
+    assert one < 200 < two
+
+
+def test_notices_grow_with_the_square_of_the_servers() -> None:
+    def notices(servers: int) -> float:
+        small = scenario(
+            seconds=0.2,
+            warmup=0.1,
+            servers={"count": servers, "notices": True},
+            traffic={"appends": {"rate": 10 * servers, **STREAM}},
+        )
+        return used(simulated_figures(small, costs()), "notices, nodes").use
+
+    assert notices(40) == pytest.approx(16 * notices(10), rel=0.01)
