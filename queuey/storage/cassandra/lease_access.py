@@ -8,7 +8,7 @@ from uuid import UUID
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future, start
-from queuey.ids import unique_bytes
+from queuey.ids import MessageId, unique_bytes
 from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, PartitionId, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseStep
@@ -243,7 +243,7 @@ class GroupAccess:
     def read(self, request: ReadRequest) -> Page:
         return start(self._messages.page(request, now_ticks=self.now_ticks)).wait()
 
-    def appended(self, place: PartitionId) -> Sequence[Message]:
+    def appended(self, place: PartitionId, after: MessageId, most: int) -> Sequence[Message]:
         return ()
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:

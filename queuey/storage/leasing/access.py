@@ -89,8 +89,8 @@ class LeaseAccess(ChangesAccess, Protocol):
     def read(self, request: ReadRequest) -> Page:
         """A page, as :meth:`queuey.storage.MessageStore.read` gives it."""
 
-    def appended(self, place: PartitionId) -> Sequence[Message]:
-        """Messages that the transaction itself adds to a partition, in order, none of them scheduled.
+    def appended(self, place: PartitionId, after: MessageId, most: int) -> Sequence[Message]:
+        """The next messages behind an id that the transaction itself adds to a partition, none of them scheduled.
 
         If there may be others among them, there are none. :meth:`read` does not give them.
         """

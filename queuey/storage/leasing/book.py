@@ -120,7 +120,7 @@ class PartitionBook:
             passed_over += self._read(access, most)
             left = len(self.ahead)
         if left < most and not self.is_cut:
-            self._take_appended(access)
+            self._take_appended(access, most)
         found = self.ahead[self.at : self.at + most]
         if self.ahead_bytes <= max_bytes or len(found) < 2 or found.size <= max_bytes:
             return found
@@ -204,9 +204,9 @@ class PartitionBook:
         self.next_unread = beyond[0].ticks if beyond else _NEVER
         return passed_over
 
-    def _take_appended(self, access: LeaseAccess) -> None:
+    def _take_appended(self, access: LeaseAccess, most: int) -> None:
         """Take messages that this very transaction appends, unless others may come before them, or are among them."""
-        new = [message for message in access.appended(self.place) if message.id > self.upto]
+        new = access.appended(self.place, self.upto, most)
         if not new or new[-1].ticks >= self.next_unread:
             return
         found = Columns.of(new)

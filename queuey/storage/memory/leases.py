@@ -160,7 +160,7 @@ class _Access:
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read_within(request, self.now_ticks)
 
-    def appended(self, place: PartitionId) -> Sequence[Message]:
+    def appended(self, place: PartitionId, after: MessageId, most: int) -> Sequence[Message]:
         return ()
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:

@@ -333,8 +333,8 @@ class _Access:
     def read(self, request: ReadRequest) -> Page:
         return self._messages.read(request, now_ticks=self.now_ticks).wait()
 
-    def appended(self, place: PartitionId) -> Sequence[Message]:
-        found = [message_of_row(row) for row in self.transaction.gathered(key_of(place))]
+    def appended(self, place: PartitionId, after: MessageId, most: int) -> Sequence[Message]:
+        found = [message_of_row(row) for row in self.transaction.gathered(key_of(place), after, most)]
         return () if any(message.id.is_scheduled for message in found) else found
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:

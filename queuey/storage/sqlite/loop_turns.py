@@ -207,12 +207,11 @@ class TurnCommits:
 
     def _commit(self) -> None:
         with self._lock:
-            inbox, waits = self._inbox, self._stays_open
-            self._stays_open, self._stayed_open = False, waits
-        if waits and inbox is not None:
-            inbox.arrives(self._commit)
-            return
-        with self._lock:
+            waits, self._stays_open = self._stays_open, False
+            self._stayed_open = waits
+            if waits and self._inbox is not None:
+                self._inbox.arrives(self._commit)
+                return
             group, self._gathered, self._is_asked = self._gathered, [], False
             is_off = self._inbox is None or self._is_held_off or not self._times.is_quick
         if not group:

@@ -8,16 +8,16 @@ transaction of several statements.
 
 from __future__ import annotations
 
+from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from operator import itemgetter
 from typing import Any
 
 import apsw
 
 from queuey.errors import QueueyError
-from queuey.ids import IdGenerator
+from queuey.ids import IdGenerator, MessageId
 from queuey.storage.sqlite.counters import ROW_COLUMNS, GroupChanges
 
 __all__ = ["CommitFailed", "Row", "Transaction"]
@@ -40,6 +40,9 @@ class Transaction:
         self._stamps = False
         self._begun = False
         self._values: list[Any] = []
+        self._places: dict[bytes, list[int]] = {}
+        """Where the rows of each partition begin in the values, in the order of their ids, up to :attr:`_placed`."""
+        self._placed = 0
         self._lease_changes: list[Any] = []
         self._at_end: list[Callable[[], None]] = []
         self._has_written = False
@@ -91,16 +94,30 @@ class Transaction:
         """
         self._values += values
 
-    def gathered(self, partition_key: bytes) -> Sequence[Row]:
-        """The messages that the group adds to a partition, if that is all it does to the messages so far.
+    def gathered(self, partition_key: bytes, after: MessageId, most: int) -> Sequence[Row]:
+        """The next messages behind an id that the group adds to a partition, if it has only added messages so far.
 
         :returns: as :meth:`insert` took them, in the order of their ids; none if there may be more than these.
         """
-        values = self._values
-        if self._has_written or partition_key not in values[::ROW_COLUMNS]:
+        if self._has_written:
             return ()
-        rows = [tuple(values[at : at + ROW_COLUMNS]) for at in range(0, len(values), ROW_COLUMNS)]
-        return sorted([row for row in rows if row[0] == partition_key], key=_id_of)
+        self._place_rows()
+        values, places = self._values, self._places.get(partition_key, ())
+        begin = bisect_right(places, after, key=self._id_at)
+        return [tuple(values[at : at + ROW_COLUMNS]) for at in places[begin : begin + most]]
+
+    def _place_rows(self) -> None:
+        """Find the rows of each partition, once for all that ask."""
+        for at in range(self._placed, len(self._values), ROW_COLUMNS):
+            places = self._places.setdefault(self._values[at], [])
+            if not places or self._id_at(at) > self._id_at(places[-1]):  # mostly so
+                places.append(at)
+            else:
+                insort(places, at, key=self._id_at)
+        self._placed = len(self._values)
+
+    def _id_at(self, at: int) -> MessageId:
+        return MessageId(*self._values[at + 1 : at + 3])
 
     def keep_lease_change(self, values: Row) -> None:
         """Insert one change of a lease group's state, by the end of the group at the latest.
@@ -176,10 +193,6 @@ class Transaction:
                 self.connection.execute("commit")
         except (apsw.IOError, apsw.InternalError) as error:
             raise CommitFailed(str(error)) from error
-
-
-_id_of = itemgetter(1, 2)
-"""The id in a row."""
 
 
 @lru_cache
