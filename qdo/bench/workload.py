@@ -352,8 +352,7 @@ def _put(document: dict[str, Any], place: list[str], value: Any) -> None:
 
 def built_in() -> Mapping[str, Path]:
     """The workloads that come with the program, by name."""
-    folder = Path(str(files("qdo.bench") / "workloads"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return shipped_files("workloads")
 
 
 def find(name: str) -> Path:
@@ -361,12 +360,26 @@ def find(name: str) -> Path:
 
     :raises ConfigurationError: there is neither.
     """
+    return find_file(name, built_in(), "no workload of this name: 'queuey bench ls' shows them")
+
+
+def shipped_files(folder: str) -> Mapping[str, Path]:
+    """The YAML files of a folder of this package, by name."""
+    return {path.stem: path for path in sorted(Path(str(files("qdo.bench") / folder)).glob("*.yaml"))}
+
+
+def find_file(name: str, shipped: Mapping[str, Path], otherwise: str) -> Path:
+    """A file, or one that comes with the program.
+
+    :param otherwise: what the error says where there is neither.
+    :raises ConfigurationError: there is neither.
+    """
     path = Path(name)
     if path.is_file():
         return path
-    if found := built_in().get(name):
+    if found := shipped.get(name):
         return found
-    raise ConfigurationError(f"{name}: no such file, and no workload of this name: 'queuey bench ls' shows them")
+    raise ConfigurationError(f"{name}: no such file, and {otherwise}")
 
 
 def _checked(workload: Workload, place: str) -> Workload:

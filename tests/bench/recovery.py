@@ -101,7 +101,7 @@ def _first(server: Server) -> float:
 
 
 def _receive(server: Server, beside: _Beside) -> int:
-    """Settle what came last and receive more, until nothing is left; how many came."""
+    """Settle the last messages and receive more, until none is left; returns the number of all messages."""
     line, found, receipts = HttpConnection(server.url, 60), 0, list[str]()
     give_up = time.monotonic() + PATIENCE_SECONDS
     while time.monotonic() < give_up:

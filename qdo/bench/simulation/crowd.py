@@ -8,6 +8,7 @@ the others: what two hand out before either knows of the other is a duplicate.
 from __future__ import annotations
 
 import random
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Generator
 from typing import Any
@@ -37,7 +38,7 @@ EMPTY_SECONDS = 0.005
 """Until a receiver asks again after an answer without messages."""
 
 
-class _Crowd:
+class _Crowd(ABC):
     """What both kinds of groups have: receivers, servers with lines, and a backlog."""
 
     def __init__(self, scenario: Scenario, crowd: ReceiverCrowd, costs: CostTable) -> None:
@@ -67,13 +68,13 @@ class _Crowd:
         self.order.end()
         return self.figures()
 
+    @abstractmethod
     def begin(self) -> None:
         """Start the processes of the group."""
-        raise NotImplementedError
 
+    @abstractmethod
     def limit(self) -> LimitUse:
         """What bounds it."""
-        raise NotImplementedError
 
     def _receiver(self, server: int) -> Steps:
         """Settle what it has and receive more, in one request, for ever."""

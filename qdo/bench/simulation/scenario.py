@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from importlib.resources import files
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import msgspec
 
 from qdo.bench import strict_yaml
-from qdo.bench.workload import combinations
+from qdo.bench.workload import combinations, find_file, shipped_files
 from queuey.errors import ConfigurationError
 
 __all__ = [
@@ -231,8 +230,7 @@ def _problems(scenario: Scenario) -> list[str]:
 
 def built_in_scenarios() -> Mapping[str, Path]:
     """The scenarios that come with the program, by name."""
-    folder = Path(str(files("qdo.bench.simulation") / "scenarios"))
-    return {path.stem: path for path in sorted(folder.glob("*.yaml"))}
+    return shipped_files("simulation/scenarios")
 
 
 def find_scenario(name: str) -> Path:
@@ -240,9 +238,4 @@ def find_scenario(name: str) -> Path:
 
     :raises ConfigurationError: there is neither.
     """
-    path = Path(name)
-    if path.is_file():
-        return path
-    if found := built_in_scenarios().get(name):
-        return found
-    raise ConfigurationError(f"{name}: no such file, and no scenario of this name: 'queuey bench scenarios' shows them")
+    return find_file(name, built_in_scenarios(), "no scenario of this name: 'queuey bench scenarios' shows them")
