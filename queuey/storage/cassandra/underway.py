@@ -18,12 +18,14 @@ T = TypeVar("T")
 class Underway:
     """The calls of one store that are under way. Thread-safe.
 
-    They are bounded (G17), and finished before the store closes.
+    They are bounded (G17), and finished before the store closes. Each is held here until it ends. The garbage collector
+    ends a call that nothing holds, in whichever thread it runs, and the end of a call takes locks which that thread may
+    hold already.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._count = 0
+        self._calls: dict[Coroutine[Future[Any], None, Any], Coroutine[Future[Any], None, Any]] = {}
         self._closed = False
         self._changed = threading.Condition(new_lock())
 
@@ -34,20 +36,20 @@ class Underway:
             closed.
         """
         with self._changed:
-            if self._closed or self._count >= self._most:
+            if self._closed or len(self._calls) >= self._most:
                 work.close()
                 why = "the store is closed" if self._closed else f"{self._most} calls of Cassandra are under way"
                 return Future.failed(StorageUnavailable(f"{why}: nothing was stored, try again"))
-            self._count += 1
-        return start(self._counted(work))
+            call = self._calls[work] = self._ending(work)
+        return start(call)
 
-    async def _counted(self, work: Coroutine[Future[Any], None, T]) -> T:
+    async def _ending(self, work: Coroutine[Future[Any], None, T]) -> T:
         try:
             return await work
         finally:
             with self._changed:
-                self._count -= 1
-                if self._closed and not self._count:
+                del self._calls[work]
+                if self._closed and not self._calls:
                     self._changed.notify_all()
 
     def finish(self, seconds: float) -> None:
@@ -57,4 +59,4 @@ class Underway:
         """
         with self._changed:
             self._closed = True
-            self._changed.wait_for(lambda: not self._count, seconds)
+            self._changed.wait_for(lambda: not self._calls, seconds)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import ssl
 import threading
 from collections.abc import Coroutine
@@ -166,6 +167,23 @@ def test_a_store_that_ends_does_not_wait_for_ever() -> None:
 
     with pytest.raises(StorageUnavailable):
         underway.start(kept(Future.of(2))).result()
+
+
+def test_a_call_that_only_its_store_knows_is_not_ended_by_the_garbage_collector() -> None:
+    """An end in the middle of :meth:`Underway.finish` would wait for the lock that this thread holds."""
+    underway, ended = Underway(10), list[str]()
+
+    async def call() -> None:
+        try:
+            await Future[int]()
+        finally:
+            ended.append("ended")
+
+    underway.start(call())
+    gc.collect()
+
+    assert not ended
+    underway.finish(0)
 
 
 # Nodes.
