@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import ctypes
-import gc
 import logging
 import os
 import resource
@@ -22,6 +21,7 @@ from queuey.future import run
 from queuey.monitor import logs
 from queuey.monitor.history import counted
 from queuey.monitor.metrics import CERTIFICATE_EXPIRY
+from queuey.server.collector import CollectorTurns, look_seldom
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
@@ -37,8 +37,6 @@ LARGE_BLOCK_BYTES = 4 << 20
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 """Numbers of parameters in glibc's ``malloc.h``."""
 
-GC_THRESHOLDS = (50_000, 20, 50)
-"""Requests make no reference cycles. With the default thresholds the collector takes some 4 % of an append."""
 BACKLOG = 4096
 """Connections that wait to be accepted. The kernel caps it at net.core.somaxconn; a client beyond it tries again after
 a second."""
@@ -91,9 +89,7 @@ def serve(
             open_notices = without_tls(settings.server.host) if tls is None else ()
             for notice in (*settings.notices, *open_notices, *service.warnings()):
                 log.warning("%s", notice)
-            gc.collect()
-            gc.freeze()  # what is loaded now stays loaded, so the collector need not scan it
-            gc.set_threshold(*GC_THRESHOLDS)
+            look_seldom()
             _give_back_large_blocks()
             uvloop.run(_serve(service, listener, tls, reload or (lambda: settings), lambda: announce(started)))
         finally:
@@ -190,6 +186,7 @@ async def _serve(
     watch = None if tls is None else CertificateWatch(tls)
     running.open(loop)
     reloader.open(loop)
+    CollectorTurns().keep_on(loop)
     if tls is not None and watch is not None:
         service.monitor.ask(CERTIFICATE_EXPIRY, lambda: tls.expires)
         watch.start()

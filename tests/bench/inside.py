@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import cProfile
-import gc
 import io
 import json
 import pstats
@@ -20,10 +19,10 @@ from botocore.credentials import Credentials
 
 from queuey.future import run
 from queuey.security.access_keys import account_of
+from queuey.server.collector import look_seldom
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
-from queuey.server.run import GC_THRESHOLDS
 from queuey.service import Service
 from queuey.settings import load_settings
 from tests.bench import leases, sqs
@@ -182,8 +181,7 @@ def report(plan: Plan, name: str) -> Iterator[str]:
     service = Service.open(load_settings(None, {}, {"server": {"data": str(folder)}, **scene.settings}))
     try:
         run(service.start(KEY))
-        gc.freeze()  # as the shipped server does
-        gc.set_threshold(*GC_THRESHOLDS)
+        look_seldom()  # as the shipped server does
         found = uvloop.run(measured(service, scene.clients(service), plan.seconds))
         yield found.summary
         yield found.profile
