@@ -14,9 +14,8 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-import msgspec
-
 from qdo.bench.histogram import TimeHistogram, write_log
+from qdo.bench.json_files import read_json
 from qdo.bench.judge import KINDS
 from qdo.bench.measuring import PhaseTimes, Times
 from qdo.bench.planting import Plant
@@ -205,13 +204,6 @@ def _curve(times: TimeHistogram) -> list[tuple[float, float]]:
     return points[::step] + points[-1:] if points else []
 
 
-def save(document: Document, path: Path) -> None:
-    """Write the JSON, whole or not at all."""
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1))
-    beside.replace(path)
-
-
 def save_log(repeats: Sequence[Repeat], path: Path) -> None:
     """Write the histograms of all runs as an ``.hlog``."""
     rows = []
@@ -231,11 +223,7 @@ def read(path: Path) -> Document:
 
     :raises ConfigurationError: it holds no results of this program, or of another version of their format.
     """
-    try:
-        found = msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
-        raise ConfigurationError(f"{path}: this is no JSON: {error}") from error
-    known = found.get("format") if isinstance(found, dict) else None
-    if known != FORMAT or not found.get("runs"):
+    found = read_json(path)
+    if found.get("format") != FORMAT or not found.get("runs"):
         raise ConfigurationError(f"{path}: no results of 'queuey bench run --json', or of another version")
-    return dict(found)
+    return found

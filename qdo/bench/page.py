@@ -11,7 +11,8 @@ from typing import Any
 import msgspec
 
 from qdo.bench.document import Document
-from qdo.bench.plots import Plot
+from qdo.bench.plots import Plot, lines_of
+from qdo.bench.summary import rest_of
 from qdo.bench.tables import found, overview, speeds, verdict_of
 
 STYLE = """
@@ -128,14 +129,15 @@ def _over_values(documents: Sequence[Document]) -> list[Plot]:
     across = numbers[0]
     plots = []
     for title, figure in (("duplication", "duplication"), ("disorder", "disorder"), ("sent a second", "publish_rate")):
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for one in documents:
-            rest = [f"{name}={value}" for name, value in one["values"].items() if name != across]
-            value = median(run["queuey"][figure] for run in one["runs"])
-            lines.setdefault(" ".join([one["driver"], *rest]), []).append((float(one["values"][across]), value))
-        plots.append(
-            Plot(f"{title} over {across}", across, title, [(name, sorted(some)) for name, some in lines.items()])
+        lines = lines_of(
+            (
+                " ".join([one["driver"], *rest_of(one["values"], across)]),
+                float(one["values"][across]),
+                median(run["queuey"][figure] for run in one["runs"]),
+            )
+            for one in documents
         )
+        plots.append(Plot(f"{title} over {across}", across, title, lines))
     return plots
 
 

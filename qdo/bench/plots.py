@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from html import escape
 
@@ -55,6 +55,18 @@ class Plot:
             parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
             parts.append(f'<text x="{_LEFT + 8}" y="{_TOP + 14 + 14 * at}" fill="{colour}">{escape(name)}</text>')
         return "".join([*parts, "</svg>"])
+
+
+def lines_of(points: Iterable[tuple[str, float, float]]) -> list[tuple[str, Points]]:
+    """A line for each name, from points in any order.
+
+    >>> lines_of([("a", 2, 5), ("b", 1, 7), ("a", 1, 6)])
+    [('a', [(1, 6), (2, 5)]), ('b', [(1, 7)])]
+    """
+    lines: dict[str, list[tuple[float, float]]] = {}
+    for name, x, y in points:
+        lines.setdefault(name, []).append((x, y))
+    return [(name, sorted(some)) for name, some in lines.items()]
 
 
 def drawing(plots: Sequence[Plot]) -> str:

@@ -58,12 +58,15 @@ class LoadReceiver:
         self.answers = 0
         """With messages or without."""
 
+    @property
+    def is_idle(self) -> bool:
+        """It keeps what it has, and asks for nothing meanwhile."""
+        return self._target.clock.now() < self._idle_until
+
     def step(self, wait: float, write: Callable[[ReceivedRow], None]) -> bool:
         """Receive once; whether anything came."""
         clock = self._target.clock
         asked = clock.now()
-        if asked < self._idle_until:
-            return False
         try:
             handed = self._consumer.receive(wait)
         except QueueyError as error:
@@ -146,8 +149,8 @@ def run_receivers(
     wait = target.workload.queuey.receiving.wait if len(receivers) == 1 else 0.0
     clock = target.clock
     while not is_over():
-        came = [receiver.step(wait, write) for receiver in receivers]
-        if not any(came) and not wait:
+        came = [receiver.step(wait, write) for receiver in receivers if not receiver.is_idle]
+        if not any(came) and not (came and wait):
             clock.sleep_until(clock.now() + PAUSE_MS * MILLISECOND)
     for receiver in receivers:
         receiver.close()

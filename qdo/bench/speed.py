@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
+from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
@@ -76,8 +77,8 @@ def own_speed(seconds: float) -> OwnSpeed:
             over_http.append(_rate(target, http, there))
             rows.append(_seconds_of_rows(there))
         http.close()
-        middle = sorted(over_http)[TURNS // 2]
-        return OwnSpeed(sorted(alone)[TURNS // 2], middle, sorted(rows)[TURNS // 2] * middle, _judged(workload, there))
+        middle = median(over_http)
+        return OwnSpeed(median(alone), middle, median(rows) * middle, _judged(workload, there))
 
 
 def _rate(target: MeasuredSystem, producer: Producer, folder: Path) -> float:

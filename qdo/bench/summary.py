@@ -7,14 +7,13 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-import msgspec
-
 from qdo.bench.document import Document
-from qdo.bench.plots import Plot
+from qdo.bench.json_files import read_json, write_json
+from qdo.bench.plots import Plot, Points, drawing, lines_of
 from qdo.bench.tables import number, verdict_of
 from queuey.errors import ConfigurationError
 
-__all__ = ["Summary", "read_summary", "save_summary", "summary_of", "summary_plots", "summary_rows"]
+__all__ = ["Summary", "read_summary", "rest_of", "save_summary", "summary_of", "summary_plots", "summary_rows"]
 
 FORMAT = 1
 Summary = dict[str, Any]
@@ -136,15 +135,18 @@ def summary_plots(summary: Summary) -> list[Plot]:
     ]
 
 
-def _lines(variants: Sequence[Any], across: str, figure: str) -> list[tuple[str, list[tuple[float, float]]]]:
+def _lines(variants: Sequence[Any], across: str, figure: str) -> Sequence[tuple[str, Points]]:
     """A line for each combination of the other values, in per cent."""
-    lines: dict[str, list[tuple[float, float]]] = {}
-    for one in variants:
-        rest = [f"{name}={value}" for name, value in one["values"].items() if name != across]
-        at = _across(one["values"][across])
-        if at is not None:
-            lines.setdefault(" ".join([one["driver"], *rest]), []).append((at, 100 * one[figure]))
-    return [(name, sorted(points)) for name, points in lines.items()]
+    return lines_of(
+        (" ".join([one["driver"], *rest_of(one["values"], across)]), at, 100 * one[figure])
+        for one in variants
+        if (at := _across(one["values"][across])) is not None
+    )
+
+
+def rest_of(values: Mapping[str, Any], across: str) -> list[str]:
+    """The other values of a variant."""
+    return [f"{name}={value}" for name, value in values.items() if name != across]
 
 
 def _across(value: Any) -> float | None:
@@ -155,10 +157,9 @@ def _across(value: Any) -> float | None:
 
 
 def save_summary(summary: Summary, path: Path) -> None:
-    """Write the JSON, whole or not at all."""
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(summary), indent=1) + b"\n")
-    beside.replace(path)
+    """Write it as JSON, and its plots beside that, as ``.svg``."""
+    write_json(summary, path)
+    path.with_suffix(".svg").write_text(drawing(summary_plots(summary)), encoding="utf-8")
 
 
 def read_summary(path: Path) -> Summary:
@@ -166,10 +167,7 @@ def read_summary(path: Path) -> Summary:
 
     :raises ConfigurationError: it holds none, or one of another format.
     """
-    try:
-        found = msgspec.json.decode(path.read_bytes())
-    except msgspec.DecodeError as error:
-        raise ConfigurationError(f"{path}: this is no JSON: {error}") from error
-    if not isinstance(found, dict) or found.get("summary") != FORMAT:
+    found = read_json(path)
+    if found.get("summary") != FORMAT:
         raise ConfigurationError(f"{path}: no summary of 'queuey bench run --summary', or of another version")
     return found

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -156,15 +156,22 @@ _MEETING: Mapping[str, str] = {
     ),
 }
 _ON_THE_LINE = click.core.ParameterSource.COMMANDLINE
+FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
-queues_option = click.option(
-    "-q",
-    "--queue",
-    "queues",
-    multiple=True,
-    metavar="NAME",
-    shell_complete=complete_queues,
-    help="Only this queue, or the queues of a pattern such as 'mail-*'; may be repeated. Default: all.",
+
+def several_queues(said: str, *, named: str = "queues", metavar: str = "NAME") -> Callable[[FC], FC]:
+    """The option ``--queue`` of a command that takes several.
+
+    :param said: its help.
+    :param named: the parameter that gets them.
+    """
+    return click.option(
+        "-q", "--queue", named, multiple=True, metavar=metavar, shell_complete=complete_queues, help=said
+    )
+
+
+queues_option = several_queues(
+    "Only this queue, or the queues of a pattern such as 'mail-*'; may be repeated. Default: all."
 )
 dead_letters_option = click.option(
     "--dead-letters",

@@ -17,6 +17,7 @@ from qdo.cli.options import (
     dead_letters_option,
     refuse_given,
     refuse_without_meaning,
+    several_queues,
     with_workplace,
 )
 from qdo.groups.assign import STRATEGIES
@@ -24,7 +25,6 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.meeting import SESSION_SECONDS
 from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
-from queuey.terminal.completion import complete_queues
 from queuey.terminal.output import progress, say
 
 if TYPE_CHECKING:
@@ -58,15 +58,11 @@ def _checked_collector(context: click.Context, option: click.Parameter, given: s
     metavar="MODULE",
     help="Run the tasks that MODULE declares with @qdo.task, in place of one function; may be repeated.",
 )
-@click.option(
-    "-q",
-    "--queue",
-    "named",
-    multiple=True,
-    metavar="NAME[=WEIGHT]",
-    shell_complete=complete_queues,
-    help="Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found. With --tasks: "
+@several_queues(
+    "Queue to work on, or a pattern such as 'mail-*'; may be repeated. Queues that come later are found. With --tasks: "
     "some of their queues, in place of all. With leases, a weight of 1 to 1000 says how often a queue comes first.",
+    named="named",
+    metavar="NAME[=WEIGHT]",
 )
 @click.option(
     "--in-order", is_flag=True, help="With leases: the queue named first gives what it has, then the next one."

@@ -37,7 +37,10 @@ def _span(messages: Sequence[Message], context: Context, *, together: bool) -> I
     from opentelemetry import trace
 
     origins = [_context(_carried(message)) for message in messages]
-    known = [span for one in origins if (span := trace.get_current_span(one).get_span_context()).is_valid]
+    links = []
+    if together:
+        known = [trace.get_current_span(one).get_span_context() for one in origins]
+        links = [trace.Link(one) for one in known if one.is_valid]
     attributes: dict[str, str | int] = {
         "messaging.system": "queuey",
         "messaging.operation.name": "process",
@@ -56,7 +59,7 @@ def _span(messages: Sequence[Message], context: Context, *, together: bool) -> I
         _context({}) if together else origins[0],
         trace.SpanKind.CONSUMER,
         attributes,
-        [trace.Link(one) for one in known] if together else [],
+        links,
         record_exception=False,
         set_status_on_exception=False,
     ) as span:

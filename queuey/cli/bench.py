@@ -13,6 +13,7 @@ from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
+from queuey.terminal.ending import ended_by_sigterm
 from queuey.terminal.output import output_option, say, write_rows
 
 if TYPE_CHECKING:
@@ -25,7 +26,8 @@ _OPTION = re.compile(r"(?P<name>([a-z-]+\.)?[a-z_]+)=(?P<value>.*)", re.DOTALL)
 
 
 @click.group("bench")
-def bench_command() -> None:
+@click.pass_context
+def bench_command(ctx: click.Context) -> None:
     """Measure a system of queues, and check what it delivers.
 
     A workload is a YAML file: that of the OpenMessaging benchmark, with a section 'queuey' for what it has no
@@ -35,6 +37,7 @@ def bench_command() -> None:
     generator was on time, the machine quiet, the samples enough, and the repeats agree. It needs the extra
     'bench': pip install '/path/to/queuey[bench]'.
     """
+    ctx.with_resource(ended_by_sigterm())
 
 
 bench_command.add_command(simulate_command)
@@ -131,11 +134,11 @@ def run_command(
     The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
     such as both-queuey.json.
     """  # noqa: D301 -- click reads the character
-    from qdo.bench.document import save, save_log
+    from qdo.bench.document import save_log
+    from qdo.bench.json_files import write_json
     from qdo.bench.page import page
-    from qdo.bench.plots import drawing
     from qdo.bench.running import Experiment
-    from qdo.bench.summary import save_summary, summary_of, summary_plots
+    from qdo.bench.summary import save_summary, summary_of
     from qdo.bench.tables import overview, report
     from qdo.bench.workload import changed, find, load, scaled
 
@@ -148,7 +151,7 @@ def run_command(
         click.echo(f"{report(document)}\n")
         label = document["label"] if len(found) > 1 else ""
         if json_path is not None:
-            save(document, _beside(json_path, label))
+            write_json(document, _beside(json_path, label))
         if hlog_path is not None:
             save_log(runs, _beside(hlog_path, label))
     if len(found) > 1:
@@ -156,9 +159,7 @@ def run_command(
     if html_path is not None:
         html_path.write_text(page(documents), encoding="utf-8")
     if summary_path is not None:
-        summary = summary_of(documents)
-        save_summary(summary, summary_path)
-        summary_path.with_suffix(".svg").write_text(drawing(summary_plots(summary)), encoding="utf-8")
+        save_summary(summary_of(documents), summary_path)
     codes = {document["verdict"]["exit"] for document in documents}
     ctx.exit(next(code for code in (1, 3, 0) if code in codes))
 

@@ -37,10 +37,11 @@ def simulate_command(
         queuey bench simulate thousand-receivers
         queuey bench simulate plan.yaml --json plan.json --html plan.html
     """  # noqa: D301 -- click reads the character
+    from qdo.bench.json_files import write_json
     from qdo.bench.simulation.answers import answer, answer_page
     from qdo.bench.simulation.costs import default_costs, read_costs
     from qdo.bench.simulation.scenario import find_scenario, load_scenario, seeded
-    from qdo.bench.simulation.simulating import simulate, write_simulated
+    from qdo.bench.simulation.simulating import simulate
 
     scenario = load_scenario(find_scenario(file))
     if seed is not None:
@@ -48,7 +49,7 @@ def simulate_command(
     document = simulate(scenario, read_costs(costs_path) if costs_path else default_costs(), say)
     click.echo(answer(document))
     if json_path is not None:
-        write_simulated(document, json_path)
+        write_json(document, json_path)
     if html_path is not None:
         html_path.write_text(answer_page(document), encoding="utf-8")
 

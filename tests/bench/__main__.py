@@ -14,9 +14,9 @@ from typing import Any, TypeVar, get_args
 import click
 import msgspec
 
-from qdo.bench.plots import drawing
-from qdo.bench.summary import save_summary, summary_of, summary_plots
+from qdo.bench.summary import save_summary, summary_of
 from qdo.bench.tables import overview
+from queuey.terminal.ending import ended_by_sigterm
 from tests.bench import (
     appends,
     arrival,
@@ -194,6 +194,7 @@ def bench(
         python -m tests.bench --backend cassandra                 on nodes of its own, some twenty minutes
         python -m tests.bench pipeline                            the pipeline on Spark, beside Kafka
     """
+    ctx.with_resource(ended_by_sigterm())
     if ctx.invoked_subcommand is not None:
         return
     topics = BACKENDS[backend]
@@ -348,9 +349,7 @@ def experiment(
         documents = experiments.run(plan, name, int(nodes), servers)
     click.echo(overview(documents))
     if summary is not None:
-        found = summary_of(documents)
-        save_summary(found, summary)
-        summary.with_suffix(".svg").write_text(drawing(summary_plots(found)), encoding="utf-8")
+        save_summary(summary_of(documents), summary)
 
 
 @bench.command()

@@ -139,11 +139,16 @@ def _row(plan: Plan, what: str, messages: int, asks: str, *, requests: int = 1, 
             return _receiving(server, names, messages, asks, plan, requests)
 
         below, ours = alternate(appended, received, plan.rounds)
+    return row_of(what, f"appended, {messages} per request", below, ours, first=first, goal=goal)
+
+
+def row_of(what: str, beside: str, below: Sequence[Run], ours: Sequence[Run], *, first: str, goal: str) -> Row:
+    """Messages of ours by those below, and the processor time of each."""
     rates = [[run.messages_a_second for run in runs] for runs in (ours, below)]
     times = [[run.cpu_us for run in runs] for runs in (ours, below)]
     return Row(
         what,
-        f"{number(median(rates[1]))} msg/s appended, {messages} per request",
+        f"{number(median(rates[1]))} msg/s {beside}",
         f"{number(median(rates[0]))} msg/s; processor {ratios(*times).middle:.2f} times",
         ratios(*rates),
         first=first,

@@ -56,9 +56,11 @@ def measure(plan: Plan) -> Iterator[Row]:
         began = time.monotonic()
         with ThreadPoolExecutor(RECEIVERS + 1) as threads:
             sending = threads.submit(beside.run)
-            found = sum(threads.map(lambda _: _receive(server, beside), range(RECEIVERS)))
-            seconds = time.monotonic() - began
-            beside.over.set()
+            try:
+                found = sum(threads.map(lambda _: _receive(server), range(RECEIVERS)))
+                seconds = time.monotonic() - began
+            finally:
+                beside.over.set()
             sending.result()
     if found + 1 < plan.stored:
         raise BenchFailed(f"{found:,} of {plan.stored:,} messages came after a kill -9")
@@ -100,7 +102,7 @@ def _first(server: Server) -> float:
     return took
 
 
-def _receive(server: Server, beside: _Beside) -> int:
+def _receive(server: Server) -> int:
     """Settle the last messages and receive more, until none is left; returns the number of all messages."""
     line, found, receipts = HttpConnection(server.url, 60), 0, list[str]()
     give_up = time.monotonic() + PATIENCE_SECONDS

@@ -7,9 +7,8 @@ be: receives and deletions ask a server that reads signatures and does not check
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from itertools import count
-from statistics import median
 from typing import Any
 
 from botocore.auth import SigV4Auth
@@ -18,10 +17,10 @@ from botocore.credentials import Credentials
 
 from tests.bench import leases
 from tests.bench.drivers import END, NUMBER, in_turn, request
-from tests.bench.measure import alternate, ratios
+from tests.bench.measure import alternate
 from tests.bench.plan import BODY, BODY_BYTES, CONNECTIONS, Plan
 from tests.bench.servers import Server, access_key, queuey
-from tests.bench.table import Row, number
+from tests.bench.table import Row
 
 REGION = "eu-west-1"
 DISTINCT = 600
@@ -71,21 +70,6 @@ def _load(server: Server, script: str, messages: float, plan: Plan) -> leases.Ru
     return found
 
 
-def _row(
-    what: str, beside: str, below: Sequence[leases.Run], ours: Sequence[leases.Run], first: float, goal: float
-) -> Row:
-    rates = [[run.messages_a_second for run in runs] for runs in (ours, below)]
-    times = [[run.cpu_us for run in runs] for runs in (ours, below)]
-    return Row(
-        what,
-        f"{number(median(rates[1]))} msg/s {beside}",
-        f"{number(median(rates[0]))} msg/s; processor {ratios(*times).middle:.2f} times",
-        ratios(*rates),
-        first=f"ratio >= {first}",
-        goal=f"ratio >= {goal}",
-    )
-
-
 def _sent(plan: Plan, messages: int) -> Row:
     folder = plan.fresh("sqs")
     key = Credentials(*access_key(folder))
@@ -102,7 +86,9 @@ def _sent(plan: Plan, messages: int) -> Row:
 
         runs = alternate(appended, sent, plan.rounds)
     action = "SendMessage" if messages == 1 else f"SendMessageBatch of {messages}"
-    return _row(f"{action}, signed", f"appended, {messages} per request", *runs, first=0.5, goal=0.7)
+    return leases.row_of(
+        f"{action}, signed", f"appended, {messages} per request", *runs, first="ratio >= 0.5", goal="ratio >= 0.7"
+    )
 
 
 def _script(key: Credentials, url: str, messages: int) -> str:
@@ -161,7 +147,9 @@ def _received(plan: Plan, messages: int) -> Row:
 
         runs = alternate(by_v1, by_sqs, plan.rounds)
     what = "receive and delete, two requests for one" if messages == 1 else f"the same for {messages}"
-    return _row(what, "received and acknowledged, two requests", *runs, first=0.6, goal=0.8)
+    return leases.row_of(
+        what, "received and acknowledged, two requests", *runs, first="ratio >= 0.6", goal="ratio >= 0.8"
+    )
 
 
 _LAG = 2 * CONNECTIONS

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +21,7 @@ from qdo.bench.simulation.scenario import built_in_scenarios
 from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
+from tests.support.proc import born, stat_of
 from tests.support.source import ROOT
 
 SMALL = """
@@ -54,6 +58,17 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
+
+
+def servers_of(parent: int) -> list[int]:
+    """Children that are servers of Queuey."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        fields = stat_of(folder)
+        if fields and int(fields[1]) == parent:
+            with suppress(OSError):
+                found += [int(folder.name)] * (b"\0serve\0" in (folder / "cmdline").read_bytes())
+    return found
 
 
 def runs_of(path: Path) -> list[Any]:
@@ -212,3 +227,22 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "b.svg").read_text() == (tmp_path / "a.svg").read_text()
     assert "duplication over batch" in (tmp_path / "a.svg").read_text()
+
+
+def test_sigterm_ends_the_server_that_a_run_has_started(tmp_path: Path) -> None:
+    (tmp_path / "long.yaml").write_text(f"{SMALL.replace('seconds: 1', 'seconds: 600')}  start: queuey\n")
+    command = [sys.executable, "-m", "queuey.cli", "bench", "run", "long.yaml"]
+    running = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    try:
+        give_up = time.monotonic() + 60
+        while not (servers := servers_of(running.pid)):
+            assert running.poll() is None
+            assert time.monotonic() < give_up
+            time.sleep(0.02)
+        running.send_signal(signal.SIGTERM)
+
+        assert running.wait(60) == 128 + signal.SIGTERM
+        assert [pid for pid in servers if born(pid) is not None] == []
+    finally:
+        running.kill()
+        running.wait()

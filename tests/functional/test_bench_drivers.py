@@ -11,7 +11,17 @@ from typing import Any
 
 import pytest
 
-from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, driver_class, driver_names
+from qdo.bench.drivers import (
+    Consumer,
+    DeadLetterDriver,
+    Delivered,
+    Driver,
+    MeasuredSystem,
+    OutgoingMessage,
+    StepConsumer,
+    driver_class,
+    driver_names,
+)
 from qdo.bench.systems import StartedSystem, system_class
 from queuey.errors import ConfigurationError, QueueyError
 from tests.support import servers
@@ -135,12 +145,7 @@ def send(driver: Driver, *bodies: str) -> None:
 def test_all_drivers_are_tried() -> None:
     assert {*HERE, *(driver for driver, _ in PEERS.values())} == {*driver_names()}
     assert [name for name in HERE if "pop" in driver_class(name).modes] == list(WITH_POPS_AND_READS)
-    assert [name for name in driver_names() if driver_class(name).steps] == [
-        "queuey",
-        "redis-streams",
-        "queuey-spread",
-    ]
-    assert [name for name in driver_names() if driver_class(name).dead_letters] == [
+    assert [name for name in driver_names() if issubclass(driver_class(name), DeadLetterDriver)] == [
         "queuey",
         "sqs",
         "rabbitmq-quorum",
@@ -226,6 +231,7 @@ def test_a_step_settles_and_sends(made: Made) -> None:
     driver = made(topics=2)
     send(driver, "one")
     with closing(driver.consumer(0, 0)) as consumer:
+        assert isinstance(consumer, StepConsumer)
         (handed,) = all_of(consumer, 1)
         consumer.step([handed.token], 1, [OutgoingMessage(b"two"), OutgoingMessage(b"three")])
 
@@ -244,6 +250,7 @@ def test_what_fails_too_often_is_a_dead_letter(made: Made) -> None:
             consumer.fail([handed.token])
 
         assert [*consumer.receive(0)] == []
+    assert isinstance(driver, DeadLetterDriver)
     with closing(driver.letters(0)) as letters:
         assert [one.body for one in all_of(letters, 1)] == [b"one"]
 
@@ -342,4 +349,4 @@ def test_a_system_whose_program_is_missing_says_what_to_install(
 
 def test_elasticmq_asks_for_its_jars(tmp_path: Path) -> None:
     with pytest.raises(ConfigurationError, match="name the folder of ElasticMQ's jars"):
-        system_class("elasticmq")(tmp_path).command()
+        system_class("elasticmq")(tmp_path)

@@ -88,7 +88,7 @@ def run_by_clock(
         for _ in range(steps):
             if empty == 3:
                 break
-            came = [consumer.step(0.0, write) for consumer in consumers]
+            came = [consumer.step(0.0, write) for consumer in consumers if not consumer.is_idle]
             empty = 0 if any(came) else empty + 1
             if empty:
                 clock.sleep_until(clock.now() + int(workload.queuey.receiving.visibility * SECOND))

@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import urlencode
 from xml.etree import ElementTree as ET
 
@@ -46,6 +46,17 @@ _KEYS = ("queuey", "other")
 Json = dict[str, Any]
 
 
+class Signing(TypedDict, total=False):
+    """How a request is signed."""
+
+    key: str | None
+    """Of this application; None for no signature."""
+    presigned: bool
+    """In the query, not in a header."""
+    headers: Mapping[str, str] | None
+    """That are signed, too."""
+
+
 @dataclass(frozen=True)
 class SqsServer:
     """A server with access keys for two applications."""
@@ -60,21 +71,9 @@ class SqsServer:
     def url(self) -> str:
         return self.running.url
 
-    def send(
-        self,
-        method: str,
-        path: str = "/",
-        body: bytes = b"",
-        *,
-        key: str | None = "queuey",
-        presigned: bool = False,
-        headers: Mapping[str, str] | None = None,
-    ) -> requests.Response:
-        """One request, with the signature of an application.
-
-        :param key: None for no signature.
-        """
-        ready = self.signed(method, path, body, key=key, presigned=presigned, headers=headers)
+    def send(self, method: str, path: str = "/", body: bytes = b"", **signing: Unpack[Signing]) -> requests.Response:
+        """One request, with the signature of an application."""
+        ready = self.signed(method, path, body, **signing)
         with requests.Session() as session:
             session.trust_env = False
             return session.request(
@@ -96,7 +95,7 @@ class SqsServer:
         presigned: bool = False,
         headers: Mapping[str, str] | None = None,
     ) -> AWSPreparedRequest:
-        """A request that is not sent yet; see :meth:`send`."""
+        """A request that is not sent yet; for the rest see :class:`Signing`."""
         asked = AWSRequest(method, self.url + path, headers=dict(headers or {}), data=body)
         if key is not None:
             signer = SigV4QueryAuth if presigned else SigV4Auth

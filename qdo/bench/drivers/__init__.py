@@ -102,15 +102,19 @@ class Consumer(ABC):
         :raises QueueyError: nothing is known of them.
         """
 
+    def close(self) -> None:  # noqa: B027 -- some have nothing to do
+        """End its connections."""
+
+
+class StepConsumer(Consumer):
+    """A consumer of a system that settles and sends in one step."""
+
+    @abstractmethod
     def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
-        """Settle these and send the messages, all or nothing. Of drivers with :attr:`Driver.steps`.
+        """Settle these and send the messages, all or nothing.
 
         :raises QueueyError: it is not done, or nothing is known of it; what is not done comes again.
         """
-        raise NotImplementedError
-
-    def close(self) -> None:  # noqa: B027 -- some have nothing to do
-        """End its connections."""
 
 
 class Driver(ABC):
@@ -121,10 +125,6 @@ class Driver(ABC):
     """Messages can be delayed."""
     keys: ClassVar[bool] = False
     """Messages can have keys, in whose order they are delivered."""
-    steps: ClassVar[bool] = False
-    """Consumers acknowledge and send in one step."""
-    dead_letters: ClassVar[bool] = False
-    """What failed ``max_failures`` times, a setting of the group, is moved to a queue of its own."""
     option_names: ClassVar[Mapping[str, str]] = {}
     """Options, and what each is."""
     in_process: ClassVar[bool] = False
@@ -173,9 +173,16 @@ class Driver(ABC):
     def consumer(self, topic: int, subscription: int) -> Consumer:
         """A receiver for one thread."""
 
-    def letters(self, topic: int) -> Consumer:
-        """A receiver of the dead letters of a queue. Of drivers with :attr:`dead_letters`."""
-        raise NotImplementedError
+    def remove(self) -> None:  # noqa: B027 -- some have nothing to do
+        """Remove the queues. Nothing is done about those that are left."""
+
+    def versions(self) -> Mapping[str, str]:
+        """Names and versions of what is measured, for the report."""
+        return {}
+
+
+class DeadLetterDriver(Driver):
+    """A system that moves what failed ``max_failures`` times, a setting of the group, to a queue of its own."""
 
     @property
     def max_failures(self) -> int | None:
@@ -183,12 +190,9 @@ class Driver(ABC):
         found: int | None = self.target.workload.queuey.group.get("max_failures")
         return found
 
-    def remove(self) -> None:  # noqa: B027 -- some have nothing to do
-        """Remove the queues. Nothing is done about those that are left."""
-
-    def versions(self) -> Mapping[str, str]:
-        """Names and versions of what is measured, for the report."""
-        return {}
+    @abstractmethod
+    def letters(self, topic: int) -> Consumer:
+        """A receiver of the dead letters of a queue."""
 
 
 def driver_names() -> list[str]:

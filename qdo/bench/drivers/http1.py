@@ -45,7 +45,6 @@ class HttpConnection:
         :raises ServerUnreachable: no connection was made, so nothing was sent.
         :raises OutcomeUnknown: the connection broke off, or no answer came in time.
         """
-        fresh = self._socket is None
         line = self._open()
         head = b"%b %b HTTP/1.1\r\nHost: %b\r\nContent-Length: %d\r\n%b\r\n" % (
             method,
@@ -59,8 +58,6 @@ class HttpConnection:
             return self._answer(line)
         except (OSError, ValueError) as error:
             self.close()
-            if not fresh and isinstance(error, ConnectionError) and not self._rest:
-                raise OutcomeUnknown(f"the connection was closed: {error}") from error
             raise OutcomeUnknown(f"no answer: {error}") from error
 
     def close(self) -> None:

@@ -16,7 +16,15 @@ import msgspec
 import requests
 
 from qdo.bench.clock import MILLISECOND, SECOND
-from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer
+from qdo.bench.drivers import (
+    Consumer,
+    DeadLetterDriver,
+    Delivered,
+    MeasuredSystem,
+    OutgoingMessage,
+    Producer,
+    StepConsumer,
+)
 from qdo.bench.drivers.http1 import HttpAnswer, HttpConnection
 from qdo.client import Client
 from qdo.client.endpoint import Named as NamedServer
@@ -55,14 +63,12 @@ _lease_answer = msgspec.json.Decoder(_LeaseAnswer).decode
 _page_answer = msgspec.json.Decoder(_PageAnswer).decode
 
 
-class QueueyDriver(Driver):
+class QueueyDriver(DeadLetterDriver):
     """A Queuey server."""
 
     modes = frozenset(["receive", "pop", "read", "follow"])
     delays = True
     keys = True
-    steps = True
-    dead_letters = True
     option_names: ClassVar[Mapping[str, str]] = {
         "url": "the server; default QUEUEY_URL, or http://127.0.0.1:5000",
         "application": "owner of the queues; default QUEUEY_APPLICATION, or demo",
@@ -193,7 +199,7 @@ def _entry(message: OutgoingMessage) -> dict[str, object]:
     return entry
 
 
-class _LeaseConsumer(Consumer):
+class _LeaseConsumer(StepConsumer):
     """Receives under leases, or pops."""
 
     def __init__(self, driver: QueueyDriver, path: str, group: str) -> None:

@@ -14,7 +14,7 @@ import pika
 from pika.exceptions import AMQPConnectionError, AMQPError, NackError, UnroutableError
 
 from qdo.bench.clock import SECOND
-from qdo.bench.drivers import Consumer, Delivered, Driver, OutgoingMessage, Producer
+from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, Driver, OutgoingMessage, Producer
 from queuey.errors import OutcomeUnknown, ServerUnreachable, StorageUnavailable
 
 DEFAULT_URL = "amqp://guest:guest@127.0.0.1:5672/%2F"
@@ -150,11 +150,10 @@ class RabbitClassicDriver(RabbitDriver):
     kind = "classic"
 
 
-class RabbitQuorumDriver(RabbitDriver):
+class RabbitQuorumDriver(RabbitDriver, DeadLetterDriver):
     """Quorum queues, which are logs of a consensus. They alone count failures."""
 
     kind = "quorum"
-    dead_letters = True
 
     def arguments(self, channel: Any, queue: str) -> dict[str, Any]:
         kind = super().arguments(channel, queue)

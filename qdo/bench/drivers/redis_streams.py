@@ -12,7 +12,7 @@ from redis.exceptions import RedisError
 from redis.exceptions import TimeoutError as NoAnswerInTime
 
 from qdo.bench.clock import SECOND
-from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer
+from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer, StepConsumer
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
@@ -67,7 +67,6 @@ class RedisStreamsDriver(RedisDriver):
     """A stream for each queue, and a consumer group for each subscription."""
 
     modes = frozenset(["receive", "read"])
-    steps = True
 
     def __init__(self, target: MeasuredSystem) -> None:
         super().__init__(target)
@@ -106,7 +105,7 @@ class _StreamProducer(Producer):
         self._client.close()
 
 
-class _GroupConsumer(Consumer):
+class _GroupConsumer(StepConsumer):
     """Takes new messages, and from time to time those that others have had for too long."""
 
     def __init__(self, driver: RedisStreamsDriver, topic: int, view: int, name: str) -> None:

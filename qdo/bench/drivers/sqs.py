@@ -18,19 +18,18 @@ import botocore
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
-from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer
+from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, MeasuredSystem, OutgoingMessage, Producer
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, StorageUnavailable
 
 MOST_A_REQUEST = 10
 """Messages, by the protocol."""
 
 
-class SqsDriver(Driver):
+class SqsDriver(DeadLetterDriver):
     """An endpoint of SQS."""
 
     keys = True
     delays = True
-    dead_letters = True
     option_names: ClassVar[Mapping[str, str]] = {
         "url": "the endpoint; default Amazon's of the region",
         "region": "default us-east-1",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -105,31 +106,39 @@ class Trial:
 
 
 @contextmanager
+def beside(work: Callable[[threading.Event], None]) -> Iterator[None]:
+    """A thread works while the block runs, and is waited for at its end.
+
+    :param work: gets an event that is set when the block is over.
+    :raises Exception: what the thread raised, if the block raised nothing itself.
+    """
+    leave = threading.Event()
+    with ThreadPoolExecutor(1) as threads:
+        working = threads.submit(work, leave)
+        try:
+            yield
+        finally:
+            leave.set()
+    working.result()
+
+
+@contextmanager
 def kills(system: StartedSystem, times: int, seed: int = 1) -> Iterator[threading.Event]:
     """SIGKILL at drawn moments while the block runs, and a new start after each. The event says that all are over."""
-    drawn, over, leave = Random(f"{seed}/kills"), threading.Event(), threading.Event()  # noqa: S311 -- repeatable
-    failed: list[Exception] = []
+    drawn, over = Random(f"{seed}/kills"), threading.Event()  # noqa: S311 -- repeatable
 
-    def work() -> None:
+    def work(leave: threading.Event) -> None:
         try:
             for _ in range(times):
                 if leave.wait(drawn.uniform(*KILL_SECONDS)):
-                    break
+                    return
                 system.kill()
                 system.start()
-        except Exception as error:  # noqa: BLE001 -- raised below, in the thread that asked
-            failed.append(error)
-        over.set()
+        finally:
+            over.set()
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    try:
+    with beside(work):
         yield over
-    finally:
-        leave.set()
-        thread.join()
-    if failed:
-        raise failed[0]
 
 
 def drained(consumer: Consumer, quiet: float, over: threading.Event | None = None) -> Iterator[Sequence[Delivered]]:

@@ -63,6 +63,7 @@ class LossyDisk:
         give_up = time.monotonic() + MOUNT_SECONDS
         while not self.path.is_mount():
             if self._process.poll() is not None or time.monotonic() > give_up:
+                self._unmount()
                 last = self._said.read_text(errors="replace").strip()[-300:]
                 raise NotHere(f"a disk that loses data cannot be mounted: {last}")
             time.sleep(LOOK_SECONDS)

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from qdo.bench.drivers import Driver, OutgoingMessage
-from qdo.bench.promises import NotHere, Trial, TrialResult, drained
+from qdo.bench.promises import NotHere, Trial, TrialResult, beside, drained
 from qdo.bench.promises.lossy import LossyDisk
 from qdo.bench.workload import Workload
 from queuey.errors import QueueyError
@@ -62,9 +62,8 @@ def _keep_settings(folder: Path) -> None:
 def _sending(driver: Driver) -> Iterator[set[bytes]]:
     """Sends while the block runs; the bodies that were acknowledged."""
     acknowledged: set[bytes] = set()
-    leave = threading.Event()
 
-    def send() -> None:
+    def send(leave: threading.Event) -> None:
         with closing(driver.producer()) as producer:
             for at in count():
                 if leave.is_set():
@@ -76,10 +75,5 @@ def _sending(driver: Driver) -> Iterator[set[bytes]]:
                 except QueueyError:
                     time.sleep(0.05)
 
-    thread = threading.Thread(target=send, daemon=True)
-    thread.start()
-    try:
+    with beside(send):
         yield acknowledged
-    finally:
-        leave.set()
-        thread.join()

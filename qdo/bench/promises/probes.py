@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Sequence
 from contextlib import closing
 
-from qdo.bench.drivers import Consumer, Delivered, Driver, OutgoingMessage
+from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, Driver, OutgoingMessage, StepConsumer
 from qdo.bench.promises import Trial, TrialResult, drained, kills, persistently
 from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError, QueueyError
@@ -35,11 +35,11 @@ def _send(driver: Driver, count: int) -> None:
 def torn_step(trial: Trial) -> TrialResult:
     """Acknowledges a message and sends one for it, in one step, while the system is killed."""
     workload = _workload(trial, topics=2)
-    with trial.running(workload) as (system, driver):
-        if not driver.steps:
+    with trial.running(workload) as (system, driver), closing(driver.consumer(0, 0)) as consumer:
+        if not isinstance(consumer, StepConsumer):
             raise ConfigurationError("it has no step that acknowledges and sends")
         _send(driver, MESSAGES)
-        with kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:
+        with kills(system, 4) as over:
             for handed in drained(consumer, QUIET_SECONDS, over):
                 made = [OutgoingMessage(one.body) for one in handed]
                 try:
@@ -81,7 +81,7 @@ def two_dead_letters(trial: Trial) -> TrialResult:
     tries = 2
     group = {"max_failures": tries, "backoff": {"first": 0}}
     with trial.running(_workload(trial, group=group)) as (system, driver):
-        if not driver.dead_letters:
+        if not isinstance(driver, DeadLetterDriver):
             raise ConfigurationError("it moves no failing messages to a queue of dead letters")
         _send(driver, MESSAGES)
         with kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:

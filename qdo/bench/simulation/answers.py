@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from qdo.bench.page import STYLE, html_table
-from qdo.bench.plots import Plot
+from qdo.bench.plots import Plot, lines_of
 from qdo.bench.simulation.simulating import Simulated, first_limit, shown
 from qdo.bench.tables import aligned
 
@@ -89,19 +89,23 @@ def simulated_plots(document: Simulated) -> list[Plot]:
     numbers = [name for name, value in variants[0]["values"].items() if isinstance(value, int | float)]
     plots = []
     if len(variants) > 1 and numbers:
-        lines: dict[str, list[tuple[float, float]]] = {}
-        for variant in variants:
-            rest = {name: value for name, value in variant["values"].items() if name != numbers[0]}
-            for limit in variant["limits"]:
-                label = " ".join(filter(None, [limit["name"], shown(rest)]))
-                lines.setdefault(label, []).append((float(variant["values"][numbers[0]]), 100 * min(limit["use"], 2)))
-        ordered = [(name, sorted(points)) for name, points in lines.items()]
-        plots.append(
-            Plot(f"Use of the limits over {numbers[0]}", numbers[0], "%, cut at 200", ordered, log_across=True)
+        lines = lines_of(
+            (
+                " ".join(filter(None, [limit["name"], shown(_without(variant["values"], numbers[0]))])),
+                float(variant["values"][numbers[0]]),
+                100 * min(limit["use"], 2),
+            )
+            for variant in variants
+            for limit in variant["limits"]
         )
+        plots.append(Plot(f"Use of the limits over {numbers[0]}", numbers[0], "%, cut at 200", lines, log_across=True))
     for variant in variants:
         for name, points in variant["series"].items():
             if len(points) > 2:
                 title = " ".join(filter(None, [name, shown(variant["values"])]))
                 plots.append(Plot(f"{title}, over time", "second", name, [("", [tuple(one) for one in points])]))
     return plots
+
+
+def _without(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    return {one: value for one, value in values.items() if one != name}

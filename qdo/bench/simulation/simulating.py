@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any
-
-import msgspec
 
 from qdo.bench.simulation.costs import CostTable
 from qdo.bench.simulation.crowd import simulate_crowd
@@ -17,7 +14,7 @@ from qdo.bench.simulation.scenario import Scenario, scenario_variants
 from qdo.bench.simulation.sizes import sizes_of
 from qdo.bench.simulation.traffic import simulate_traffic
 
-__all__ = ["Simulated", "simulate", "simulated_figures", "write_simulated"]
+__all__ = ["Simulated", "simulate", "simulated_figures"]
 
 FORMAT = 1
 
@@ -82,10 +79,3 @@ def shown(values: Mapping[str, Any]) -> str:
         f"{name}={value:,}" if isinstance(value, int | float) and not isinstance(value, bool) else f"{name}={value}"
         for name, value in values.items()
     )
-
-
-def write_simulated(document: Simulated, path: Path) -> None:
-    """Write the JSON, whole or not at all."""
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-    beside.replace(path)

@@ -11,7 +11,7 @@ import subprocess
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from importlib import import_module
 from pathlib import Path
 from types import TracebackType
@@ -44,6 +44,8 @@ class StartedSystem(ABC):
     """That speak to it."""
     option_names: ClassVar[Mapping[str, str]] = {"program": "its program, if it is not on the PATH"}
     """Options for its start, beside those of its drivers, and what each is."""
+    needed: ClassVar[Mapping[str, str]] = {}
+    """Those without which it cannot be started; names of :attr:`option_names`."""
     program: ClassVar[str]
     """Its name, and the Debian package that has it where the names differ: ``java=openjdk-17-jre-headless``."""
 
@@ -54,6 +56,9 @@ class StartedSystem(ABC):
         """
         self.folder = folder.resolve()
         self.given = given or {}
+        for option, what in self.needed.items():
+            if not self.given.get(option):
+                raise ConfigurationError(f"name {what}, with the option {option}")
         name, _, package = self.program.partition("=")
         found = self.given.get("program") or found_program(name)
         if found is None:
@@ -96,19 +101,26 @@ class StartedSystem(ABC):
     def __enter__(self) -> Self:
         """:raises StorageUnavailable: it does not start; what it said is in the error."""
         self.folder.mkdir(parents=True, exist_ok=True)
-        for left in reversed(range(TRIES)):
-            self.port = free_port()
-            self.furnish()
-            try:
-                self.start()
-                return self
-            except StorageUnavailable:
-                self.kill()
-                if not left:
-                    raise
+        with ExitStack() as failed:
+            failed.callback(self.stop)
+            for left in reversed(range(TRIES)):
+                self.port = free_port()
+                self.furnish()
+                try:
+                    self.start()
+                    break
+                except StorageUnavailable:
+                    self.kill()
+                    if not left:
+                        raise
+            failed.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
+        self.stop()
+
+    def stop(self) -> None:
+        """End it in order, if it runs."""
         if self._process is None or self._process.poll() is not None:
             return
         self._process.send_signal(signal.SIGCONT)

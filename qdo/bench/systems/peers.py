@@ -8,13 +8,11 @@ import subprocess
 from collections.abc import Mapping
 from pathlib import Path
 from string import Template
-from types import TracebackType
 from typing import ClassVar
 
 import requests
 
 from qdo.bench.systems import StartedSystem, found_program, free_port
-from queuey.errors import ConfigurationError
 
 ANSWER_SECONDS = 2.0
 
@@ -111,8 +109,8 @@ class StartedRabbit(StartedSystem):
         # It listens before it has started, and says so at the end.
         return b"Server startup complete" in self.said.read_bytes()
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        super().__exit__(kind, error, _)
+    def stop(self) -> None:
+        super().stop()
         self._end_register()
 
     def _end_register(self) -> None:
@@ -127,10 +125,8 @@ class StartedElasticMQ(StartedSystem):
 
     drivers = ("sqs",)
     program = "java=openjdk-17-jre-headless"
-    option_names: ClassVar[Mapping[str, str]] = {
-        **StartedSystem.option_names,
-        "jars": "the folder of ElasticMQ's jars",
-    }
+    needed: ClassVar[Mapping[str, str]] = {"jars": "the folder of ElasticMQ's jars"}
+    option_names: ClassVar[Mapping[str, str]] = {**StartedSystem.option_names, **needed}
 
     _SETTINGS = Template(
         'include classpath("application.conf")\n'
@@ -150,11 +146,9 @@ class StartedElasticMQ(StartedSystem):
         (self.folder / "elasticmq.conf").write_text(text)
 
     def command(self) -> list[str]:
-        jars = self.given.get("jars")
-        if not jars:
-            raise ConfigurationError("name the folder of ElasticMQ's jars, with the option jars")
+        jars = Path(self.given["jars"]).resolve()
         settings = f"-Dconfig.file={self.folder / 'elasticmq.conf'}"
-        return [self.path, "-Xmx512m", settings, "-cp", f"{Path(jars).resolve()}/*", "org.elasticmq.server.Main"]
+        return [self.path, "-Xmx512m", settings, "-cp", f"{jars}/*", "org.elasticmq.server.Main"]
 
     def is_up(self) -> bool:
         try:

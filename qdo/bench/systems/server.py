@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from qdo.bench.systems import StartedSystem
-from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.errors import StorageUnavailable
 
 KEYSPACE = "bench"
 _ADDRESS = re.compile(rb"http://127\.0\.0\.1:([1-9][0-9]*)[^0-9]")
@@ -58,15 +58,11 @@ class ServerOnCassandra(StartedServer):
     It makes the keyspace :data:`KEYSPACE`, which stays: queues have the names of their runs.
     """
 
-    option_names: ClassVar[Mapping[str, str]] = {
-        **StartedServer.option_names,
-        "hosts": "HOST:PORT of a Cassandra that runs",
-    }
+    needed: ClassVar[Mapping[str, str]] = {"hosts": "a Cassandra that runs, as HOST:PORT"}
+    option_names: ClassVar[Mapping[str, str]] = {**StartedServer.option_names, **needed}
 
     def settings(self) -> str:
-        hosts = self.given.get("hosts")
-        if not hosts:
-            raise ConfigurationError("name a Cassandra that runs, with the option hosts: 127.0.0.1:9042")
+        hosts = self.given["hosts"]
         return f"[storage]\nbackend = cassandra\n[cassandra]\nhosts = {hosts}\nkeyspace = {KEYSPACE}\n"
 
     def furnish(self) -> None:

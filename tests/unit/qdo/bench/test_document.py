@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from qdo.bench.comparing import compared, doubts
-from qdo.bench.document import Document, Subject, document_of, read, save, save_log
+from qdo.bench.document import Document, Subject, document_of, read, save_log
+from qdo.bench.json_files import write_json
 from qdo.bench.measuring import PhaseTimes, Times
 from qdo.bench.page import page
 from qdo.bench.planting import Plant
@@ -77,7 +78,7 @@ def test_a_long_run_has_points_of_several_seconds() -> None:
 def test_a_document_comes_back_from_its_file(tmp_path: Path, good: Repeat) -> None:
     path = tmp_path / "found.json"
 
-    save(document(good), path)
+    write_json(document(good), path)
 
     assert read(path)["runs"][0]["queuey"]["found"]["lost"] == 0
     assert read(path)["workload"]["queuey"]["phases"][1] == {"seconds": 1.0, "rate": 2000.0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -11,9 +12,9 @@ from typing import Any
 import pytest
 
 from qdo.bench import promises
-from qdo.bench.drivers import Consumer, MeasuredSystem, OutgoingMessage
+from qdo.bench.drivers import Consumer, MeasuredSystem, OutgoingMessage, StepConsumer
 from qdo.bench.drivers.memory import MemoryDriver, _MemoryConsumer, _Token
-from qdo.bench.promises import Trial, probes
+from qdo.bench.promises import Trial, beside, probes
 from qdo.bench.promises.table import ROWS
 from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError, StaleReceipt
@@ -52,7 +53,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(promises, "KILL_SECONDS", (0, 0.01))
 
 
-class Steps(_MemoryConsumer):
+class Steps(_MemoryConsumer, StepConsumer):
     """Settles and sends; each third time it sends nothing, if it is torn."""
 
     torn = False
@@ -71,8 +72,6 @@ class TornSteps(Steps):
 
 
 class WithSteps(MemoryDriver):
-    steps = True
-
     def consumer(self, topic: int, subscription: int) -> Consumer:
         return Steps(self, topic, subscription)
 
@@ -121,6 +120,17 @@ def test_a_stale_acknowledgement_is_found(kind: type[MemoryDriver], accepted: in
     found = probes.stale_accepted(trial(kind))
 
     assert (found.wrong, found.of) == (accepted, 10)
+
+
+def test_what_a_thread_raises_beside_a_block_is_raised_there() -> None:
+    def work(leave: threading.Event) -> None:
+        leave.wait()
+        raise ValueError("of the thread")
+
+    with pytest.raises(ValueError, match="of the thread"), beside(work):
+        """It waits."""
+    with pytest.raises(KeyError, match="of the block"), beside(work):
+        raise KeyError("of the block")
 
 
 def test_what_a_system_lacks_is_said() -> None:

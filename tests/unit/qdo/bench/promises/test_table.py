@@ -50,6 +50,15 @@ def test_what_a_machine_lacks_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> 
     assert "apt-get install redis-server" in found.said
 
 
+@pytest.mark.parametrize(("row", "option"), [("elasticmq", "jars"), ("cassandra-weak", "hosts")])
+@pytest.mark.parametrize("column", ["lost-at-kill", "ghost"])
+def test_a_system_whose_place_is_not_named_is_no_failure(row: str, option: str, column: str) -> None:
+    found = PromiseTable().cell(row, column)
+
+    assert (found.cell, found.is_missing) == ("not measured here", True)
+    assert found.said.endswith(f"with the option {option}")
+
+
 def test_a_driver_that_lacks_something_says_so() -> None:
     assert PromiseTable().cell("redis", "early").said == "delay: the system of this driver delays no messages"
     assert PromiseTable().cell("redis", "key-order").said == "it has no keys in whose order messages are delivered"

@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from qdo.bench.json_files import write_json
 from qdo.bench.simulation.answers import answer, answer_page
 from qdo.bench.simulation.scenario import scenario_variants, seeded
-from qdo.bench.simulation.simulating import first_limit, simulate, write_simulated
+from qdo.bench.simulation.simulating import first_limit, simulate
 from tests.support.simulated import costs, scenario
 
 SMALL = scenario(
@@ -40,7 +41,7 @@ def test_the_answer_says_the_first_limit_and_what_to_change() -> None:
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     document = simulate(SMALL, costs())
-    write_simulated(document, tmp_path / "a.json")
+    write_json(document, tmp_path / "a.json")
     page = answer_page(json.loads((tmp_path / "a.json").read_text()))
 
     assert "<svg" in page
