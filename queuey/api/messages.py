@@ -25,10 +25,10 @@ from queuey.api.json_pages import JsonPage
 from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
 from queuey.api.reading import known_to_cursor, page_of, stream
-from queuey.api.tracing import trace_of, traced_drafts, traced_headers
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.http.face import LARGE_BYTES
+from queuey.http.tracing import trace_of, traced_drafts, traced_headers
 from queuey.model import AppendRequest, Draft, Location, Message, Overwrite, Page, Queue, bytes_of
 from queuey.service import Service
 from queuey.service.log import PartitionPage, ReadAnswer

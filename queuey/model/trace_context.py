@@ -1,4 +1,4 @@
-"""The trace that a request or a message is part of: the headers of W3C Trace Context.
+"""The trace that a request or a message is part of: the headers of W3C Trace Context, and that of AWS X-Ray.
 
 A message keeps what the request that stored it had, as two headers of its own. So whoever works on it goes on with the trace.
 """
@@ -8,12 +8,13 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
-__all__ = ["TRACEPARENT", "TRACESTATE", "trace_context", "trace_id"]
+__all__ = ["TRACEPARENT", "TRACESTATE", "trace_context", "trace_id", "traceparent_of_xray"]
 
 TRACEPARENT = "traceparent"
 TRACESTATE = "tracestate"
 MAX_TRACESTATE = 512
 """Characters. A longer one is left out; the trace goes on without it."""
+_XRAY_ROOT = re.compile(r"1-([0-9a-f]{8})-([0-9a-f]{24})")
 _TRACEPARENT = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}")
 
 
@@ -46,3 +47,20 @@ def trace_context(headers: Mapping[str, str]) -> Mapping[str, str]:
     if not state or len(state) > MAX_TRACESTATE or not (state.isascii() and state.isprintable()):
         return {TRACEPARENT: parent}
     return {TRACEPARENT: parent, TRACESTATE: state}
+
+
+def traceparent_of_xray(text: str) -> str | None:
+    """What stands in a header of X-Ray as a ``traceparent``; None if it names no trace, or no segment of one.
+
+    >>> traceparent_of_xray("Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1")
+    '00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01'
+    >>> traceparent_of_xray("Root=1-5759e988-bd862e3fe1be46a994272793") is None
+    True
+    """
+    said = dict(part.strip().partition("=")[::2] for part in text.split(";"))
+    root = _XRAY_ROOT.fullmatch(said.get("Root", ""))
+    if root is None:
+        return None
+    sampled = "01" if said.get("Sampled") == "1" else "00"
+    parent = f"00-{root[1]}{root[2]}-{said.get('Parent', '')}-{sampled}"
+    return parent if trace_id(parent) else None

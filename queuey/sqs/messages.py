@@ -20,6 +20,7 @@ import orjson
 from queuey.ids import EPOCH_TICKS, MessageId, hex_after
 from queuey.model.dead_letters import STORY_HEADER, Story, story_of
 from queuey.model.headers import decode_headers, encode_headers
+from queuey.model.trace_context import TRACEPARENT, TRACESTATE
 from queuey.sqs.checksums import Attribute
 from queuey.sqs.errors import SqsError, invalid_parameter
 
@@ -166,6 +167,8 @@ def parts_of(headers: bytes | None) -> MessageParts:
         except ValueError:
             story = None  # another door wrote it
     types = own.get("types", {})
+    if "traced" in own:  # the trace of its request, which SQS gives to no receiver as an attribute
+        found = {name: value for name, value in found.items() if name not in (TRACEPARENT, TRACESTATE)}
     attributes = {
         name: Attribute(_type_of(types.get(name), value), value)
         for name, value in found.items()
@@ -187,7 +190,7 @@ def _own(text: bytes | None) -> Mapping[str, Any]:
     return {name: value for name, value in found.items() if type(value) is _OWN_TYPES.get(name)}
 
 
-_OWN_TYPES = {"dedup": str, "sender": str, "sent": int, "trace": str, "types": dict}
+_OWN_TYPES = {"dedup": str, "sender": str, "sent": int, "trace": str, "traced": bool, "types": dict}
 
 
 def _type_of(given: object, value: bytes) -> str:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 import requests
+from botocore.credentials import Credentials
 from opentelemetry.proto.trace.v1.trace_pb2 import Span
 
 from qdo.client import Client, NewMessage
@@ -20,10 +21,14 @@ from tests.support.commands import done, run_in
 from tests.support.otlp_receiver import Receiver, receiving
 from tests.support.raw import TIMEOUT_SECONDS
 from tests.support.servers import APPLICATIONS, RunningServer, eventually
+from tests.support.sqs_clients import sqs_client
 
 KEY = APPLICATIONS["queuey"][0]
 TRACE, CALLER = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
 PARENT = f"00-{TRACE}-{CALLER}-01"
+XRAY = f"Root=1-{TRACE[:8]}-{TRACE[8:]};Parent={CALLER};Sampled=1"
+OTHER = TRACE[::-1]
+OTHER_XRAY = f"Root=1-{OTHER[:8]}-{OTHER[8:]};Parent={CALLER};Sampled=1"
 JOBS = """
 from opentelemetry import trace
 
@@ -36,10 +41,19 @@ def process(message, context):
             context.append("results", "done")
 
 
+def look(message, context):
+    pass
+
+
 @qdo.task
 def greet(name: str) -> None:
     trace.get_tracer("shop").start_span("greeting").end()
 """
+
+
+def text(value: str) -> dict[str, str]:
+    """An attribute of a message of SQS."""
+    return {"DataType": "String", "StringValue": value}
 
 
 class Traced(NamedTuple):
@@ -78,7 +92,7 @@ def traced(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Traced]:
     with pytest.MonkeyPatch.context() as patched, receiving() as collector:
         patched.setenv("OTEL_BSP_SCHEDULE_DELAY", "50")
         patched.setenv("OTEL_METRIC_EXPORT_INTERVAL", "100")
-        settings = f"[telemetry]\nendpoint = {collector.url}\n"
+        settings = f"[telemetry]\nendpoint = {collector.url}\n[sqs]\nauth = open\n"
         with servers.shipped(folder, settings=settings, name="traced") as running:
             yield Traced(running, collector, folder)
 
@@ -122,6 +136,32 @@ def test_a_worker_on_owned_partitions_goes_on_with_the_trace_too(traced: Traced)
     spans = traced.collector.named(f"process {queue}")
     assert sorted(one.trace == TRACE for one in spans) == [False, True]
     assert [one.parent for one in spans if one.trace == TRACE] == [CALLER]
+
+
+def test_what_clients_of_sqs_send_belongs_to_their_trace(traced: Traced) -> None:
+    """By a message attribute, by the trace of X-Ray, or by a header of the request, as their libraries do it."""
+    queue, system, attribute = new_name(), {"AWSTraceHeader": text(XRAY)}, {"traceparent": text(PARENT)}
+    sqs = sqs_client(traced.running.url, Credentials("queuey", "any"))
+    url = sqs.create_queue(QueueName=queue)["QueueUrl"]
+    sqs.send_message(QueueUrl=url, MessageBody="attribute", MessageAttributes=attribute)
+    sqs.send_message(QueueUrl=url, MessageBody="x-ray", MessageSystemAttributes=system)
+    sqs.send_message(QueueUrl=url, MessageBody="none")
+    sqs.meta.events.register(
+        "before-sign.sqs.*", lambda request, **_: request.headers.add_header("traceparent", PARENT)
+    )
+    sqs.send_message(QueueUrl=url, MessageBody="header")
+    sqs.send_message(QueueUrl=url, MessageBody="both", MessageSystemAttributes={"AWSTraceHeader": text(OTHER_XRAY)})
+    with traced.client() as client:
+        found = {one.text: one for one in client.read(queue).messages}
+    traced.work("jobs:look", "--lease", "--group", "sqs", "--queue", queue)
+
+    eventually(lambda: len(traced.collector.named(f"process {queue}")) == len(found))
+    spans = traced.collector.named(f"process {queue}")
+    of = {one.attributes["messaging.message.id"]: one for one in spans}
+    traces = {body: of[one.id.hex].trace for body, one in found.items()}
+    assert {body for body, trace in traces.items() if trace == TRACE} == {"attribute", "x-ray", "header"}
+    assert traces["both"] == OTHER
+    assert [of[found[body].id.hex].parent for body in ("attribute", "x-ray")] == [CALLER, CALLER]
 
 
 def test_a_task_has_a_span_of_its_name(traced: Traced) -> None:

@@ -8,9 +8,11 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from queuey.errors import QueueyError
+from queuey.http.tracing import trace_of, traced_headers
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
+from queuey.model import AppendRequest, Draft, IdempotencyKey, MessageHeaders, Queue
 from queuey.model.columns import bytes_of
+from queuey.model.trace_context import TRACEPARENT, TRACESTATE, traceparent_of_xray
 from queuey.security.permissions import Permission
 from queuey.service.log import partition_for
 from queuey.sqs.actions.batches import check_entries, failed
@@ -108,7 +110,9 @@ class _Sending:
         numbers = self.attributes.numbers
         self._most = min(numbers["MaximumMessageSize"], asked.service.settings.limits.max_body_bytes)
         self._ttl_seconds, self._delay = numbers["MessageRetentionPeriod"], numbers["DelaySeconds"]
+        self._limit = asked.service.settings.limits.max_body_bytes
         self._trace = asked.call.headers.get("x-amzn-trace-id")
+        self._context = trace_of(asked.call)
         self._sender = None if asked.application == queue.application else asked.application
 
     def ready(self, values: Mapping[str, Any]) -> _Ready:
@@ -130,6 +134,9 @@ class _Sending:
         trace = system[_TRACE].value.decode() if system else self._trace
         if trace:
             own["trace"] = trace[:1024]
+        context = self._context if not trace else self._context_of(trace, named=bool(system))
+        if context and TRACEPARENT not in given and TRACESTATE not in given:
+            own["traced"] = True
         if self._sender is not None:
             own["sender"] = self._sender
         group, idempotency, due = values.get("MessageGroupId"), None, None
@@ -153,9 +160,21 @@ class _Sending:
                 own["sent"], due = unix_ms(now), later
                 ttl = max(ttl - (later - now) // TICKS_PER_SECOND, 1)  # its age counts from the send
         headers = stored_headers(given, own) if given or own else None
+        if "traced" in own:
+            headers = traced_headers(headers, len(body), context, self._limit)
         partition = partition_for(self._queue, group)
         draft = Draft(partition, body, ttl, None, group, due, idempotency, headers)
         return _Ready(draft, size, given, system)
+
+    def _context_of(self, trace: str, *, named: bool) -> MessageHeaders:
+        """The trace context of a message that has a header of X-Ray.
+
+        :param named: the message has it, not the request, whose ``traceparent`` says more.
+        """
+        if self._context and not named:
+            return self._context
+        parent = traceparent_of_xray(trace)
+        return self._context if parent is None else {TRACEPARENT: parent.encode()}
 
     async def send(self, ready: Sequence[_Ready]) -> list[dict[str, Any]]:
         """Store messages, and tell of each what its sender learns."""

@@ -7,10 +7,12 @@ from typing import Any
 
 import pytest
 
+from tests.support.client import Server
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
 
 Make = Callable[..., str]
 TRACE = "Root=1-5759e988-bd862e3fe1be46a994272793;Parent=53995c3f42cd8ad8;Sampled=1"
+TRACEPARENT = "00-5759e988bd862e3fe1be46a994272793-53995c3f42cd8ad8-01"
 
 
 def text(value: str, kind: str = "String") -> dict[str, Any]:
@@ -110,6 +112,30 @@ def test_the_trace_is_a_system_attribute_with_a_sum_of_its_own(client: Any, make
     assert sent["MD5OfMessageSystemAttributes"] == "5ae4d5d7636402d80f4eb6d213245a88"
     assert sent["MD5OfMessageAttributes"] == VECTORS[0][1]
     assert message["Attributes"] == {"AWSTraceHeader": TRACE}
+
+
+def test_a_trace_is_a_header_for_workers_and_no_attribute_for_receivers(client: Any, make: Make, v1: Server) -> None:
+    url = make()
+    attributes = {"kind": text("order")}
+    client.send_message(
+        QueueUrl=url,
+        MessageBody="m",
+        MessageAttributes=attributes,
+        MessageSystemAttributes={"AWSTraceHeader": text(TRACE)},
+    )
+    client.send_message(QueueUrl=url, MessageBody="m", MessageSystemAttributes={"AWSTraceHeader": text("Root=1-2-3")})
+
+    stored = v1.call("GET", url.rsplit("/", 1)[1]).json()["messages"]
+    received = client.receive_message(
+        QueueUrl=url,
+        MaxNumberOfMessages=10,
+        MessageAttributeNames=["All"],
+        MessageSystemAttributeNames=["AWSTraceHeader"],
+    )["Messages"]
+
+    assert [one["headers"].get("traceparent") for one in stored] == [TRACEPARENT, None]
+    shown = {one["Attributes"]["AWSTraceHeader"]: one.get("MessageAttributes") for one in received}
+    assert shown == {TRACE: attributes, "Root=1-2-3": None}
 
 
 @pytest.mark.parametrize(

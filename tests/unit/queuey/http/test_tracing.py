@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from queuey.api.tracing import trace_of, traced_drafts, traced_headers
 from queuey.http.exchange import Call
+from queuey.http.tracing import trace_of, traced_drafts, traced_headers
 from queuey.model import Alike, Draft, Drafts, decode_headers, encode_headers
 
 PARENT = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
