@@ -15,9 +15,9 @@ from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
 from queuey.errors import InvalidToken
+from queuey.security.base64url import encode
 from queuey.security.claims import MAX_CREDENTIAL
 from queuey.security.outgoing import OutgoingError, ask
-from queuey.security.signed import encode
 from queuey.settings.issuers import Issuer
 
 __all__ = ["CodeFlow", "SignInSecrets"]

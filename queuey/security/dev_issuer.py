@@ -27,8 +27,8 @@ from jwt.algorithms import RSAAlgorithm
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
+from queuey.security.base64url import encode
 from queuey.security.claims import unix_now
-from queuey.security.signed import encode
 from queuey.security.tokens import new_token_key
 
 HOST = "dev-issuer.invalid"

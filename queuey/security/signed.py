@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import re
-from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPubli
 from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
 from cryptography.hazmat.primitives.hashes import SHA256
 
+from queuey.security.base64url import decode
 from queuey.security.claims import Claims, Unproven
 
 RSA_BITS = range(2048, 4097)
@@ -55,29 +55,6 @@ def parse_signed(text: str) -> Signed:
         raise ValueError("the header names no algorithm")  # noqa: TRY004 - all that is wrong with the form is one error
     data = f"{header}.{claims}".encode("ascii")
     return Signed(algorithm, _load(claims), data, decode(signature))
-
-
-def encode(content: bytes) -> str:
-    """Base64url without padding.
-
-    >>> encode(b"hello!!")
-    'aGVsbG8hIQ'
-    """
-    return urlsafe_b64encode(content).rstrip(b"=").decode()
-
-
-def decode(text: str) -> bytes:
-    """The one text of :func:`encode` that stands for these bytes.
-
-    :raises ValueError: no such text, or an empty one.
-
-    >>> decode("aGVsbG8hIQ")
-    b'hello!!'
-    """
-    content = urlsafe_b64decode(text + "=" * (-len(text) % 4))
-    if not content or encode(content) != text:
-        raise ValueError("no base64url")
-    return content
 
 
 def _load(text: str) -> dict[str, Any]:

@@ -15,11 +15,12 @@ from hypothesis import strategies as st
 from queuey.clock import ManualClock
 from queuey.errors import InvalidBrowserID
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.security.base64url import decode, encode
 from queuey.security.browserid import BrowserID, parse_support_document
 from queuey.security.claims import Unproven
 from queuey.security.key_files import KeySource
 from queuey.security.permissions import Grant
-from queuey.security.signed import decode, encode, parse_signed, rsa_key
+from queuey.security.signed import parse_signed, rsa_key
 from queuey.settings.issuers import Issuer
 from tests.support.bad_credentials import bad_assertions
 from tests.support.signers import LEFT_OUT, Certifier, browserid_key, dsa_key
