@@ -398,6 +398,11 @@ class Lease:
     failures: int
     key: str | None
     visible_at: str
+    ended: str | None
+    """How the last lease ended: ``released``, ``released, not counted``, ``ran out``, ``rejected``, or ``failed too
+    often`` with the last failure; None while it goes on."""
+    reason: str | None
+    """Why it was rejected."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> Lease:
@@ -410,6 +415,8 @@ class Lease:
             entry["failures"],
             entry["key"],
             entry["visible_at"],
+            entry["ended"],
+            entry["reason"],
         )
 
 
@@ -429,6 +436,8 @@ class LeasePartition:
     """A receive at the server that answered picks at random among this number of messages."""
     done_up_to: str | None
     """All messages up to here are settled. It has the form of an id, but may lie between those of messages."""
+    oldest: MessageId | None
+    """The oldest message that is not settled."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> LeasePartition:
@@ -440,6 +449,7 @@ class LeasePartition:
             entry["closed_keys"],
             entry["k"],
             entry["done_up_to"],
+            None if entry["oldest"] is None else MessageId.parse(entry["oldest"]),
         )
 
 

@@ -366,6 +366,8 @@ class PartitionInfo:
     newest: MessageId | None
     bytes: int
     """Bytes of the bodies."""
+    rate: float | None = None
+    """Appends a second in the last minute at the server that answered; None if it counts them from now on."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> PartitionInfo:
@@ -376,6 +378,7 @@ class PartitionInfo:
             _id_or_none(entry, "oldest"),
             _id_or_none(entry, "newest"),
             entry["bytes"],
+            entry["rate"],
         )
 
 

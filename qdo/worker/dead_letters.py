@@ -34,6 +34,7 @@ from queuey.model.dead_letters import (
     Story,
     story_of,
     story_to_header,
+    with_origin,
     without_story,
 )
 
@@ -168,6 +169,8 @@ class DeadLetter:
         :raises MessageNotFound: the letter has no body, and the message is gone from its queue.
         """
         new = self.as_it_was(client)
+        if self.body is not None:  # else there may be no room for more
+            new = replace(new, headers=with_origin(self.headers, self.story))
         new = replace(
             new,
             partition=None if new.key is not None else self.story.partition,

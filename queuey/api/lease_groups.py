@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
 from queuey.api.batches import json_object
@@ -20,14 +21,15 @@ from queuey.api.lease_settings import (
     shown_settings,
 )
 from queuey.api.params import Problems, integer, message_ids
-from queuey.api.queues import next_link
-from queuey.errors import LeaseGroupNotFound
+from queuey.api.queues import next_link, shown_end
+from queuey.errors import ClockUnsafe, LeaseGroupNotFound
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
 from queuey.model import Queue
-from queuey.model.holes import GIVEN_UP, LEASED, Hole
+from queuey.model.dead_letters import parted_reason
+from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED, Hole
 from queuey.model.lease_groups import LeaseGroup
-from queuey.model.lease_steps import LeaseCounts, wall_moment
+from queuey.model.lease_steps import HeldPage, LeaseCounts, wall_moment
 from queuey.model.receipts import Receipt
 from queuey.security.permissions import Permission, permits
 from queuey.service import Service
@@ -54,15 +56,23 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
     group = await service.leases.find(queue, name)
     if group is None:
         raise LeaseGroupNotFound
-    counts = await service.leases.count(queue, name)
     return json_answer(
         {
             "status": "ok",
             "group": name,
             "settings": shown_settings(queue.name, group.settings),
-            "partitions": _shown_counts(queue, counts),
+            "partitions": await _counts(service, queue, name),
         }
     )
+
+
+async def _counts(service: Service, queue: Queue, name: str) -> list[dict[str, Any]]:
+    """What a group holds, by partition, and the oldest message that it has not settled."""
+    counts = await service.leases.count(queue, name)
+    oldest: Mapping[int, MessageId] = {}
+    with suppress(ClockUnsafe):  # nobody may read now, but an operator may look
+        oldest = await service.log.first_behind(queue, {number: one.done_up_to for number, one in counts.items()})
+    return [{**shown, **shown_end("oldest", oldest.get(shown["partition"]))} for shown in _shown_counts(queue, counts)]
 
 
 def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[str, Any]]:
@@ -104,9 +114,9 @@ async def show_held(service: Service, call: Call, target: Target) -> Answer:
     shown: list[dict[str, Any]] = []
     following = None
     while number <= queue.partitions and following is None:
-        now, holes = await service.leases.holes(queue, name, number, after=after, limit=limit + 1 - len(shown))
-        wall = service.clock.now_ticks()
-        shown += [_shown_hole(number, hole, now, wall) | _receipt(queue, group, number, hole, owns) for hole in holes]
+        held = await service.leases.held(queue, name, number, after=after, limit=limit + 1 - len(shown))
+        holes, wall = held.holes, service.clock.now_ticks()
+        shown += [_shown_hole(number, hole, held, wall) | _receipt(queue, group, number, hole, owns) for hole in holes]
         if len(shown) > limit:
             following = f"{number}:{holes[-2].id.hex}" if len(holes) > 1 else f"{number}:{after.hex}"
         number, after = number + 1, ZERO_ID
@@ -120,8 +130,9 @@ def _place(text: str) -> tuple[int, MessageId]:
     return places[0]
 
 
-def _shown_hole(number: int, hole: Hole, now: int, wall: int) -> dict[str, Any]:
+def _shown_hole(number: int, hole: Hole, held: HeldPage, wall: int) -> dict[str, Any]:
     state = "given up" if hole.flags & GIVEN_UP else "leased" if hole.flags & LEASED else "waits"
+    now, reason = held.now, held.reasons.get(hole.id)
     return {
         "message_id": hole.id.hex,
         "partition": number,
@@ -131,7 +142,18 @@ def _shown_hole(number: int, hole: Hole, now: int, wall: int) -> dict[str, Any]:
         "failures": hole.failures,
         "key": hole.key,
         "visible_at": format_timestamp(wall_moment(hole.visible_at, now, wall)),
+        "ended": _ended(hole, now, is_rejected=reason is not None),
+        "reason": parted_reason(reason)[0] if reason else None,
     }
+
+
+def _ended(hole: Hole, now: int, *, is_rejected: bool) -> str | None:
+    """How the last lease of a message ended; None if it goes on."""
+    if hole.flags & GIVEN_UP:
+        return "rejected" if is_rejected else "failed too often"
+    if hole.flags & LEASED:
+        return "ran out" if hole.visible_at <= now else None
+    return "released, not counted" if hole.flags & UNCOUNTED else "released"
 
 
 def _receipt(queue: Queue, group: LeaseGroup, number: int, hole: Hole, owns: bool) -> dict[str, str]:
@@ -175,11 +197,11 @@ async def reset(service: Service, call: Call, target: Target) -> Answer:
         before = await service.leases.find(queue, name)
         if before is None:
             raise LeaseGroupNotFound
-        counts = await service.leases.count(queue, name)
+        counts = await _counts(service, queue, name)
         group = service.leases.new_group(before.settings, place)
         if preview or await service.leases.keep(queue, name, group, before):
             answer = {"status": "ok", "group": name, "preview": preview, "to": _shown_place(place)}
-            return json_answer(answer | {"before": _shown_counts(queue, counts)})
+            return json_answer(answer | {"before": counts})
 
 
 def _shown_place(place: MessageId) -> str | None:

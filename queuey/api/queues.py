@@ -342,6 +342,7 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
     """
     queue = target.queue
     states = await service.queues.inspect(queue)
+    rates = service.waiters.append_rates.of_partitions(queue)
     return json_answer(
         {
             "status": "ok",
@@ -365,8 +366,9 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
                     "depth": state.depth,
                     "scheduled": state.scheduled,
                     "bytes": state.bytes,
-                    **_end("oldest", state.oldest),
-                    **_end("newest", state.newest),
+                    "rate": None if rates is None else round(rates.get(number, 0.0), 3),
+                    **shown_end("oldest", state.oldest),
+                    **shown_end("newest", state.newest),
                 }
                 for number, state in enumerate(states, 1)
             ],
@@ -374,7 +376,8 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
     )
 
 
-def _end(name: str, message_id: MessageId | None) -> dict[str, str | None]:
+def shown_end(name: str, message_id: MessageId | None) -> dict[str, str | None]:
+    """A message at an end of something: its id, and its time."""
     return {
         name: message_id.hex if message_id else None,
         f"{name}_timestamp": message_id.timestamp if message_id else None,

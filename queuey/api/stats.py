@@ -142,10 +142,14 @@ def _timestamp(message_id: MessageId | None) -> str | None:
 
 
 async def of_server(service: Service, call: Call, target: Target) -> Answer:
-    """The server as its operator sees it, with the samples of up to an hour, and a page of applications."""
+    """The server as its operator sees it, with the samples of up to an hour, and a page of applications.
+
+    If asked for, with the queues in use that have the most messages, or the oldest one.
+    """
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_ROWS), query.get("limit"), ROWS)
     seconds = problems.take("history", integer(0, KEPT_SECONDS), query.get("history"), 0)
+    order = problems.take("sort", one_of("depth", "age"), query.get("sort"), "")
     problems.check()
     names = service.keys.applications
     first = bisect_left(names, query.get("offset", ""))
@@ -159,8 +163,18 @@ async def of_server(service: Service, call: Call, target: Target) -> Answer:
         "servers": None if beats is None else [beat._asdict() for beat in beats],
         "history": {"fields": FIELDS, "samples": service.history.last(seconds)},
         "applications": [_figures(service, name) for name in page],
+        **(await _worst(service, order, limit) if order else {}),
     }
     return json_answer(content, headers=next_link(call, rest[0] if rest else None))
+
+
+async def _worst(service: Service, order: str, limit: int) -> Mapping[str, Any]:
+    """Queues of all applications, of those that are in use."""
+    queues = service.queues.in_use(None, MOST_IN_USE)
+    rows = await _rows(service, queues)
+    named = [{"application": queue.application, **row} for queue, row in zip(queues, rows, strict=True)]
+    is_complete = all(row["depth"] is not None for row in rows)
+    return {"queues": heapq.nlargest(limit, named, key=_ORDERS[order]), "complete": is_complete}
 
 
 async def last_requests(service: Service, call: Call, target: Target) -> Answer:

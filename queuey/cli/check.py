@@ -288,23 +288,13 @@ def _age(info: QueueInfo, ids: Sequence[MessageId | None]) -> float:
 
 
 def _of_group(client: Client, info: QueueInfo, name: str) -> Iterator[tuple[str, float]]:
-    from qdo.client.wire import cursor_at
-
-    queue, group = info.settings.name, client.lease_group(info.settings.name, name)
+    group = client.lease_group(info.settings.name, name)
     yield "held", sum(one.held for one in group.partitions)
     try:
         yield "dead", client.queue_info(group.settings["dead_letter_queue"]).depth
     except QueueNotFound:  # the first dead letter makes it
         yield "dead", 0
-    places = {one.number: MessageId.parse(one.done_up_to) for one in group.partitions if one.done_up_to}
-    page = client.read(
-        queue,
-        cursor=cursor_at(info.uuid, places, every=True),
-        until=info.watermark,
-        limit=1,
-        with_bodies=False,
-    )
-    yield "oldest", _age(info, [message.id for message in page.messages])
+    yield "oldest", _age(info, [one.oldest for one in group.partitions])
 
 
 def _of_offsets(client: Client, info: QueueInfo, name: str) -> Iterator[tuple[str, float]]:

@@ -18,8 +18,19 @@ from queuey.terminal.times import Duration, Moment
 if TYPE_CHECKING:
     from qdo.client import Client, Lease, LeasePartition
 
-LEASES = ("partition", "message_id", "state", "receiver", "deliveries", "failures", "key", "visible_at")
-PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to")
+LEASES = (
+    "partition",
+    "message_id",
+    "state",
+    "receiver",
+    "deliveries",
+    "failures",
+    "key",
+    "visible_at",
+    "ended",
+    "reason",
+)
+PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to", "oldest_time")
 _BACKOFF = ("first", "factor", "most", "jitter")
 
 
@@ -225,6 +236,8 @@ def _lease_row(one: Lease) -> dict[str, Any]:
         "failures": one.failures,
         "key": one.key,
         "visible_at": one.visible_at,
+        "ended": one.ended,
+        "reason": one.reason,
     }
 
 
@@ -237,4 +250,5 @@ def _partition_row(one: LeasePartition) -> dict[str, Any]:
         "closed_keys": one.closed_keys,
         "k": one.k,
         "done_up_to": one.done_up_to,
+        "oldest_time": one.oldest and rfc3339(one.oldest.ticks),
     }

@@ -161,7 +161,7 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
         return
     write_one(flat_settings({**row, "watermark": rfc3339(parse_timestamp(info.watermark))}), "table")
     click.echo()
-    write_rows(details, ("partition", "depth", "scheduled", "bytes", "oldest_time", "newest_time"), "table")
+    write_rows(details, ("partition", "depth", "scheduled", "bytes", "rate", "oldest_time", "newest_time"), "table")
 
 
 @queue_command.command("edit")
@@ -222,6 +222,7 @@ def _partition_row(part: PartitionInfo) -> dict[str, Any]:
         "depth": part.depth,
         "scheduled": part.scheduled,
         "bytes": part.bytes,
+        "rate": part.rate,
     }
     for end in ("oldest", "newest"):
         found = getattr(part, end)

@@ -19,18 +19,22 @@ from queuey.model.headers import decode_headers, encode_headers
 __all__ = [
     "ALONE_TYPE",
     "DEAD_LETTER_SECONDS",
+    "REDRIVEN_HEADER",
     "STORY_HEADER",
     "Story",
     "parted_reason",
     "reason_with",
     "story_of",
     "story_to_header",
+    "with_origin",
     "with_story",
     "without_story",
 ]
 
 STORY_HEADER = "queuey-dead-letter"
 """The header of a dead letter that has its story, as a JSON object. Names of HTTP headers come in lower case."""
+REDRIVEN_HEADER = "queuey-redriven"
+"""The header of a message that came back from the dead letters: the story of its letter, without a traceback."""
 DEAD_LETTER_SECONDS = 30 * 86_400
 """How long a dead letter lives, from the move on."""
 
@@ -111,6 +115,14 @@ def with_story(headers: bytes | None, story: Story) -> bytes:
     :raises ValueError: the message's own headers leave no room for it.
     """
     return encode_headers(decode_headers(headers) | {STORY_HEADER: story_to_header(story)}) or b""
+
+
+def with_origin(headers: Mapping[str, bytes], story: Story) -> dict[str, bytes]:
+    """Headers of a message that goes back, which say what message it was; after a second time, what it was before that.
+
+    They take less room than those of its letter, unless that is the story alone.
+    """
+    return {**without_story(headers), REDRIVEN_HEADER: story_to_header(story._replace(traceback=""))}
 
 
 def story_of(headers: Mapping[str, bytes]) -> Story:

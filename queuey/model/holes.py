@@ -34,6 +34,8 @@ ALONE = 4
 """It is handed out alone next time."""
 TOGETHER = 8
 """It was handed out with others; how many they were together is in the upper four bits, see :func:`together_flags`."""
+UNCOUNTED = 16
+"""Of a message that waits: it was released without a failure. Those bits have no number then."""
 _SIZE_SHIFT = 4
 _SMALLER = 16
 """Messages that ran out together come back in receives of about a sixteenth of their number."""

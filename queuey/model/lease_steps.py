@@ -22,6 +22,7 @@ __all__ = [
     "HandedAlone",
     "HandedOut",
     "HandedPart",
+    "HeldPage",
     "LeaseCounts",
     "LeaseOutcome",
     "LeaseStep",
@@ -241,6 +242,16 @@ def wall_moment(moment: int, now: int, wall: int) -> int:
     (70, True)
     """
     return moment + wall - now if abs(wall - now) > TICKS_PER_SECOND else moment
+
+
+class HeldPage(NamedTuple):
+    """Some messages that a group holds in one partition."""
+
+    now: int
+    """The moment on the clock of leases, in ticks."""
+    holes: Sequence[Hole] = ()
+    reasons: Mapping[MessageId, str] = MappingProxyType({})
+    """Why those were rejected that are on their way to the dead letters."""
 
 
 class LeaseCounts(NamedTuple):

@@ -43,7 +43,7 @@ from itertools import islice
 
 from queuey.ids import MessageId
 from queuey.model.columns import Columns
-from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, Hole
+from queuey.model.holes import GIVEN_UP, LEASED, MOST_FAILURES, UNCOUNTED, Hole
 from queuey.model.key_counts import count_keys
 from queuey.model.lease_requests import (
     MOVE_AGAIN_SECONDS,
@@ -163,7 +163,7 @@ def _released(hole: Hole, one: Settle, rules: LeaseRules, now: int, chance: Call
     visible_at = later(now, one.seconds)
     if one.seconds is None and one.counts:
         visible_at = now + rules.backoff.ticks(failures, chance())
-    return hole._replace(visible_at=visible_at, failures=failures, flags=0)
+    return hole._replace(visible_at=visible_at, failures=failures, flags=0 if one.counts else UNCOUNTED)
 
 
 def receive(

@@ -64,11 +64,11 @@ class Service:
         self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
         self.log.note_coming = self.leases.note_coming
-        self.held_figures = HeldFigures(stores, self.clock, self.monitor)
+        self.held_figures = HeldFigures(stores.leases, self.log, self.clock, self.monitor)
         self.leases.note_use = self.held_figures.note
         self.trust = Trust(settings, self.clock, self.keys.acting_for)
         self.identifier = self._new_identifier()
-        watched = Watched(stores, self.queues, self.keys, self.clock)
+        watched = Watched(stores, self.queues, self.log, self.keys, self.clock)
         self.watched_figures = WatchedFigures(watched, self.monitor, settings, self.trust)
         self.history = History(self.monitor, partial(unix_now, self.clock), self.clock.elapsed)
         """What the console draws; nothing is taken where there is no console."""

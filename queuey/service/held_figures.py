@@ -14,8 +14,8 @@ from typing import NamedTuple
 from queuey.background import BackgroundWork
 from queuey.clock import Clock
 from queuey.errors import QueueyError
-from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Consistency, Queue, ReadRequest, Span
+from queuey.ids import TICKS_PER_SECOND
+from queuey.model import Queue
 from queuey.monitor.metrics import (
     LEASE_GROUPS,
     LEASE_GROUPS_CLOSED_KEYS,
@@ -24,7 +24,8 @@ from queuey.monitor.metrics import (
     LEASE_GROUPS_OLDEST,
     Monitor,
 )
-from queuey.storage import Stores
+from queuey.service.log import Log
+from queuey.storage import LeaseStore
 
 __all__ = ["HeldFigures"]
 
@@ -60,9 +61,9 @@ class _Group(NamedTuple):
 class HeldFigures(BackgroundWork):
     """What the groups hold that one server has used since it began. Thread-safe."""
 
-    def __init__(self, stores: Stores, clock: Clock, monitor: Monitor) -> None:
+    def __init__(self, leases: LeaseStore, log: Log, clock: Clock, monitor: Monitor) -> None:
         super().__init__("lease figures", REST_SECONDS)
-        self._leases, self._messages = stores.leases, stores.messages
+        self._leases, self._log = leases, log
         self._clock, self._monitor = clock, monitor
         self._used: dict[_Key, Queue] = {}
         """Groups that were used since the last turn."""
@@ -116,19 +117,13 @@ class HeldFigures(BackgroundWork):
         counts = await self._leases.count(queue.uuid, name, range(1, queue.partitions + 1))
         if not counts:
             return None
-        end, oldest = MessageId.last_of(self._messages.watermark(Consistency.STRONG)), None
-        for number, one in counts.items():
-            request = ReadRequest(queue.partition(number), Span(one.done_up_to, end), 1, with_bodies=False)
-            page = await self._messages.read(request, now_ticks=self._clock.now_ticks())
-            if page.messages:
-                first = page.messages[0].ticks
-                oldest = first if oldest is None else min(oldest, first)
+        behind = await self._log.first_behind(queue, {number: one.done_up_to for number, one in counts.items()})
         each = counts.values()
         return _Held(
             sum(one.holes for one in each),
             sum(one.leased for one in each),
             sum(one.closed_keys for one in each),
-            oldest,
+            min([one.ticks for one in behind.values()], default=None),
         )
 
     def _report(self, groups: Sequence[_Group]) -> None:

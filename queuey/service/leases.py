@@ -14,10 +14,9 @@ from queuey.errors import LeaseGroupNotFound, QueueyError, Throttled
 from queuey.future import Future, others_turn
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import IdempotencyKey, Queue, Retention
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, Action
-from queuey.model.lease_steps import GroupStep, HandedAlone, LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, HandedAlone, HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.monitor.metrics import LeasesCounted, Monitor
 from queuey.service.dead_letters import DeadLetters
 from queuey.service.log import Log
@@ -312,11 +311,9 @@ class Leases:
         """What a group holds, by partition."""
         return self._store.count(queue.uuid, name, range(1, queue.partitions + 1))
 
-    def holes(
-        self, queue: Queue, name: str, partition: int, *, after: MessageId, limit: int
-    ) -> Future[tuple[int, Sequence[Hole]]]:
-        """See :meth:`queuey.storage.LeaseStore.holes`."""
-        return self._store.holes(queue.uuid, name, partition, after=after, limit=limit)
+    def held(self, queue: Queue, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
+        """See :meth:`queuey.storage.LeaseStore.held`."""
+        return self._store.held(queue.uuid, name, partition, after=after, limit=limit)
 
 
 def _first_due(outcome: LeaseOutcome) -> int | None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from math import ceil, inf
 from random import random
 from typing import NamedTuple, TypeVar
@@ -174,6 +174,17 @@ class Log:
             turns.count(count + LOOK_ROWS, size)
             pages.append(PartitionPage(number, page))
         return ReadAnswer(pages, watermark, total)
+
+    async def first_behind(
+        self, queue: Queue, places: Mapping[int, MessageId], turns: Turns | None = None
+    ) -> Mapping[int, MessageId]:
+        """By partition, the first message behind a place: the oldest one that a group has not finished.
+
+        :param places: by partition, up to where all is finished. Partitions without a later message are left out.
+        """
+        spans = [(number, Span(place)) for number, place in places.items()]
+        found = await self.read(queue, QueueRead(spans, 1, with_bodies=False), turns)
+        return {one.partition: one.page.messages[0].id for one in found.pages if one.page.messages}
 
     async def count_spans(
         self,

@@ -65,9 +65,9 @@ class QueueCache:
                     known = self._keep(queue, self._elapsed())
         return known
 
-    def used(self, application: str, most: int) -> Sequence[Queue]:
-        """The queues of an application that were used last, of those that are cached as objects."""
-        known = [one.queue for (owner, _), one in [*self._known.items()] if owner == application]
+    def used(self, application: str | None, most: int) -> Sequence[Queue]:
+        """The queues of an application, or of all, that were used last, of those that are cached as objects."""
+        known = [one.queue for (owner, _), one in [*self._known.items()] if application in (None, owner)]
         return known[-most:]
 
     def learn(self, queue: Queue, since: float, changes: int) -> None:

@@ -78,8 +78,8 @@ class Queues:
             return None
         return known.queue
 
-    def in_use(self, application: str, most: int) -> Sequence[Queue]:
-        """Queues of an application that somebody used since the server began: the last ones that were looked up."""
+    def in_use(self, application: str | None, most: int) -> Sequence[Queue]:
+        """Queues of an application, or of all, that somebody used since the server began: the last ones looked up."""
         return self._cache.used(application, most)
 
     async def find(self, application: str, name: str) -> Queue | None:

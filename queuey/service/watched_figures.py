@@ -13,8 +13,8 @@ from typing import NamedTuple
 from queuey.background import BackgroundWork
 from queuey.clock import Clock
 from queuey.errors import QueueyError
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
-from queuey.model import Consistency, Offset, Queue, ReadRequest, Span
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.model import Offset, Queue
 from queuey.monitor.declared import Gauge, Labels
 from queuey.monitor.metrics import (
     DISK_FREE,
@@ -30,6 +30,7 @@ from queuey.monitor.metrics import (
 )
 from queuey.security.schemes import Trust
 from queuey.service.keys import Keys
+from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.settings import Settings
 from queuey.storage import Stores
@@ -49,6 +50,7 @@ class Watched(NamedTuple):
 
     stores: Stores
     queues: Queues
+    log: Log
     keys: Keys
     clock: Clock
 
@@ -58,7 +60,7 @@ class WatchedFigures(BackgroundWork):
 
     def __init__(self, watched: Watched, monitor: Monitor, settings: Settings, trust: Trust) -> None:
         super().__init__("watched figures", REST_SECONDS)
-        self._stores, self._queues, self._keys, self._clock = watched
+        self._stores, self._queues, self._log, self._keys, self._clock = watched
         self._monitor = monitor
         self.settings, self.trust = settings, trust
         """Of the server; a reload sets them anew."""
@@ -125,24 +127,19 @@ class WatchedFigures(BackgroundWork):
                 found.append((QUEUE_GROUP_OLDEST, (name, "lease"), await self._oldest_behind(queue, places)))
         for name in await offsets.list_groups(queue.uuid, limit=MOST_GROUPS):
             stored = await offsets.read_offsets(queue.uuid, name)
-            places_of_all = {number: stored.get(number, Offset()).id for number in range(1, queue.partitions + 1)}
+            places_of_all = {
+                number: stored.get(number, Offset()).id or ZERO_ID for number in range(1, queue.partitions + 1)
+            }
             found.append((QUEUE_GROUP_OLDEST, (name, "offsets"), await self._oldest_behind(queue, places_of_all)))
         return found
 
-    async def _oldest_behind(self, queue: Queue, places: Mapping[int, MessageId | None]) -> float:
+    async def _oldest_behind(self, queue: Queue, places: Mapping[int, MessageId]) -> float:
         """The age of the oldest message that a group has not finished; 0 if there is none.
 
-        :param places: by partition, the id up to which all is finished; None if nothing is.
+        :param places: by partition, the id up to which all is finished.
         """
-        end, oldest = MessageId.last_of(self._stores.messages.watermark(Consistency.STRONG)), None
-        for number, done_up_to in places.items():
-            span = Span(upto=end) if done_up_to is None else Span(done_up_to, end)
-            request = ReadRequest(queue.partition(number), span, 1, with_bodies=False)
-            page = await self._stores.messages.read(request, now_ticks=self._clock.now_ticks())
-            if page.messages:
-                first = page.messages[0].id
-                oldest = first if oldest is None else min(oldest, first)
-        return self._age(oldest)
+        behind = await self._log.first_behind(queue, places)
+        return self._age(min(behind.values(), default=None))
 
     def _age(self, message_id: MessageId | None) -> float:
         if message_id is None:

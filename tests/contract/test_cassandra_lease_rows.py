@@ -106,7 +106,7 @@ def test_rows_that_come_back_from_a_former_life_or_from_before_a_fold_count_no_m
             note()
             jobs.step({1: [settle_of(handed)]}, token=life)
             note()
-        before = (jobs.count(), done(first.leases.holes(queue, "workers", 1, after=ZERO_ID, limit=99))[1])
+        before = (jobs.count(), done(first.leases.held(queue, "workers", 1, after=ZERO_ID, limit=99))[1])
         if life == TOKEN:
             done(first.leases.forget_group(queue, "workers"))
     assert len(seen) > 40
@@ -117,5 +117,5 @@ def test_rows_that_come_back_from_a_former_life_or_from_before_a_fold_count_no_m
         if tuple(row[:5]) not in now:
             session.driver.execute(f"insert into {table} ({columns}) values ({places})", tuple(row))  # noqa: S608
     there = second.jobs(first)
-    assert (there.count(), done(second.leases.holes(queue, "workers", 1, after=ZERO_ID, limit=99))[1]) == before
+    assert (there.count(), done(second.leases.held(queue, "workers", 1, after=ZERO_ID, limit=99))[1]) == before
     assert bodies(there.receive()) == [b"20"]

@@ -25,7 +25,7 @@ from qdo.worker.hooks_of_2012 import ERROR_QUEUE, save_failed_message
 from qdo.worker.job import FailedMessages
 from queuey.errors import ConfigurationError, Forbidden, HeadersTooLarge, InvalidParameter, MessageNotFound
 from queuey.model import MAX_HEADERS
-from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER, Story
+from queuey.model.dead_letters import ALONE_TYPE, REDRIVEN_HEADER, STORY_HEADER, Story, story_of
 from tests.support.client import new_name
 from tests.support.member_work import member_of
 from tests.support.servers import eventually
@@ -162,7 +162,9 @@ def test_a_letter_has_of_its_story_what_the_headers_leave_room_for(
         again = list(client.iterate(name))[-1]
     assert worker.counts.dead == 1
     assert ("\u00fc" in letter.story.traceback, letter.story.is_alone) == (traceback, alone)
-    assert (again.body, again.key, again.headers) == (b"x", "k", headers)
+    own = {name: value for name, value in again.headers.items() if name != REDRIVEN_HEADER}
+    assert (again.body, again.key, own) == (b"x", "k", headers)
+    assert (REDRIVEN_HEADER in again.headers) != alone
 
 
 @pytest.mark.parametrize("refusal", [HeadersTooLarge(), InvalidParameter(problems={"0.headers": "more than 64"})])
@@ -219,8 +221,11 @@ def test_a_message_is_put_back_as_it_was_with_its_headers(tmp_path: Path, make_c
         letter.retry(client, message, f"{name}-dead")
 
         first, again = client.iterate(name)
-    assert again == replace(first, id=again.id)
-    assert (again.partition, again.headers) == (3, {"trace": b"t"})
+    assert story_of({STORY_HEADER: again.headers[REDRIVEN_HEADER]}).message_id == first.id.hex
+    assert again == replace(
+        first, id=again.id, headers={**first.headers, REDRIVEN_HEADER: again.headers[REDRIVEN_HEADER]}
+    )
+    assert (again.partition, again.headers["trace"]) == (3, b"t")
 
 
 def test_a_retry_keeps_the_key_and_repeats_nothing(tmp_path: Path, make_client: Callable[[], Client]) -> None:

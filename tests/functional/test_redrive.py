@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -71,6 +72,8 @@ def moved(server: Server, queue: str, /, **asked: Any) -> Json:
 def test_dead_letters_go_back_as_they_were(server: Server) -> None:
     queue = server.queue()
     dead = given_up(server, queue, a="too hot", b="too cold")
+    messages = server.call("GET", queue, params={"partitions": "all"}).json()["messages"]
+    before = {one["body"]: one["message_id"] for one in messages}
 
     assert redrive(server, queue, preview=True).json() == {
         "status": "ok",
@@ -88,7 +91,11 @@ def test_dead_letters_go_back_as_they_were(server: Server) -> None:
     assert bodies(again) == ["a", "b"]
     for one in again:
         assert (one["key"], one["content_type"]) == (f"key of {one['body']}", "text/plain")
-        assert {name.lower(): value for name, value in one["headers"].items()} == {"trace": one["body"]}
+        headers = {name.lower(): value for name, value in one["headers"].items()}
+        origin = json.loads(headers.pop("queuey-redriven"))
+        assert headers == {"trace": one["body"]}
+        assert (origin["queue"], origin["group"]) == (queue, GROUP)
+        assert origin["message_id"] == before[one["body"]]
         assert (one["deliveries"], one["failures"]) == (1, 0)
     others = received(server, queue, 4, "others")
     assert bodies(others) == ["a", "a", "b", "b"]

@@ -28,7 +28,7 @@ from queuey.model import (
     decode_headers,
     encode_headers,
 )
-from queuey.model.dead_letters import Story, story_of, without_story
+from queuey.model.dead_letters import Story, story_of, with_origin, without_story
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
@@ -234,7 +234,7 @@ class RedriveKind(TaskKind):
         if story.is_alone and await self._original(queue, story) is None:
             return f"letter {letter.id.hex} has no room for its message, which is gone from {queue.name}"
         try:
-            _headers(letter, asked)
+            _headers(letter, story, asked)
         except ValueError as error:
             return f"letter {letter.id.hex}: {error}"
         return None
@@ -278,7 +278,7 @@ class RedriveKind(TaskKind):
         message = letter if not story.is_alone else await self._original(queue, story)
         if message is None:
             return None
-        headers = _headers(message, asked)
+        headers = _headers(message, story, asked)
         number = story.partition
         if letter.key is not None or not 1 <= number <= target.partitions or target.uuid != queue.uuid:
             number = partition_for(target, letter.key)
@@ -305,7 +305,7 @@ class RedriveKind(TaskKind):
         moved = []
         for stale in outcome.stale:
             id_ = of_partition[stale.partition][stale.at]
-            _, holes = await self._leases.holes(
+            _, holes, _ = await self._leases.held(
                 dead.uuid, _group_of(task), stale.partition, after=id_.before(), limit=1
             )
             if not (holes and holes[0].id == id_):
@@ -388,10 +388,14 @@ def _group_step(
     return GroupStep(dead, _group_of(task), None, place["token"], settles)
 
 
-def _headers(letter: Message, asked: _Asked) -> bytes | None:
-    """:raises ValueError: the message's own headers leave no room for the name of the group."""
-    return _with_group(without_story(decode_headers(letter.headers)), asked)
+def _headers(message: Message, story: Story, asked: _Asked) -> bytes | None:
+    """The headers of a message that goes back, with its origin as far as there is room for it.
 
-
-def _with_group(headers: Mapping[str, bytes], asked: _Asked) -> bytes | None:
-    return encode_headers(only_for(headers, asked.group) if asked.group_only else headers)
+    :raises ValueError: the message's own headers leave no room for the name of the group.
+    """
+    own = without_story(decode_headers(message.headers))
+    kept = only_for(own, asked.group) if asked.group_only else own
+    if not story.is_alone:
+        with suppress(ValueError):
+            return encode_headers(with_origin(kept, story))
+    return encode_headers(kept)

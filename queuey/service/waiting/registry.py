@@ -115,7 +115,7 @@ class Waiters:
         """Messages were acknowledged by this server."""
         queue = to.uuid
         self.changed_queues.note(to, placed)
-        self.append_rates.note(to.application, to.name, len(placed))
+        self.append_rates.note(to, placed)
         if self._notices is not None and self._notices.note(queue, placed):
             with self._lock:
                 self._thread.start()

@@ -233,7 +233,7 @@ async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
         if number in counts:
             held, passed = counts[number].holes, counts[number].passed
         if held:
-            now, holes = await leases.holes(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
+            now, holes, _ = await leases.held(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
             if len(holes) < _MOST_LOOKED_AT:  # these are all: some may be settled since they were counted, or be new
                 holes = [hole for hole in holes if hole.id <= counts[number].frontier]
                 held, hidden = len(holes), sum(hole.visible_at > now for hole in holes)

@@ -278,7 +278,7 @@ async def _held(asked: SqsRequest, queue: Queue, receipt: Receipt) -> tuple[int,
     """This moment of the clock of leases, and the state of a message that was handed out and is not settled."""
     before = receipt.id.before()
     try:
-        now, holes = await asked.service.leases.holes(queue, GROUP, receipt.partition, after=before, limit=1)
+        now, holes, _ = await asked.service.leases.held(queue, GROUP, receipt.partition, after=before, limit=1)
     except LeaseGroupNotFound:
         return 0, None
     return now, next((hole for hole in holes if hole.id == receipt.id), None)

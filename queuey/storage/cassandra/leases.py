@@ -20,9 +20,8 @@ from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
-from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMeans
@@ -33,7 +32,7 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import MOST_AHEAD_BYTES, MOST_GROUPS, MOST_HOLES, LeaseBook
-from queuey.storage.leasing.looking import counted, holes_after
+from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import carry_out
 
 __all__ = ["CassandraLeases"]
@@ -188,14 +187,12 @@ class CassandraLeases(LeaseStore):
 
         return self._server.underway.start(self._look(queue, name, job))
 
-    def holes(
-        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
-    ) -> Future[tuple[int, Sequence[Hole]]]:
+    def held(self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         if queue in self._server.dropped:
-            return Future.of((self._server.clock.now_ticks(), []))
+            return Future.of(HeldPage(self._server.clock.now_ticks()))
 
-        def job(access: GroupAccess, book: LeaseBook, now: int) -> tuple[int, Sequence[Hole]]:
-            return now, holes_after(access, book, PartitionId(queue, partition), name, after, limit)
+        def job(access: GroupAccess, book: LeaseBook, now: int) -> HeldPage:
+            return held_after(access, book, PartitionId(queue, partition), name, after, limit)._replace(now=now)
 
         return self._server.underway.start(self._look(queue, name, job))
 

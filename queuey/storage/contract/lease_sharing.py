@@ -132,7 +132,7 @@ class SharingHistory(RuleBasedStateMachine):
 
     def _holes(self, partition: int) -> list[MessageId]:
         leases = self.stores().leases
-        _, holes = done(leases.holes(self.log.queue.uuid, _NAME, partition, after=ZERO_ID, limit=99))
+        _, holes, _ = done(leases.held(self.log.queue.uuid, _NAME, partition, after=ZERO_ID, limit=99))
         assert all(hole.deliveries == 1 for hole in holes)
         assert len(holes) <= MOST_HELD
         return [hole.id for hole in holes]

@@ -13,7 +13,7 @@ from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, Sta
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model import leases as model
-from queuey.model.holes import GIVEN_UP, LEASED
+from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_rules import Backoff
@@ -162,7 +162,7 @@ class Settling(WithLeases):
         assert bodies(jobs.receive(9, visibility_seconds=1000.0)) == [b"2"]
         clock.advance(40)
         assert bodies(jobs.receive(9, visibility_seconds=1000.0)) == [b"1"]
-        now, holes = done(jobs.store.holes(jobs.queue.uuid, jobs.name, 1, after=ZERO_ID, limit=9))
+        now, holes, _ = done(jobs.store.held(jobs.queue.uuid, jobs.name, 1, after=ZERO_ID, limit=9))
         assert now >= jobs.outcome.now
         assert [hole.id for hole in holes] == [one.message.id for one in (first, second, third)]
         assert jobs.settle(first)
@@ -449,14 +449,16 @@ class Managing(WithLeases):
         assert counts.done_up_to < stuck <= counts.frontier
 
     def test_only_what_a_receiver_has_is_leased(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
-        log.add(b"0", b"1")
-        first, second = jobs.receive(2)
+        log.add(b"0", b"1", b"2")
+        first, second, third = jobs.receive(3)
         jobs.settle(first, Action.RELEASE, seconds=100.0)
-        jobs.settle(second, Action.REJECT)
-        _, holes = done(jobs.store.holes(jobs.queue.uuid, jobs.name, 1, after=ZERO_ID, limit=9))
-        assert [hole.flags & (LEASED | GIVEN_UP) for hole in holes] == [0, GIVEN_UP]
+        jobs.settle(second, Action.REJECT, reason="not JSON")
+        jobs.settle(third, Action.RELEASE, seconds=100.0, counts=False)
+        _, holes, reasons = done(jobs.store.held(jobs.queue.uuid, jobs.name, 1, after=ZERO_ID, limit=9))
+        assert [hole.flags & (LEASED | GIVEN_UP | UNCOUNTED) for hole in holes] == [0, GIVEN_UP, UNCOUNTED]
+        assert reasons == {holes[1].id: "not JSON"}
         assert jobs.count().leased == 0
-        _, behind = done(jobs.store.holes(jobs.queue.uuid, jobs.name, 1, after=holes[0].id, limit=9))
+        _, behind, _ = done(jobs.store.held(jobs.queue.uuid, jobs.name, 1, after=holes[0].id, limit=9))
         assert behind == holes[1:]
 
 

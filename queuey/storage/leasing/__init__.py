@@ -11,9 +11,8 @@ from uuid import UUID
 
 from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 
 __all__ = ["ATTEMPT_SECONDS", "LeaseStore"]
 
@@ -80,10 +79,8 @@ class LeaseStore(ABC):
         """
 
     @abstractmethod
-    def holes(
-        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
-    ) -> Future[tuple[int, Sequence[Hole]]]:
+    def held(self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         """Messages of a partition that are leased, wait or are given up, behind an id, in the order of their ids.
 
-        :returns: the moment on the clock of leases, in ticks, and the holes; a lease that was extended shows that.
+        A lease that was extended shows that.
         """

@@ -8,13 +8,12 @@ from uuid import UUID
 
 from queuey.ids import MessageId
 from queuey.model import PartitionId
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import AUTO
-from queuey.model.lease_steps import LeaseCounts
+from queuey.model.lease_steps import HeldPage, LeaseCounts
 from queuey.storage.leasing.access import LeaseAccess
 from queuey.storage.leasing.book import LeaseBook
 
-__all__ = ["counted", "holes_after"]
+__all__ = ["counted", "held_after"]
 
 
 def counted(
@@ -41,12 +40,14 @@ def counted(
     return found
 
 
-def holes_after(
+def held_after(
     access: LeaseAccess, book: LeaseBook, place: PartitionId, name: str, after: MessageId, limit: int
-) -> list[Hole]:
-    """See :meth:`queuey.storage.leasing.LeaseStore.holes`."""
+) -> HeldPage:
+    """See :meth:`queuey.storage.leasing.LeaseStore.held`. The moment is left to the store."""
     group = book.group(access, place.queue, name, None)
     if group is None:
-        return []
+        return HeldPage(0)
     state = book.partition(access, group, place).state
-    return [hole._replace(visible_at=state.visible_at(hole)) for hole in islice(state.holes.after(after), limit)]
+    holes = [hole._replace(visible_at=state.visible_at(hole)) for hole in islice(state.holes.after(after), limit)]
+    reasons = {hole.id: state.reasons[hole.id] for hole in holes if hole.id in state.reasons} if state.reasons else {}
+    return HeldPage(0, holes, reasons)

@@ -10,14 +10,13 @@ from queuey.errors import QueueNotFound, QueueyError
 from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import Appended, AppendRequest, Location, Message, Page, PartitionId, Queue, ReadRequest
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import LeaseGroup
-from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.leasing.clock import LeaseClock
-from queuey.storage.leasing.looking import counted, holes_after
+from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import run_step
 from queuey.storage.memory.messages import MemoryMessages
 from queuey.storage.memory.process import Process
@@ -96,12 +95,11 @@ class MemoryLeases(LeaseStore):
         with self._lock:
             return Future.of(counted(self._access(), self._book, queue, name, partitions))
 
-    def holes(
-        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
-    ) -> Future[tuple[int, Sequence[Hole]]]:
+    def held(self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         with self._lock:
             now, place = self._clock.now(), PartitionId(queue, partition)
-            return Future.of((now, holes_after(self._access(), self._book, place, name, after, limit)))
+            found = held_after(self._access(), self._book, place, name, after, limit)
+            return Future.of(found._replace(now=now))
 
     # For the access
 

@@ -27,14 +27,13 @@ from queuey.model import (
     Queue,
     ReadRequest,
 )
-from queuey.model.holes import Hole
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_steps import LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
-from queuey.storage.leasing.looking import counted, holes_after
+from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
@@ -215,15 +214,14 @@ class SqliteLeases(LeaseStore):
 
         return self._file.committer.submit(job, grows=False)
 
-    def holes(
-        self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int
-    ) -> Future[tuple[int, Sequence[Hole]]]:
-        def job(transaction: Transaction) -> tuple[int, Sequence[Hole]] | PutOff:
+    def held(self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
+        def job(transaction: Transaction) -> HeldPage | PutOff:
+            now = self._clock.now()
             if queue.bytes in self._file.dropped:
-                return self._clock.now(), []
+                return HeldPage(now)
             access, place = self._access(transaction), PartitionId(queue, partition)
             absent = self._absent(access, [(queue, name, [partition])])
-            return absent or (self._clock.now(), holes_after(access, self._book, place, name, after, limit))
+            return absent or held_after(access, self._book, place, name, after, limit)._replace(now=now)
 
         return self._file.committer.submit(job, grows=False)
 

@@ -56,14 +56,14 @@ def test_messages_that_are_deleted_or_received_while_they_are_counted(
     for body in "abc":
         client.send_message(QueueUrl=url, MessageBody=body)
     handles = [client.receive_message(QueueUrl=url)["Messages"][0]["ReceiptHandle"] for _ in range(2)]
-    holes = timed.service.leases.holes
+    held = timed.service.leases.held
 
     def later(*given: Any, **named: Any) -> Any:
         client.delete_message(QueueUrl=url, ReceiptHandle=handles[0])
         client.receive_message(QueueUrl=url)
-        return holes(*given, **named)
+        return held(*given, **named)
 
-    monkeypatch.setattr(timed.service.leases, "holes", later)
+    monkeypatch.setattr(timed.service.leases, "held", later)
     found = attributes(client, url, "ApproximateNumberOfMessages", "ApproximateNumberOfMessagesNotVisible")
 
     assert [*found.values()] == ["1", "1"]

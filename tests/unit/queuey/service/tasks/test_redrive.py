@@ -13,6 +13,7 @@ from queuey.errors import InvalidReceipt
 from queuey.future import Future, run
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator
 from queuey.model import (
+    MAX_HEADERS,
     AppendRequest,
     Draft,
     Location,
@@ -23,7 +24,15 @@ from queuey.model import (
     decode_headers,
     encode_headers,
 )
-from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER, Story, story_to_header, with_story
+from queuey.model.dead_letters import (
+    ALONE_TYPE,
+    REDRIVEN_HEADER,
+    STORY_HEADER,
+    Story,
+    story_of,
+    story_to_header,
+    with_story,
+)
 from queuey.model.lease_groups import GroupSettings
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
@@ -169,7 +178,10 @@ def test_a_letter_goes_back_as_the_message_it_was(
     assert Counter(message.body for message in back) == ALL
     for message in back:
         assert (message.content_type, message.key) == ("text/plain", f"k{message.body.decode()}")
-        assert decode_headers(message.headers) == {"n": message.body}
+        headers = decode_headers(message.headers)
+        origin = story_of({STORY_HEADER: headers.pop(REDRIVEN_HEADER)})
+        assert headers == {"n": message.body}
+        assert origin == story(int(message.body))._replace(traceback="")
         assert message.expires_ticks - message.ticks == 1000 * TICKS_PER_SECOND
 
 
@@ -335,7 +347,22 @@ def test_a_message_for_one_group_that_fails_again_is_a_letter_like_others(
     begin(service, queue)
     assert to_its_end(service, queue, clock).done == 1
     (message,) = messages_of(service, queue)
-    assert decode_headers(message.headers) == {ONLY_GROUP_HEADER: GROUP.encode()}
+    back = decode_headers(message.headers)
+    assert back.keys() == {ONLY_GROUP_HEADER, REDRIVEN_HEADER}
+    assert back[ONLY_GROUP_HEADER] == GROUP.encode()
+
+
+def test_a_message_goes_back_without_its_origin_where_its_headers_leave_no_room(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock
+) -> None:
+    """Those of its letter are as many as a message may have, and the name of the group takes the place of the story."""
+    own = {f"n{number}": b"" for number in range(MAX_HEADERS - 1)}
+    headers = with_story(encode_headers(own), story(0))
+    run(service.log.append(AppendRequest(dead, [Draft(1, b"again", 86_400, headers=headers)])))
+    begin(service, queue, group_only=True)
+    assert to_its_end(service, queue, clock).done == 1
+    (message,) = messages_of(service, queue)
+    assert decode_headers(message.headers) == {**own, ONLY_GROUP_HEADER: GROUP.encode()}
 
 
 def test_a_redrive_looks_behind_all_that_is_not_for_it(
