@@ -6,8 +6,9 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
-from queuey.console.pages.messages import read_page, story_in
+from queuey.console.pages.messages import read_page
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
+from queuey.console.pages.stories import story_in
 from queuey.console.pages.told import told
 from queuey.console.shown import shorter
 from queuey.console.visits import Visit
@@ -16,7 +17,7 @@ from queuey.ids import format_timestamp, parse_timestamp
 
 __all__ = ["PAGES"]
 
-_FILTER = ("reason", "since", "until")
+_FILTER = ("reason", "key", "header", "since", "until")
 _OPTIONS = (*_FILTER, "rate")
 MOST_REASONS = 10
 
@@ -59,7 +60,7 @@ def preview(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
     document = _document(visit)
     found = visit.preview("POST", [application, queue, "leases", group, "redrive"], document).content
     options = [word for name in _OPTIONS if name in visit.form for word in (f"--{name}", visit.form[name])]
-    visit.in_shell("queuey", "redrive", queue, group, *options)
+    visit.in_shell("queuey", "redrive", queue, group, *options, "--group-only" if "group_only" in visit.form else "")
     kept = {name: text for name, text in visit.form.items() if name in (*_FILTER, "one", "rate", "group_only")}
     values = {"application": application, "queue": queue, "group": group, "found": found, "kept": kept}
     return PageAnswer("redrive.html", values)
@@ -80,11 +81,16 @@ def cancel(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
 def _document(visit: Visit) -> dict[str, Any]:
     """What a redrive is asked for.
 
-    :raises InvalidParameter: the rate is no number, or the one letter has no time.
+    :raises InvalidParameter: the rate is no number, the header has no name, or the one letter has no time.
     """
     form = visit.form
-    chosen = {name: form[name] for name in _FILTER if name in form}
+    chosen: dict[str, Any] = {name: form[name] for name in ("reason", "key") if name in form}
     chosen |= {name: visit.moment(form[name]) or "" for name in ("since", "until") if name in form}
+    if "header" in form:
+        name, colon, value = form["header"].partition(":")
+        if not (colon and name.strip()):
+            raise InvalidParameter(problems={"header": "must have the form name: value"})
+        chosen["headers"] = {name.strip(): value.strip()}
     document: dict[str, Any] = {}
     try:
         if "one" in form:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.told import told
 from queuey.console.visits import Visit
 
-__all__ = ["PAGES"]
+__all__ = ["PAGES", "lag_of", "oldest_of"]
 
 MOST_COUNTED = 10_000
 """Messages of a partition that a lag counts; more are shown as 10,000+."""
@@ -41,6 +41,18 @@ def _lag(visit: Visit, application: str, queue: str, entry: Mapping[str, Any]) -
     return spans[0] if spans else None
 
 
+def lag_of(visit: Visit, application: str, queue: str, group: str) -> Mapping[str, Any] | None:
+    """How far a group is behind in all partitions together; None if these are too many to count."""
+    found = visit.ask(application, queue, "offsets", group).content["offsets"]
+    if len(found) > LAG_PARTITIONS:
+        return None
+    lags = [_lag(visit, application, queue, entry) for entry in found]
+    known = [one for one in lags if one is not None]
+    if len(known) < len(lags):
+        return None
+    return {"messages": sum(one["messages"] for one in known), "more": any(one["more"] for one in known)}
+
+
 def _other_state(settings: Mapping[str, Any]) -> tuple[str, ...]:
     """The options that end a pause, or begin one."""
     return ("--resume",) if settings["paused_until"] else ("--pause-until", "2100-01-01T00:00:00Z")
@@ -60,11 +72,17 @@ def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
         "group": group,
         "settings": found["settings"],
         "partitions": found["partitions"],
+        "oldest": oldest_of(found["partitions"]),
         "held": [] if held is None else held.content["leases"],
         "more_held": held is not None and held.following is not None,
         "task": None if task is None else task.content["task"],
     }
     return PageAnswer("leases.html", {**values, "told": told(visit)})
+
+
+def oldest_of(partitions: Sequence[Mapping[str, Any]]) -> str | None:
+    """When the oldest message is from that a lease group has not settled; None if it has settled all."""
+    return min((one["oldest_timestamp"] for one in partitions if one["oldest_timestamp"]), key=float, default=None)
 
 
 def preview_offsets(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:

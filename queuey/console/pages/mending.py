@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from queuey.console.pages.messages import fetch, story_in
+from queuey.console.pages.messages import fetch
 from queuey.console.pages.page import ConsolePage, PageAnswer
 from queuey.console.pages.sending import entry_of, send_again
+from queuey.console.pages.stories import story_in
 from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter, NotFound
-from queuey.model.dead_letters import ALONE_TYPE, STORY_HEADER
+from queuey.model.dead_letters import ALONE_TYPE, REDRIVEN_HEADER, STORY_HEADER, story_of, with_origin
 
 __all__ = ["PAGES"]
 
@@ -31,8 +32,7 @@ def send(visit: Visit, application: str, queue: str, group: str, place: str) -> 
     letters, letter, _ = _letter(visit, application, queue, group, place)
     entry = entry_of(visit)
     kept = {name: value for name, value in _headers(letter).items() if not isinstance(value, str)}
-    if kept:
-        entry["headers"] = {**kept, **entry.get("headers", {})}
+    entry["headers"] = {**kept, **entry.get("headers", {}), **_origin(letter)}
     return send_again(visit, application, queue, entry, f"edited {letter['message_id']}", (letters, place))
 
 
@@ -54,9 +54,19 @@ def _letter(
     return letters, letter, story
 
 
+def _origin(letter: Mapping[str, Any]) -> Mapping[str, str]:
+    """The header that says which message the letter was; none if its story is not whole."""
+    try:
+        story = story_of({STORY_HEADER: letter["headers"][STORY_HEADER].encode()})
+    except ValueError:
+        return {}
+    return {name: value.decode() for name, value in with_origin({}, story).items()}
+
+
 def _headers(letter: Mapping[str, Any]) -> Mapping[str, Any]:
     """The headers of the message that the letter was."""
-    return {name: value for name, value in letter.get("headers", {}).items() if name != STORY_HEADER}
+    ours = (STORY_HEADER, REDRIVEN_HEADER)
+    return {name: value for name, value in letter.get("headers", {}).items() if name not in ours}
 
 
 _EDIT = "/console/a/{application}/{queue}/l/{group}/dead/edit/{place}"

@@ -8,19 +8,19 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import orjson
-
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
+from queuey.console.pages.stories import story_in
 from queuey.console.pages.told import told
 from queuey.console.pages.whereabouts import whereabouts
-from queuey.console.shown import body_of, image_type, visibly
+from queuey.console.pages.workers import failure_of
+from queuey.console.shown import body_of, image_type
 from queuey.console.visits import Visit
 from queuey.errors import MessageNotFound, NotFound
 from queuey.ids import MessageId
-from queuey.model.dead_letters import STORY_HEADER
+from queuey.model.dead_letters import REDRIVEN_HEADER
 from queuey.model.trace_context import TRACEPARENT, trace_id
 
-__all__ = ["PAGES", "fetch", "read_page", "rows_of", "story_in", "with_bodies"]
+__all__ = ["PAGES", "fetch", "read_page", "rows_of", "with_bodies"]
 
 _PLACES = "partition,message_id,timestamp"
 """Pages are put together without bodies: those of 50 messages are read, and no others."""
@@ -130,7 +130,10 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
     visit.in_shell("queuey", "rm", queue, place)
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
-    values |= {"story": story_in(entry), "groups": whereabouts(visit, application, queue, entry)}
+    values |= {"story": story_in(entry), "origin_story": story_in(entry, REDRIVEN_HEADER)}
+    groups = whereabouts(visit, application, queue, entry)
+    failed = any(one["held"] and one["held"]["failures"] for one in groups)
+    values |= {"groups": groups, "failure": failure_of(visit, application, entry) if failed else None}
     parent = entry.get("headers", {}).get(TRACEPARENT)
     values["trace"] = trace_id(parent) if isinstance(parent, str) else None
     return PageAnswer("message.html", {**values, **_copies(visit, application, queue, place), "told": told(visit)})
@@ -161,18 +164,6 @@ def _copies(visit: Visit, application: str, queue: str, place: str) -> dict[str,
         f'    print(client.get("{queue}", "{place}"))'
     )
     return {"curl": f'curl -H "Authorization: Application $QUEUEY_KEY" {shlex.quote(target)}', "python": python}
-
-
-def story_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """The story in a dead letter's header; None of any other message."""
-    text = entry.get("headers", {}).get(STORY_HEADER)
-    try:
-        story = orjson.loads(text) if isinstance(text, str) else None
-    except ValueError:
-        return None
-    if not isinstance(story, dict):
-        return None
-    return {name: visibly(value) if isinstance(value, str) else value for name, value in story.items()}
 
 
 def picture(visit: Visit, application: str, queue: str, place: str) -> PageAnswer:

@@ -16,7 +16,7 @@ CHART_POINTS = 240
 CHARTS = ("appended", "read", "received", "settled", "requests", "errors", "p99", "waiters")
 _APPLICATIONS = 25
 _WORST = 5
-"""Queues on the overview of an application: those with the most messages."""
+"""Queues on an overview: those with the most messages."""
 
 
 def of_application(visit: Visit, application: str) -> PageAnswer:
@@ -30,7 +30,7 @@ def of_application(visit: Visit, application: str) -> PageAnswer:
 
 def of_server(visit: Visit) -> PageAnswer:
     """The server, an hour of rates, and its applications."""
-    answer = visit.ask(stats="true", history=_HOUR, limit=_APPLICATIONS, offset=visit.query.get("offset"))
+    answer = visit.ask(stats="true", history=_HOUR, sort="depth", limit=_APPLICATIONS, offset=visit.query.get("offset"))
     found = answer.content
     fields, samples = found["history"]["fields"], found["history"]["samples"]
     visit.in_shell("queuey", "application", "ls")
@@ -38,7 +38,7 @@ def of_server(visit: Visit) -> PageAnswer:
     values |= {
         "server": found["server"],
         "nodes": found["nodes"],
-        "worst": [],
+        "worst": [one for one in found["queues"][:_WORST] if one["depth"]],
         "charts": [_chart(name, [sample[fields.index(name)] for sample in samples]) for name in CHARTS],
         "applications": found["applications"],
     }

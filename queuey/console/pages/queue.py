@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from queuey.console.pages.groups import lag_of, oldest_of
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.queues import QUEUE_FIELDS
 from queuey.console.pages.told import told
@@ -15,8 +16,12 @@ __all__ = ["PAGES"]
 
 _GROUPS = 100
 """Groups of each kind on a page."""
+_NUMBERS = ("held", "leased", "waiting", "dead")
+"""Of a lease group, in all partitions together."""
 _COUNTED_GROUPS = 20
 """Lease groups whose numbers a page shows: each is a call."""
+_COUNTED_LAGS = 5
+"""Groups with offsets whose lag a page counts: each is a call for each partition."""
 
 
 def show(visit: Visit, application: str, queue: str) -> PageAnswer:
@@ -38,7 +43,7 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
         "queue": queue,
         "info": None if information is None else information.content,
         "lease_groups": None if leases is None else _held(visit, application, queue, leases.content["groups"]),
-        "offset_groups": None if offsets is None else [entry["group"] for entry in offsets.content["groups"]],
+        "offset_groups": None if offsets is None else _behind(visit, application, queue, offsets.content["groups"]),
         "tasks": [] if tasks is None else tasks.content["tasks"],
     }
     return PageAnswer("queue.html", {**values, "told": told(visit)})
@@ -52,12 +57,25 @@ def _held(
     for number, entry in enumerate(groups):
         found = visit.may(application, queue, "leases", entry["group"]) if number < _COUNTED_GROUPS else None
         if found is None:
-            rows.append({"group": entry["group"], "paused": None, "held": None, "leased": None, "dead": None})
+            rows.append({"group": entry["group"], **dict.fromkeys(_NUMBERS), "oldest": None, "paused": None})
             continue
         partitions = found.content["partitions"]
         sums = {name: sum(one[name] for one in partitions) for name in ("held", "leased", "dead")}
-        rows.append({"group": entry["group"], "paused": found.content["settings"]["paused_until"], **sums})
+        sums["waiting"] = sums["held"] - sums["leased"]
+        paused = found.content["settings"]["paused_until"]
+        rows.append({"group": entry["group"], **sums, "oldest": oldest_of(partitions), "paused": paused})
     return rows
+
+
+def _behind(
+    visit: Visit, application: str, queue: str, groups: Sequence[Mapping[str, Any]]
+) -> Sequence[Mapping[str, Any]]:
+    """Groups with offsets; the first ones with their lag."""
+    names = [entry["group"] for entry in groups]
+    return [
+        {"group": name, "lag": lag_of(visit, application, queue, name) if number < _COUNTED_LAGS else None}
+        for number, name in enumerate(names)
+    ]
 
 
 def edit(visit: Visit, application: str, queue: str) -> PageAnswer:

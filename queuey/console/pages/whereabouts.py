@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from queuey.console.pages.stories import story_in
 from queuey.console.visits import Visit
+from queuey.errors import QueueNotFound
 from queuey.ids import MessageId
+from queuey.model.dead_letters import REDRIVEN_HEADER, STORY_HEADER
 
 __all__ = ["whereabouts"]
 
 _GROUPS = 10
-"""Groups of each kind that are asked: each is a call or two."""
+"""Groups of each kind that are asked: each is a call or two, and two more if it has dead letters."""
+MOST_LOOKED_AT = 200
+"""Messages of each partition among which the dead letter of a message is looked for, and the message that came back."""
 
 
 def whereabouts(visit: Visit, application: str, queue: str, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     """What each group has done with a message, those with offsets first; nothing of groups the visitor may not see."""
     rows = [
-        {"kind": "g", "group": name, "held": None, **_of_offsets(visit, application, queue, name, entry)}
+        {"kind": "g", "group": name, "held": None, "went": None, **_of_offsets(visit, application, queue, name, entry)}
         for name in _names(visit, application, queue, "offsets")
     ]
     return rows + [
@@ -50,7 +55,8 @@ def _of_offsets(visit: Visit, application: str, queue: str, group: str, entry: M
 
 def _of_leases(visit: Visit, application: str, queue: str, group: str, entry: Mapping[str, Any]) -> Mapping[str, Any]:
     names = [application, queue, "leases", group]
-    partition = _in(visit.ask(*names).content["partitions"], entry)
+    known = visit.ask(*names).content
+    partition = _in(known["partitions"], entry)
     place, held, state = partition.get("done_up_to"), None, "not handed out yet"
     if _is_behind(place, entry):
         state = "settled"
@@ -62,4 +68,45 @@ def _of_leases(visit: Visit, application: str, queue: str, group: str, entry: Ma
         first = next(iter(listed.content["leases"]), None) if listed is not None else None
         if first is not None and first["message_id"] == entry["message_id"]:
             held, state = first, first["state"]
-    return {"state": state, "held": held, "done_up_to": place, "changed": None}
+    went = None
+    if held is None and partition.get("dead"):
+        went = _letter(visit, known, names, entry) or _again(visit, names, entry)
+    return {"state": state, "held": held, "done_up_to": place, "changed": None, "went": went}
+
+
+def _letter(
+    visit: Visit, known: Mapping[str, Any], names: Sequence[str], entry: Mapping[str, Any]
+) -> Mapping[str, Any] | None:
+    """Where the dead letter of a message is, if it is among the first ones behind it."""
+    letters = known["settings"]["dead_letter_queue"]
+    place = _told_by(visit, STORY_HEADER, names, letters, entry["timestamp"], entry)
+    return None if place is None else {"how": "a dead letter", "queue": letters, "place": place}
+
+
+def _again(visit: Visit, names: Sequence[str], entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Where a message is that the last redrive sent again, if it is among the first ones behind its beginning."""
+    redrive = visit.may(*names, "redrive")
+    if redrive is None:
+        return None
+    task = redrive.content["task"]
+    queue = task.get("queue") or names[1]
+    place = _told_by(visit, REDRIVEN_HEADER, names, queue, task["started"], entry)
+    return None if place is None else {"how": "sent again", "queue": queue, "place": place}
+
+
+def _told_by(
+    visit: Visit, header: str, names: Sequence[str], queue: str, since: str, entry: Mapping[str, Any]
+) -> str | None:
+    """The place of the message of a queue whose header tells of another one, and of its group."""
+    application, origin, _, group = names
+    wanted = {"columns": "partition,message_id,headers", "since": since, "limit": MOST_LOOKED_AT}
+    try:
+        found = visit.may(application, queue, partitions="all", **wanted)
+    except QueueNotFound:
+        return None
+    for one in [] if found is None else found.content["messages"]:
+        story = story_in(one, header) or {}
+        told = story.get("queue"), story.get("group"), story.get("partition"), story.get("message_id")
+        if told == (origin, group, entry["partition"], entry["message_id"]):
+            return f"{one['partition']}:{one['message_id']}"
+    return None

@@ -9,10 +9,10 @@ import orjson
 
 from queuey.console.pages.page import ConsolePage, PageAnswer
 from queuey.console.visits import Visit
-from queuey.errors import QueueNotFound
+from queuey.errors import Forbidden, QueueNotFound
 from queuey.model.worker_reports import REPORTS
 
-__all__ = ["PAGES"]
+__all__ = ["PAGES", "failure_of"]
 
 MOST_REPORTS = 200
 MOST_QUEUES = 20
@@ -55,6 +55,19 @@ def _reports(visit: Visit, application: str) -> Sequence[Mapping[str, Any]]:
         return []
     reports = [report for entry in found if (report := _report_in(entry)) is not None]
     return sorted(reports, key=lambda one: str(one["name"]))
+
+
+def failure_of(visit: Visit, application: str, entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """What a worker reports of its last failure, if that was with this message. None if no worker does."""
+    try:
+        reports = _reports(visit, application)
+    except Forbidden:
+        return None
+    for one in reports:
+        failure = one["failure"]
+        if failure and (failure["message_id"], failure["partition"]) == (entry["message_id"], str(entry["partition"])):
+            return {"name": one["name"], **failure}
+    return None
 
 
 def _report_in(entry: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -95,7 +95,7 @@ def filled(open_console: OpenConsole) -> str:
     return queue
 
 
-def pages(queue: str, place: str, letter: str) -> list[str]:
+def pages(queue: str, place: str, letter: str, again: str) -> list[str]:
     base = f"/console/a/queuey/{queue}"
     below = [
         "",
@@ -108,7 +108,7 @@ def pages(queue: str, place: str, letter: str) -> list[str]:
         "/confirm/delete",
     ]
     below += ["/tail", "/scheduled", "/g/mail", "/l/workers", f"/l/workers/release?{urlencode({'receiver': EVIL})}"]
-    below += ["/l/workers/dead", f"/l/workers/dead/edit/{letter}"]
+    below += ["/l/workers/dead", f"/l/workers/dead/edit/{letter}", f"-dead/m/{letter}", f"/m/{again}"]
     above = ["/", "/console", "/console/overview/queuey", "/console/a/queuey", "/console/a/queuey?sort=depth"]
     above += ["/console/new/queuey", "/console/schedules/queuey", "/console/workers/queuey"]
     return [*above, f"/console/access/queuey?queue={queue}&principal=anyone", *(base + one for one in below)]
@@ -130,11 +130,14 @@ def test_every_page_opens_without_trouble(
     with Server(open_console.running) as v1:
         (first, *_) = v1.call("GET", filled, params={"partitions": "all"}).json()["messages"]
         (letter, *_) = v1.call("GET", f"{filled}-dead").json()["messages"]
+        story = letter["headers"]["queuey-dead-letter"]
+        again = {**v1.add(filled, "again", **{"Queuey-Header-queuey-redriven": story})}
+        again["message_id"] = again["key"]
     window = opened(chromium, open_console.url, **settings)
     window.opens("/console/sign-in")
     window.signs_in(APPLICATIONS["queuey"][0])
 
-    for path in pages(filled, *(f"{one['partition']}:{one['message_id']}" for one in (first, letter))):
+    for path in pages(filled, *(f"{one['partition']}:{one['message_id']}" for one in (first, letter, again))):
         window.opens(path)
 
     assert window.trouble == []

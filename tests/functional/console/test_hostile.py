@@ -79,6 +79,9 @@ def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
         story |= dict.fromkeys(("first_delivered", "given_up", "failures", "deliveries", "reason", "traceback"), odd)
         one = v1.add(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": json.dumps(story)})
         is_clean(owner.get(f"/console/a/queuey/{queue}-dead/m/{one['partition']}:{one['key']}"))
+        story |= {"queue": odd, "partition": odd, "message_id": odd}
+        one = v1.add(queue, "forged", **{"Queuey-Header-queuey-redriven": json.dumps(story)})
+        is_clean(owner.get(f"/console/a/queuey/{queue}/m/{one['partition']}:{one['key']}"))
 
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead"))

@@ -149,7 +149,7 @@ def test_offsets_show_their_lag_and_are_reset_after_a_preview(owner: Visitor, v1
         "PUT", queue, "offsets", "mail", json={"offsets": [{"partition": 1, "message_id": ids[0]}], "generation": 1}
     )
 
-    assert "mail" in owner.get(base)
+    assert '/g/mail">mail</a></th><td class="n"><span title="2">2</span></td>' in owner.get(base)
     assert '<td class="n">2</td>' in owner.get(f"{base}/g/mail")
     preview = owner.send(f"{base}/g/mail/preview", status=200, to="beginning").text
     assert ids[0] in preview
@@ -186,10 +186,36 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
     owner.send(f"{base}/dead/retry", one=letters[0]["timestamp"])
     eventually(lambda: len(v1.call("GET", f"{queue}-dead").json()["messages"]) == 2)
     eventually(lambda: ">done<" in owner.get(f"{base}/dead"))
+    assert 'title="0"' in owner.send(f"{base}/dead/preview", status=200, key="k").text
+    assert 'title="0"' in owner.send(f"{base}/dead/preview", status=200, header="Kind: order").text
+    owner.send(f"{base}/dead/preview", status=400, header="order")
     owner.send(f"{base}/dead/retry", reason="job 1", rate="100")
     eventually(lambda: len(v1.call("GET", f"{queue}-dead").json()["messages"]) == 1)
     moved = [one["body"] for one in v1.call("GET", queue).json()["messages"]]
     assert sorted(moved) == ["job 0", "job 0", "job 1", "job 1", "job 2"]
+
+
+def test_a_queue_shows_rates_of_partitions_and_the_oldest_message_of_its_groups(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue(partitions="2")
+    base, group = f"/console/a/queuey/{queue}", (queue, "leases", "workers")
+    v1.add_batch(queue, {"body": "first", "partition": 1}, {"body": "second", "partition": 2})
+    (first,) = v1.call("POST", *group, json={"receive": {"partitions": [1]}}).json()["messages"]
+    assert "Counted from now on" in owner.get(base)
+    v1.add_batch(queue, *({"body": "x", "partition": 2} for _ in range(20)))
+
+    details = v1.call("GET", queue, params={"info": "true"}).json()["partition_details"]
+    assert [details[0]["rate"], details[1]["rate"] > 0] == [0, True]
+    assert "Counted from now on" not in owner.get(base)
+
+    def oldest() -> list[str | None]:
+        return [one["oldest"] for one in v1.call("GET", *group).json()["partitions"]]
+
+    (second, *_) = v1.call("GET", queue, params={"partitions": "2"}).json()["messages"]
+    assert oldest() == [first["message_id"], second["message_id"]]
+    assert f"{base}/m/1:{first['message_id']}" in owner.get(f"{base}/l/workers")
+    v1.call("POST", *group, json={"acknowledge": [first["receipt"]]})
+    assert oldest() == [None, second["message_id"]]
+    assert f"{base}/m/1:{first['message_id']}" not in owner.get(f"{base}/l/workers")
 
 
 def test_what_a_receiver_holds_that_is_gone_is_released(owner: Visitor, v1: Server) -> None:
@@ -260,7 +286,9 @@ def test_a_dead_letter_is_edited_and_sent_again(owner: Visitor, v1: Server) -> N
 
     assert "The message was stored." in owner.get(shown)
     stored = v1.call("GET", queue).json()["messages"][-1]
+    origin = json.loads(stored["headers"].pop("queuey-redriven"))
     assert (stored["body"], stored["key"], stored["headers"]) == ('{"to": "ann"}', "k1", {"Kind": "order"})
+    assert (origin["message_id"], origin["reason"]) == (held[0]["message_id"], "who?")
     assert [one["body"] for one in v1.call("GET", f"{queue}-dead").json()["messages"]] == ["gICA"]
     owner.get(links[0], status=404)
     owner.get(f"{base}/dead/edit/{binary}", status=400)
@@ -339,40 +367,6 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             owner.send(f"{page}/now", status=404, place=place)
 
 
-def test_a_message_s_page_says_how_far_each_group_is_with_it(owner: Visitor, v1: Server) -> None:
-    queue = v1.queue()
-    first, second = [v1.post(queue).json()["messages"][0]["key"] for _ in range(2)]
-
-    def states(message_id: str) -> dict[str, str]:
-        table = (
-            owner.get(f"/console/a/queuey/{queue}/m/1:{message_id}").partition("<h2>Groups")[2].partition("</table>")[0]
-        )
-        return dict(re.findall(r">(\w+)</a></th><td>([^<]*)</td>", table))
-
-    assert states(first) == {}
-    offset = {"partition": 1, "message_id": first}
-    v1.call("PUT", queue, "offsets", "mail", json={"offsets": [offset], "generation": 1})
-    held = v1.call("POST", queue, "leases", "workers", json={"receiver": "worker-7", "receive": {}}).json()["messages"][
-        0
-    ]
-    assert states(first) == {"mail": "finished", "workers": "leased"}
-    assert "worker-7" in owner.get(f"/console/a/queuey/{queue}/m/1:{first}")
-    assert states(second) == {"mail": "not finished yet", "workers": "settled, or not handed out yet"}
-    v1.call("POST", queue, "leases", "workers", json={"acknowledge": [held["receipt"]]})
-    assert states(first)["workers"] == "settled"
-    assert states(second)["workers"] == "not handed out yet"
-
-
-def test_a_message_s_page_names_the_trace_of_the_request_that_stored_it(owner: Visitor, v1: Server) -> None:
-    queue, trace = v1.queue(), "4bf92f3577b34da6a3ce929d0e0e4736"
-    headers = {"traceparent": f"00-{trace}-00f067aa0ba902b7-01"}
-    traced = v1.call("POST", queue, data=b"one", headers=headers).json()["messages"][0]["key"]
-    plain = v1.post(queue).json()["messages"][0]["key"]
-
-    assert f"a request of trace <code>{trace}</code>" in owner.get(f"/console/a/queuey/{queue}/m/1:{traced}")
-    assert "a request without a trace" in owner.get(f"/console/a/queuey/{queue}/m/1:{plain}")
-
-
 def test_the_overview_of_an_application_names_its_deepest_queues(owner: Visitor, v1: Server) -> None:
     queue = v1.queue()
     v1.call("POST", queue, data=BATCH_OF_MANY, headers={"Content-Type": BATCH})
@@ -448,6 +442,10 @@ def test_the_tester_answers_by_the_table(owner: Visitor, v1: Server) -> None:
         "configure": False,
     }
     owner.get(f"/console/access/queuey?queue={queue}&principal=nobody", status=400)
+    all_of_them = owner.get(f"/console/access/queuey?queue={queue}")
+    assert [
+        f'<th scope="col">{one}</th>' in all_of_them for one in ("app:queuey", "bid:joe@example.org", "anyone")
+    ] == [True] * 3
 
 
 def test_figures_of_an_application_are_those_of_v1(owner: Visitor, v1: Server) -> None:
