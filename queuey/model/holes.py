@@ -1,7 +1,7 @@
 """Messages behind a group's frontier that are not settled: the holes (docs/decisions/024).
 
 A hole has the state of one message in one lease group. A partition may have a million of them, so they are stored by
-column, in chunks: some 60 bytes each, 80 with the time at which it falls due.
+column, in chunks: some 60 bytes each, and up to 80 with the time at which it falls due.
 """
 
 from __future__ import annotations
@@ -314,19 +314,19 @@ class HoleTable:
             leased.extend(self._chunks[index].leased[at:end])
         return (counts, leased) if counts else None
 
-    def remove_all(self, ids: Sequence[MessageId]) -> Sequence[int] | None:
-        """Remove holes.
+    def remove_all(self, ids: Sequence[MessageId]) -> tuple[array[int], array[int]] | None:
+        """Remove holes; their ids rise.
 
-        :param ids: rising.
-        :returns: their deliveries and flags as in :meth:`leases_of`, in any order. If it is None, nothing is removed.
+        :returns: deliveries and flags as in :meth:`leases_of`, and ``visible_at``, in any order. None: nothing is removed.
         """
         rows = self._rows(ids)
         if not rows:
             return None
-        counts = array("Q")
+        counts, visible = array("Q"), array("q")
         for index, at, end in reversed(rows):
             chunk = self._chunks[index]
             counts.extend(chunk.counts[at:end])
+            visible.extend(chunk.visible[at:end])
             receivers = chunk.receivers[at:end]
             if receivers.count(receivers[0]) == end - at:
                 self._names.give_back(receivers[0], end - at)
@@ -337,7 +337,7 @@ class HoleTable:
             if not at or len(chunk.ticks) < _CHUNK // 4:
                 self._shrink(index)
         self._size -= len(ids)
-        return counts
+        return counts, visible
 
     def _rows(self, ids: Sequence[MessageId]) -> Sequence[tuple[int, int, int]]:
         """Where holes are: in which chunks, and there from where to where. Those that lie side by side are one row.

@@ -124,7 +124,7 @@ class LeaseState:
             lambda since, at: (hole := self.holes.find(at)) is not None and self.visible_at(hole) == since
         )
         """In a fair group."""
-        self._due = VisibleTimes()
+        self._due = VisibleTimes(self.holes)
         self._ready: list[tuple[int, MessageId]] = []
         """A heap of holes that fell due, or will in a moment; some have changed since."""
         self._out: set[MessageId] = set()
@@ -189,19 +189,16 @@ class LeaseState:
 
     def has_due(self, now: int) -> bool:
         """Whether a hole may have fallen due."""
-        return (bool(self._ready) and self._ready[0][0] <= now) or self._due.reaches(now)
+        ready = self._ready
+        while self._due.reaches(now) and not (ready and ready[0][0] <= now):
+            for hole in self._due.take(now):
+                self._enter(hole.id, self.visible_at(hole))
+        return bool(ready) and ready[0][0] <= now
 
     def take_due(self, now: int) -> Due | None:
         """Take out the hole that may be handed out longest. The caller puts it back."""
         ready = self._ready
-        while True:
-            while self._due.reaches(now) and not (ready and ready[0][0] <= now):
-                for message_id in self._due.take(now):
-                    due = self.holes.find(message_id)
-                    if due is not None:
-                        self._enter(message_id, self.visible_at(due))
-            if not ready or ready[0][0] > now:
-                return None
+        while self.has_due(now):
             since, message_id = heapq.heappop(ready)
             hole = None if message_id in self._out else self.holes.find(message_id)
             if hole is None:  # it is settled, or was entered twice
@@ -211,6 +208,7 @@ class LeaseState:
                 self._out.add(message_id)
                 return Due(since, hole)
             self._enter(message_id, visible_at)
+        return None
 
     def put_back(self, dues: Sequence[Due]) -> None:
         """Put back what was taken out."""
@@ -284,7 +282,8 @@ class LeaseState:
         self.holes.put_block(block)
         ticks, tails, visible, _, _, counts, _ = block.columns
         self.leased += sum([count & LEASED for count in counts])
-        self._due.add_each(visible, ticks, tails)
+        for late in self._due.add_each(visible, ticks, tails):
+            heapq.heappush(self._ready, late)
         if self.leased_of is not None:
             leased = [key for key, count in zip(block.keys or (), counts, strict=False) if count & LEASED]
             self.leased_of.update(key for key in leased if key is not None)
@@ -311,9 +310,11 @@ class LeaseState:
     def _settle(self, closed: Sequence[MessageId]) -> None:
         """Remove holes, at once if they are in order and there are neither keys nor reasons."""
         if not self._of_keys and not self.reasons and self.leased_of is None:
-            counts = self.holes.remove_all(closed)
-            if counts is not None:
+            removed = self.holes.remove_all(closed)
+            if removed is not None:
+                counts, visible = removed
                 self.leased -= sum([count & LEASED for count in counts])
+                self._due.leave_all(visible)
                 return
         for message_id in closed:
             hole = self.holes.find(message_id)
@@ -325,8 +326,9 @@ class LeaseState:
                     self._open(hole.key)
 
     def _leave(self, hole: Hole) -> None:
-        """Take a hole out of the counts."""
+        """Take a hole out of the counts. It is settled, or about to be entered again."""
         self.leased -= hole.flags & LEASED
+        self._due.leave(hole.visible_at)
         if hole.key is not None and self.leased_of is not None:
             self.leased_of[hole.key] -= hole.flags & LEASED
             if not self.leased_of[hole.key]:

@@ -17,7 +17,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from queuey.ids import TICKS_PER_SECOND, MessageId
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model.columns import Columns
 from queuey.model.holes import LEASED, Hole, most_beside, together_flags
 from queuey.model.lease_codec import decode_changes, encode_change
@@ -329,6 +329,9 @@ def test_what_was_consumed_leaves_no_trace() -> None:
         log.settle(hole.id, 1, Action.ACKNOWLEDGE)
     assert [hole.id for hole in log.state.holes] == [stuck]
     assert log.state.done_up_to == stuck.before()
+    due = log.state.next_due()
+    assert due is not None
+    assert due > log.now + 1e5 * TICKS_PER_SECOND, "the next lease that ends is that of the stuck message"
 
 
 def test_a_message_that_ends_its_receivers_gains_failures_alone() -> None:
@@ -434,6 +437,21 @@ def test_the_next_moment_at_which_something_falls_due_is_known() -> None:
     before = log.state.next_due()
     assert before is not None
     assert log.now < before <= hole.visible_at
+
+
+def test_what_was_due_before_it_became_known_is_due() -> None:
+    """A server learns a fold of another one, after it has looked at what was due then."""
+    folded, state = LeaseState(), LeaseState()
+    folded.take(Change(holes=[Hole(MessageId(tick, 0), 5) for tick in range(1, 9)]))
+    state.take(Change(holes=[Hole(MessageId(99, 0), 5)]))
+    assert state.has_due(6)
+
+    state.take(Change(block=folded.holes.block(ZERO_ID)._replace(upto=MessageId(9, 0))))
+
+    found = []
+    while due := state.take_due(6):
+        found.append(due.hole.id.ticks)
+    assert sorted(found) == [*range(1, 9), 99]
 
 
 def test_leases_of_one_receive_are_one_small_change() -> None:
