@@ -106,11 +106,15 @@ class Jobs:
         return self._ask(ReceiveRequest(most, receiver="worker"), self._held.popleft() if self._held else None)
 
     def _take(self, outcome: LeaseOutcome) -> None:
+        """Keep all that one receive got, for one step that settles it. It comes in parts where a page ended."""
         if not outcome.handed:
             raise BenchFailed("a queue ran empty: it had too few messages")
+        ids: list[MessageId] = []
+        deliveries: list[int] = []
         for _, _, messages, leases in outcome.handed.parts:
-            ids = [*map(MessageId, messages.ticks, messages.tails)]
-            self._held.append(Acknowledged(ids, [lease.deliveries for lease in leases]))
+            ids += map(MessageId, messages.ticks, messages.tails)
+            deliveries += [lease.deliveries for lease in leases]
+        self._held.append(Acknowledged(ids, deliveries))
 
     def cost(self) -> float:
         """Of the processor's time, microseconds for a message that is received by tens and acknowledged.
