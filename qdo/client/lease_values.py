@@ -436,6 +436,8 @@ class LeasePartition:
     """A receive at the server that answered picks at random among this number of messages."""
     done_up_to: str | None
     """All messages up to here are settled. It has the form of an id, but may lie between those of messages."""
+    handed_up_to: str | None
+    """No message behind this one was handed out yet."""
     oldest: MessageId | None
     """The oldest message that is not settled."""
 
@@ -449,6 +451,7 @@ class LeasePartition:
             entry["closed_keys"],
             entry["k"],
             entry["done_up_to"],
+            entry["handed_up_to"],
             None if entry["oldest"] is None else MessageId.parse(entry["oldest"]),
         )
 

@@ -85,6 +85,7 @@ def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[
             "closed_keys": one.closed_keys,
             "k": one.k,
             "done_up_to": _shown_place(one.done_up_to),
+            "handed_up_to": _shown_place(one.frontier),
         }
         for number, one in counts.items()
         if number <= queue.partitions

@@ -27,11 +27,9 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
     settings = visit.ask(application, queue, "leases", group).content["settings"]
     letters = settings["dead_letter_queue"]
     task = visit.may(application, queue, "leases", group, "redrive")
-    wanted = visit.query.get("reason", "")
+    wanted, at = visit.query.get("reason", ""), visit.moment(visit.query.get("at"))
     try:
-        rows, following = read_page(
-            visit, application, letters, visit.moment(visit.query.get("at")), None, newest_first=True
-        )
+        rows, following = read_page(visit, application, letters, at, None, newest_first=True)
     except QueueNotFound:  # it is made with the first dead letter
         rows, following = [], None
     known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
@@ -45,6 +43,7 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
         "reasons": reasons.most_common(MOST_REASONS),
         "looked": len(rows),
         "reason": wanted,
+        "at": at,
         "following": following,
         "task": None if task is None else task.content["task"],
     }

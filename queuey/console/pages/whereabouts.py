@@ -14,7 +14,7 @@ from queuey.model.dead_letters import REDRIVEN_HEADER, STORY_HEADER
 __all__ = ["whereabouts"]
 
 _GROUPS = 10
-"""Groups of each kind that are asked: each is a call or two, and two more if it has dead letters."""
+"""Groups of each kind that are asked: each is a call or two, and some more if it has dead letters."""
 MOST_LOOKED_AT = 200
 """Messages of each partition among which the dead letter of a message is looked for, and the message that came back."""
 
@@ -60,18 +60,33 @@ def _of_leases(visit: Visit, application: str, queue: str, group: str, entry: Ma
     place, held, state = partition.get("done_up_to"), None, "not handed out yet"
     if _is_behind(place, entry):
         state = "settled"
-    elif partition.get("held"):
-        ticks, tail = MessageId.parse(entry["message_id"])
-        before = f"{entry['partition']}:{MessageId(ticks, tail - 1).hex}"
-        listed = visit.may(*names, leased="true", offset=before, limit=1)
-        state = "held, settled, or not handed out yet" if listed is None else "settled, or not handed out yet"
-        first = next(iter(listed.content["leases"]), None) if listed is not None else None
-        if first is not None and first["message_id"] == entry["message_id"]:
-            held, state = first, first["state"]
+    elif _is_behind(partition.get("handed_up_to"), entry):
+        held, state = _held(visit, names, entry, waits_for_keys=bool(partition["closed_keys"]))
     went = None
     if held is None and partition.get("dead"):
         went = _letter(visit, known, names, entry) or _again(visit, names, entry)
-    return {"state": state, "held": held, "done_up_to": place, "changed": None, "went": went}
+    return {
+        "state": "given up" if went else state,
+        "held": held,
+        "done_up_to": place,
+        "changed": None,
+        "went": went,
+    }
+
+
+def _held(
+    visit: Visit, names: Sequence[str], entry: Mapping[str, Any], *, waits_for_keys: bool
+) -> tuple[Mapping[str, Any] | None, str]:
+    """What a group holds of a message that it has looked at and may not have settled, and in what state that is."""
+    ticks, tail = MessageId.parse(entry["message_id"])
+    before = f"{entry['partition']}:{MessageId(ticks, tail - 1).hex}"
+    listed = visit.may(*names, leased="true", offset=before, limit=1)
+    if listed is None:
+        return None, "held, or settled"
+    first = next(iter(listed.content["leases"]), None)
+    if first is not None and first["message_id"] == entry["message_id"]:
+        return first, first["state"]
+    return None, "settled, or waits for its key" if waits_for_keys else "settled"
 
 
 def _letter(
@@ -84,14 +99,16 @@ def _letter(
 
 
 def _again(visit: Visit, names: Sequence[str], entry: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    """Where a message is that the last redrive sent again, if it is among the first ones behind its beginning."""
+    """Where a message is that was sent again: it is looked for behind the last redrive's beginning, and behind itself."""
     redrive = visit.may(*names, "redrive")
     if redrive is None:
         return None
     task = redrive.content["task"]
-    queue = task.get("queue") or names[1]
-    place = _told_by(visit, REDRIVEN_HEADER, names, queue, task["started"], entry)
-    return None if place is None else {"how": "sent again", "queue": queue, "place": place}
+    for queue, since in ((task.get("queue") or names[1], task["started"]), (names[1], entry["timestamp"])):
+        place = _told_by(visit, REDRIVEN_HEADER, names, queue, since, entry)
+        if place is not None:
+            return {"how": "sent again", "queue": queue, "place": place}
+    return None
 
 
 def _told_by(

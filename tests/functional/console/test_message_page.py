@@ -30,7 +30,7 @@ def test_a_message_s_page_says_how_far_each_group_is_with_it(owner: Visitor, v1:
     ]
     assert states(first) == {"mail": "finished", "workers": "leased"}
     assert "worker-7" in owner.get(f"/console/a/queuey/{queue}/m/1:{first}")
-    assert states(second) == {"mail": "not finished yet", "workers": "settled, or not handed out yet"}
+    assert states(second) == {"mail": "not finished yet", "workers": "not handed out yet"}
     v1.call("POST", queue, "leases", "workers", json={"acknowledge": [held["receipt"]]})
     assert states(first)["workers"] == "settled"
     assert states(second)["workers"] == "not handed out yet"
@@ -71,7 +71,14 @@ def test_a_message_says_how_its_lease_ended_and_where_it_went(owner: Visitor, v1
     (letter,) = v1.call("GET", f"{queue}-dead").json()["messages"]
     place = f"/console/a/queuey/{queue}-dead/m/{letter['partition']}:{letter['message_id']}"
     assert [place in page("job 3"), place in page("job 4")] == [True, False]
-    assert f"{base}/m/2:{held['job 3']['message_id']}" in Markup(owner.get(place)).addresses()
+    assert "<td>given up: <a" in page("job 3")
+    v1.call("POST", *group, json={"acknowledge": [receipts["job 4"]]})
+    assert "<td>settled</td>" in page("job 4")
+    links = Markup(owner.get(place)).addresses()
+    assert f"{base}/m/2:{held['job 3']['message_id']}" in links
+    (way_back,) = [one for one in links if one.startswith(f"{base}/l/workers/dead")]
+    assert "Retry this one" in owner.get(way_back)
+    assert "Retry this one" not in owner.get(f"{base}/l/workers/dead?at=1h")
 
     owner.send(f"{base}/l/workers/dead/retry", reason="no <b>JSON</b>")
     again = eventually(
