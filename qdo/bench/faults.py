@@ -18,9 +18,9 @@ class FaultMaker:
         self._killing = killing
         self._chance = random.Random(f"{seed}/faults")  # noqa: S311 -- repeatable, not secret
         self._clock = clock
-        self._began = clock.now()
         self._is_down = False
-        self._next = self._began + self._drawn()
+        self._next = 0
+        """The moment of the next fault, or of its end; 0 before the load has begun."""
         self.done: list[tuple[int, str]] = []
         """Moments, and what was done then."""
 
@@ -30,6 +30,8 @@ class FaultMaker:
             self.heal()
             return
         now = self._clock.now()
+        # Counted from the first look: until then processes start, and a system that fails meanwhile fails no load.
+        self._next = self._next or now + self._drawn()
         if now < self._next:
             return
         is_kill = self._killing.signal == "kill"

@@ -174,8 +174,8 @@ class Judge:
         self._tried: dict[int, _Bits] = defaultdict(_Bits)
         self._views: dict[tuple[int, int], _View] = defaultdict(_View)
         self._held: dict[tuple[int, int, int], _Holding] = {}
-        self._held_since: deque[tuple[int, tuple[int, int, int]]] = deque()
-        """Arrivals of receipts, rising, and the messages."""
+        self._held_since: deque[tuple[int, int, tuple[int, int, int]]] = deque()
+        """The last moments of receipts, nearly rising, then their arrivals and messages."""
         self.findings = Findings()
 
     def sent(self, row: SentRow) -> None:
@@ -247,10 +247,11 @@ class Judge:
         before = self._held.get((row.subscription, row.stream, row.number))
         found = self.findings
         if before is None:
-            if view.settled.has(row.number):
+            # What is forgotten was settled before the last while; an answer that took longer may be older than that.
+            if view.settled.has(row.number) and row.arrived - row.asked <= self._keep:
                 found.found("returned", f"{_name_of(row)}: it was acknowledged before")
             elif row.held_until:
-                # Its lease is so long over that it was forgotten.
+                # Its lease is so long over that it was forgotten, or nobody knows what came first.
                 found.redelivered += 1
                 return
         elif before.settled and row.asked >= before.settled:
@@ -270,12 +271,12 @@ class Judge:
             return
         key = (row.subscription, row.stream, row.number)
         self._held[key] = _Holding(row.asked, row.arrived, row.held_until, row.settled, bool(row.flags & FAILED))
-        self._held_since.append((row.arrived, key))
+        self._held_since.append((max(row.arrived, row.settled), row.arrived, key))
 
     def _forget(self, now: int) -> None:
         """Leases that are over for so long that they decide nothing any more."""
         while self._held_since and self._held_since[0][0] + self._keep < now:
-            arrived, key = self._held_since.popleft()
+            _, arrived, key = self._held_since.popleft()
             held = self._held.get(key)
             # It may have been handed out again since: then a later entry forgets it.
             if held is not None and held.arrived == arrived:

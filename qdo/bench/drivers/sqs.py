@@ -19,8 +19,9 @@ from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError
 
 from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, MeasuredSystem, OutgoingMessage, Producer
-from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 
+_NO_QUEUE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 MOST_A_REQUEST = 10
 """Messages, by the protocol."""
 
@@ -116,11 +117,14 @@ class SqsDriver(DeadLetterDriver):
 def carried_out(call: Callable[..., Any], **values: Any) -> Any:
     """The answer to a request.
 
+    :raises QueueNotFound: the queue is not there.
     :raises QueueyError: it was refused, or nothing is known of it.
     """
     try:
         return call(**values)
     except ClientError as error:
+        if error.response.get("Error", {}).get("Code") in _NO_QUEUE:
+            raise QueueNotFound(str(error)) from error
         status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)
         if status >= 500:
             raise OutcomeUnknown(str(error)) from error

@@ -16,13 +16,13 @@ from typing import Any, NamedTuple
 from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, driver_class
 from qdo.bench.systems import StartedSystem, system_class
 from qdo.bench.workload import Workload, changed
-from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+from queuey.errors import ConfigurationError, QueueNotFound, QueueyError, StorageUnavailable
 
 PAUSE_SECONDS = 0.05
 KILL_SECONDS = (0.2, 1.2)
 """Between a start and the next kill, at least and at most."""
-LONGEST_SECONDS = 120.0
-"""Until a queue must be empty."""
+LONGEST_SECONDS = 240.0
+"""Until a queue must be empty. A quorum queue of RabbitMQ may keep its first consumer waiting for a minute after a kill."""
 
 
 class TrialResult(NamedTuple):
@@ -145,6 +145,7 @@ def drained(consumer: Consumer, quiet: float, over: threading.Event | None = Non
     """Answers with messages, until there were only empty ones for ``quiet`` seconds.
 
     :param over: the time counts from then on.
+    :raises QueueNotFound: the queue is gone.
     :raises QueueyError: messages still come after :data:`LONGEST_SECONDS`, or the system does not answer.
     """
     give_up = time.monotonic() + LONGEST_SECONDS
@@ -153,6 +154,8 @@ def drained(consumer: Consumer, quiet: float, over: threading.Event | None = Non
         is_answered = True
         try:
             handed = consumer.receive(0.5)
+        except QueueNotFound:
+            raise
         except QueueyError:
             if time.monotonic() > give_up:
                 raise
@@ -167,7 +170,8 @@ def drained(consumer: Consumer, quiet: float, over: threading.Event | None = Non
         if not is_quiet:
             last = now
         if now > give_up:
-            raise StorageUnavailable(f"messages still come after {LONGEST_SECONDS:.0f} seconds")
+            what = "messages still come" if is_answered else "there is no answer"
+            raise StorageUnavailable(f"{what} after {LONGEST_SECONDS:.0f} seconds")
 
 
 def persistently(call: Callable[[], object]) -> None:

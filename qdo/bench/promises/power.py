@@ -15,7 +15,7 @@ from qdo.bench.drivers import Driver, OutgoingMessage
 from qdo.bench.promises import NotHere, Trial, TrialResult, beside, drained
 from qdo.bench.promises.lossy import LossyDisk
 from qdo.bench.workload import Workload
-from queuey.errors import QueueyError
+from queuey.errors import QueueNotFound, QueueyError, StorageUnavailable
 
 CUTS = 3
 LOAD_SECONDS = 1.0
@@ -39,15 +39,31 @@ def lost_at_power_cut(trial: Trial) -> TrialResult:
                 time.sleep(LOAD_SECONDS)
                 system.kill()
                 disk.cut()
-                system.start()
-        with closing(driver.consumer(0, 0)) as consumer:
-            for handed in drained(consumer, QUIET_SECONDS):
-                got |= {one.body for one in handed}
-                consumer.acknowledge([one.token for one in handed])
+                try:
+                    system.start()
+                except StorageUnavailable as error:
+                    if not system.has_ended:
+                        raise
+                    return _all_lost(acknowledged, f"it does not start again after a power cut: {_end_of(error)}")
+        try:
+            with closing(driver.consumer(0, 0)) as consumer:
+                for handed in drained(consumer, QUIET_SECONDS):
+                    got |= {one.body for one in handed}
+                    consumer.acknowledge([one.token for one in handed])
+        except QueueNotFound:
+            return _all_lost(acknowledged, "the queue itself is gone after a power cut")
         system.kill()
     lost = len(acknowledged - got)
     text = f"{lost:,} of {len(acknowledged):,} acknowledged messages were gone after {CUTS} power cuts"
     return TrialResult(lost, len(acknowledged), text)
+
+
+def _all_lost(acknowledged: set[bytes], said: str) -> TrialResult:
+    return TrialResult(len(acknowledged), len(acknowledged), said)
+
+
+def _end_of(error: QueueyError) -> str:
+    return " ".join(str(error).split())[-200:]
 
 
 def _keep_settings(folder: Path) -> None:

@@ -103,9 +103,12 @@ class PromiseTable:
             self._judged[key] = self._run(row, trial, load(find(column.workload)))
         findings = self._judged[key]
         count = findings.counts[column.figure]
+        of = findings.stored if column.figure == "lost" else findings.received
+        if not of:
+            raise NotHere(f"nothing was {'stored' if column.figure == 'lost' else 'received'} under {column.workload}")
         examples = "; ".join(findings.examples.get(column.figure, []))
         text = f"{count:,} {column.figure.replace('_', ' ')} under the workload {column.workload}"
-        return TrialResult(count, findings.received, f"{text} ({examples})" if examples else text)
+        return TrialResult(count, of, f"{text} ({examples})" if examples else text)
 
     def _run(self, row: str, trial: Trial, base: Workload) -> Findings:
         workload = trial.workload(base)
@@ -141,9 +144,9 @@ def markdown(rows: Sequence[str], columns: Sequence[str], found: Found) -> str:
 
 
 def reasons(found: Found) -> list[str]:
-    """Why cells are empty, each reason once."""
+    """Why cells are empty, and what went wrong in others, each once."""
     said: dict[str, list[str]] = {}
     for (row, column), one in found.items():
-        if one.wrong is None:
+        if one.wrong != 0:
             said.setdefault(f"{ROWS[row].title}: {one.said}", []).append(COLUMNS[column].title)
     return [f"{text} ({', '.join(titles)})" for text, titles in said.items()]

@@ -6,15 +6,24 @@ in flight, since requests that wait share writes and transactions. So each opera
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["CostLevel", "CostTable", "OperationCost", "ZooKeeperCosts", "default_costs", "read_costs"]
+__all__ = [
+    "CostLevel",
+    "CostTable",
+    "OperationCost",
+    "RequestParts",
+    "ZooKeeperCosts",
+    "default_costs",
+    "read_costs",
+]
 
 FORMAT = 1
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -34,6 +43,17 @@ class CostLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def processors(self) -> float:
         return self.server + self.node + self.generator
+
+
+class RequestParts(NamedTuple):
+    """What a request costs by itself, and what those share that a server takes in one turn of its event loop."""
+
+    server: float
+    turn: float
+    """Of a server, for each turn."""
+    node: float
+    burst: float
+    """Of the nodes, for all that a server sends in one turn."""
 
 
 class OperationCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -87,12 +107,31 @@ class OperationCost(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         >>> [round(part, 6) for part in OperationCost(levels).transaction()]
         [0.01, 0.002]
         """
-        points = [(level.in_flight, level.response) for level in self.levels]
-        count = len(points)
-        mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
-        spread = sum((x - mean_x) ** 2 for x, _ in points)
-        each = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / spread) if spread else 0.0
-        return max(0.0, mean_y - each * mean_x), each
+        return _line([(level.in_flight, level.response) for level in self.levels])
+
+    @property
+    def parts(self) -> RequestParts:
+        """The parts of a request: lines of least squares through the levels.
+
+        Half of the requests in flight are at the server, as requests or as answers, and half at the store. So a turn takes n/2
+        of them, or one where there are fewer. A request is taken in one turn, and its answer in another.
+
+        >>> levels = [CostLevel(n, 1 + 3 * min(2, 4 / n), 5 + 7 * min(1, 4 / n), 0, 0) for n in (1, 8, 40)]
+        >>> [round(part, 6) for part in OperationCost(levels).parts]
+        [1.0, 3.0, 5.0, 7.0]
+        """
+        server, turn = _line([(min(2.0, 4 / level.in_flight), level.server) for level in self.levels])
+        node, burst = _line([(min(1.0, 4 / level.in_flight), level.node) for level in self.levels])
+        return RequestParts(server, turn, node, burst)
+
+
+def _line(points: Sequence[tuple[float, float]]) -> tuple[float, float]:
+    """The line of least squares: its height at 0, and its rise, neither below 0."""
+    count = len(points)
+    mean_x, mean_y = sum(x for x, _ in points) / count, sum(y for _, y in points) / count
+    spread = sum((x - mean_x) ** 2 for x, _ in points)
+    rise = max(0.0, sum((x - mean_x) * (y - mean_y) for x, y in points) / spread) if spread else 0.0
+    return max(0.0, mean_y - rise * mean_x), rise
 
 
 class ZooKeeperCosts(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

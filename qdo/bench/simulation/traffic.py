@@ -1,7 +1,7 @@
 """The traffic of many queues: clients, servers, and nodes of Cassandra.
 
 A request goes from its client to a server, whose interpreter it holds for its processor time; then to the copies of its
-partition, of which most must answer. On a shared machine the holder of an interpreter also needs a processor.
+partition, of which most must answer. :mod:`~qdo.bench.simulation.shared` has the machine that all of them share.
 """
 
 from __future__ import annotations
@@ -18,48 +18,21 @@ from qdo.bench.simulation.costs import CostTable, OperationCost
 from qdo.bench.simulation.notices import notice_limits
 from qdo.bench.simulation.outcome import LimitUse, SimulatedFigures
 from qdo.bench.simulation.scenario import Scenario, TrafficStream
-from qdo.bench.simulation.stations import Station
+from qdo.bench.simulation.shared import SharedMachine
+from qdo.bench.simulation.stations import SharedThread, Station, Steps
 
 __all__ = ["simulate_traffic"]
 
-Steps = Generator[simpy.Event, Any, None]
 Answered = Generator[simpy.Event, Any, bool]
 RETRY_SECONDS = 0.01
 
 
 @dataclass(eq=False)
-class _Interpreter:
-    """A process of Python: one thread of it runs at a time.
-
-    On a machine of its own that is a line. On a shared one its holder also waits for a processor, so the line has events.
-    """
-
-    env: simpy.Environment
-    own: Station | None
-    shared: Station | None = None
-    lock: simpy.Resource | None = None
-
-    @classmethod
-    def on(cls, env: simpy.Environment, shared: Station | None, since: float) -> _Interpreter:
-        if shared is None:
-            return cls(env, Station(env, 1, since=since))
-        return cls(env, None, shared, simpy.Resource(env))
-
-    def work(self, seconds: float) -> Steps:
-        if self.own is not None:
-            yield self.own.serve(seconds)
-            return
-        assert self.lock is not None  # noqa: S101 -- for the type checker
-        assert self.shared is not None  # noqa: S101
-        with self.lock.request() as turn:
-            yield turn
-            yield self.shared.serve(seconds)
-
-
-@dataclass(eq=False)
 class _SimulatedServer:
+    number: int
     rack: int
-    interpreter: _Interpreter
+    interpreter: Station
+    """A process of Python: one thread of it runs at a time."""
     in_flight: int = 0
     is_up: bool = True
     is_silent: bool = False
@@ -91,15 +64,14 @@ class TrafficModel:
         machines, since = scenario.machines, scenario.warmup
         # Where all share one machine, other programs take a part of it, as they did when the costs were measured.
         self._speed = machines.speed * ((1 - costs.others) if machines.shared else 1.0)
-        self._shared = Station(env, machines.shared, since=since) if machines.shared else None
-        self._generator = _Interpreter.on(env, self._shared, since) if self._shared else None
+        self._shared = SharedMachine(env, scenario, costs, self._scaled) if machines.shared else None
         self._servers = [
-            _SimulatedServer(at % scenario.servers.racks, _Interpreter.on(env, self._shared, since))
+            _SimulatedServer(at, at % scenario.servers.racks, Station(env, 1, since=since))
             for at in range(scenario.servers.count)
         ]
         self._known = [*self._servers]
         nodes = scenario.nodes
-        self._nodes = [self._shared or Station(env, nodes.processors, since=since) for _ in range(nodes.count)]
+        self._nodes = [Station(env, nodes.processors, since=since) for _ in range(nodes.count)]
         self._lost_rack: int | None = None
         self._records = _Records()
 
@@ -142,11 +114,12 @@ class TrafficModel:
         """As the harness sends: each connection has a server of its own, and the costs are those of their number there."""
         cost = self._cost_of(stream)
         level = max(1.0, stream.connections / len(self._servers) / stream.queues)
+        thread = SharedThread()
         while True:
             due = self._env.now
             self._records.asked += due >= self._scenario.warmup
-            if self._generator is not None:
-                yield from self._generator.work(self._scaled(cost.at(level).generator))
+            if self._shared is not None:
+                yield from self._shared.generate(thread, cost.at(level).generator)
             yield from self._attempt(stream, server, self._chance.randrange(1 << 40), level)
             self._note(due)
 
@@ -177,20 +150,40 @@ class TrafficModel:
             return False
         server.in_flight += 1
         cost = self._costs.cold if self._chance.random() < stream.cold else self._cost_of(stream)
-        level = cost.at(in_flight or self._level(stream, server))
-        more = max(0, stream.messages - cost.messages)
-        if network and not self._shared:
-            yield self._env.timeout(network)
-        yield from server.interpreter.work(self._scaled(level.server + more * cost.server_each))
         is_stored = self._is_quorum()
-        if is_stored:
-            stored = self._store(partition, self._scaled(level.node + more * cost.node_each))
-            yield self._env.timeout(stored - self._env.now + cost.pause + (0 if self._shared else 3 * network))
+        if self._shared is not None:
+            yield from self._at_shared(self._shared, stream, cost, server, partition)
+        else:
+            level = cost.at(in_flight or self._level(stream, server))
+            more = max(0, stream.messages - cost.messages)
+            if network:
+                yield self._env.timeout(network)
+            yield server.interpreter.serve(self._scaled(level.server + more * cost.server_each))
+            if is_stored:
+                stored = self._store(partition, self._scaled(level.node + more * cost.node_each))
+                yield self._env.timeout(stored - self._env.now + cost.pause + 3 * network)
         server.in_flight -= 1
         if server.is_silent:
             yield self._env.timeout(self._scenario.servers.patience)
             return False
         return is_stored
+
+    def _at_shared(
+        self,
+        machine: SharedMachine,
+        stream: TrafficStream,
+        cost: OperationCost,
+        server: _SimulatedServer,
+        partition: int,
+    ) -> Steps:
+        """One request on the machine that all share."""
+        more, parts = max(0, stream.messages - cost.messages), cost.parts
+        parts = parts._replace(server=parts.server + more * cost.server_each, node=parts.node + more * cost.node_each)
+        together = yield from machine.receive(server.number, parts)
+        if self._is_quorum():
+            yield from machine.store(self._copies(partition), parts, together)
+            yield self._env.timeout(cost.pause)
+        yield from machine.answer(server.number, parts)
 
     def _cost_of(self, stream: TrafficStream) -> OperationCost:
         return self._costs.append if stream.operation == "append" else self._costs.receive
@@ -215,13 +208,14 @@ class TrafficModel:
 
     def _store(self, partition: int, seconds: float) -> float:
         """The moment at which most copies of a partition have answered."""
+        ends = sorted(self._nodes[at].reserve(seconds) for at in self._copies(partition))
+        return ends[self._scenario.nodes.replication // 2]
+
+    def _copies(self, partition: int) -> list[int]:
+        """The nodes that have a partition, and are there."""
         copies = self._scenario.nodes.replication
-        each = len(self._nodes) // copies
-        place = partition % each
-        ends = sorted(
-            self._nodes[place * copies + rack].reserve(seconds) for rack in range(copies) if rack != self._lost_rack
-        )
-        return ends[copies // 2]
+        place = partition % (len(self._nodes) // copies)
+        return [place * copies + rack for rack in range(copies) if rack != self._lost_rack]
 
     # Faults
 
@@ -288,10 +282,11 @@ class TrafficModel:
     def _busy(self) -> list[LimitUse]:
         until = self._scenario.seconds
         if self._shared is not None:
-            use = self._shared.busy_share(until)
-            said = f"{use:.0%} of the {self._shared.processors} processors that all share"
+            processors = self._shared.processors
+            use = processors.busy_share(until)
+            said = f"{use:.0%} of the {processors.processors} processors that all share"
             return [LimitUse("processors", use, said, "machines of their own for servers and nodes")]
-        servers = [one.interpreter.own.busy_share(until) for one in self._servers if one.is_up and one.interpreter.own]
+        servers = [one.interpreter.busy_share(until) for one in self._servers if one.is_up]
         nodes = [one.busy_share(until) for one in self._nodes]
         mean = sum(nodes) / len(nodes)
         busiest = max(nodes)

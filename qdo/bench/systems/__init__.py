@@ -121,7 +121,7 @@ class StartedSystem(ABC):
 
     def stop(self) -> None:
         """End it in order, if it runs."""
-        if self._process is None or self._process.poll() is not None:
+        if self._process is None or self.has_ended:
             return
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
@@ -141,10 +141,15 @@ class StartedSystem(ABC):
             )
         give_up = time.monotonic() + START_SECONDS
         while not self.is_up():
-            if self._process.poll() is not None or time.monotonic() > give_up:
+            if self.has_ended or time.monotonic() > give_up:
                 last = self.said.read_text(errors="replace")[-500:]
                 raise StorageUnavailable(f"{self.program.partition('=')[0]} did not start, and said: {last}")
             time.sleep(LOOK_SECONDS)
+
+    @property
+    def has_ended(self) -> bool:
+        """It was started, and its process is over."""
+        return self._process is not None and self._process.poll() is not None
 
     def kill(self) -> None:
         """SIGKILL, and wait for its end."""

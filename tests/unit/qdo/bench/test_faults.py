@@ -54,6 +54,7 @@ def test_a_server_fails_by_its_mean_times_and_comes_back(kind: str, back: str) -
 def test_a_server_that_is_down_comes_back_when_all_is_sent_and_stays_up() -> None:
     clock, server = CountingClock(), RecordedServer()
     breaker = FaultMaker(server, Killing(mttf=10, mttr=1000), 1, clock)
+    breaker(True)
     clock.sleep_until(clock.now() + 1000 * SECOND)
     breaker(True)
 
@@ -62,6 +63,16 @@ def test_a_server_that_is_down_comes_back_when_all_is_sent_and_stays_up() -> Non
         clock.sleep_until(clock.now() + 1000 * SECOND)
 
     assert server.done == ["kill", "start"]
+
+
+def test_no_server_fails_before_the_load_has_begun() -> None:
+    clock, server = CountingClock(), RecordedServer()
+    breaker = FaultMaker(server, Killing(mttf=10, mttr=1000), 1, clock)
+    clock.sleep_until(clock.now() + 1000 * SECOND)
+
+    breaker(True)
+
+    assert server.done == []
 
 
 def test_a_server_that_is_up_is_not_healed() -> None:

@@ -134,6 +134,23 @@ def test_a_receipt_that_was_asked_for_before_the_acknowledgement_is_not_returned
     assert findings.redelivered == 1
 
 
+@pytest.mark.parametrize("later", [20, 1000])
+def test_an_answer_that_took_longer_than_leases_are_remembered_accuses_nobody(later: float) -> None:
+    """Its request was repeated while the system was down: the message may have been handed out before it was settled."""
+    slow = receipt(0, later, asked=int(0.5 * SECOND))
+
+    findings = found(ALL[0], ALL[1], receipt(2, later - 0.5), slow)
+
+    assert counted(findings) == {}
+    assert findings.redelivered == 1
+
+
+def test_a_late_acknowledgement_is_remembered_as_long_as_others() -> None:
+    findings = found(receipt(0, 1, settled=100), ALL[1], receipt(2, 100.1), receipt(0, 100.2))
+
+    assert counted(findings) == {"returned": 1, "duplicates": 1}
+
+
 def test_a_pop_gives_each_message_once() -> None:
     popped = [receipt(number, 1 + number, held=False) for number in range(3)]
 

@@ -27,6 +27,7 @@ def test_a_table_has_its_reasons_below() -> None:
     assert reasons(FOUND) == [
         "Redis streams: it delays no messages (early)",
         "Redis streams: redis-server is missing (ghost after delete)",
+        "Redis streams: 3 of 1,200 (stale accepted)",
     ]
 
 

@@ -42,7 +42,7 @@ def test_a_server_is_an_m_d_1_queue() -> None:
 
 @pytest.mark.parametrize("servers", [1, 2, 3])
 def test_servers_that_share_processors_are_no_faster_than_these(servers: int) -> None:
-    """A closed loop: with one server its interpreter is the limit, with more of them the two processors."""
+    """A closed loop: with one server its event loop is the limit, with more of them the two processors."""
     level = CostLevel(1, 0.002, 0.001, 0.0005, 0.0035)
     found = simulated_figures(
         scenario(
@@ -56,7 +56,30 @@ def test_servers_that_share_processors_are_no_faster_than_these(servers: int) ->
     )
 
     bound = min(servers / level.server, 2 / level.processors)
-    assert found.figures["requests/s"] == pytest.approx(bound, rel=0.05)
+    # While a single server works off what has come, the nodes may have nothing to do.
+    assert (0.8 if servers == 1 else 0.95) * bound < found.figures["requests/s"] < 1.02 * bound
+
+
+def test_requests_of_a_busy_server_share_its_turns_and_those_of_idle_servers_do_not() -> None:
+    """The nodes are busier than each of three servers, so the servers take each request at once, and pay for a turn."""
+    levels = [
+        CostLevel(n, 0.001 + 0.0005 * min(2, 4 / n), 0.0015 + 0.001 * min(1, 4 / n), 0.0001, 0) for n in (1, 8, 64)
+    ]
+
+    def rate(servers: int) -> float:
+        small = scenario(
+            seconds=5,
+            warmup=1,
+            machines={"shared": 2, "network": 0},
+            servers={"count": servers},
+            traffic={"appends": {"connections": 48}},
+        )
+        return simulated_figures(small, costs(append=OperationCost(levels))).figures["requests/s"]
+
+    alone, at_three = 2 / 0.0046, 2 / (0.001 + 0.0015 + 0.0001)
+    assert rate(1) > 1.1 * alone, "many share a turn"
+    assert rate(1) < 0.9 * at_three, "a processor is idle at times"
+    assert rate(3) == pytest.approx(alone, rel=0.1), "each pays for its turns"
 
 
 def test_a_faster_machine_and_other_programs_change_what_it_can_do() -> None:
