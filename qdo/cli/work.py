@@ -109,7 +109,7 @@ def _checked_collector(context: click.Context, option: click.Parameter, given: s
 @click.option(
     "--exit-at-end",
     is_flag=True,
-    help="End when everything that is there is done; exit code 7 if it cannot all be done.",
+    help="End when nothing is left to do, what jobs send included; exit code 7 if it cannot all be done.",
 )
 @click.option(
     "--strategy",

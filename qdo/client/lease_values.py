@@ -440,6 +440,9 @@ class LeasePartition:
     """No message behind this one was handed out yet."""
     oldest: MessageId | None
     """The oldest message that is not settled."""
+    more: bool | None
+    """There are messages that were never handed out, scheduled ones aside. One that is younger than the read delay counts,
+    though no receiver gets it yet. None while the clock of the server is unsafe."""
 
     @classmethod
     def from_wire(cls, entry: Json) -> LeasePartition:
@@ -453,6 +456,7 @@ class LeasePartition:
             entry["done_up_to"],
             entry["handed_up_to"],
             None if entry["oldest"] is None else MessageId.parse(entry["oldest"]),
+            entry["more"],
         )
 
 

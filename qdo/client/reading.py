@@ -120,11 +120,14 @@ class ReadCalls(ABC, Generic[M, A, F]):
         partitions: Partitions = "all",
         count: int | None = None,
         step: int | None = None,
+        unseen: bool = False,
     ) -> Steps[SpanCounts]:
         """What lies in spans, without the messages, and where to cut the spans.
 
         Spans end at the watermark.
 
+        :param unseen: spans go on behind the watermark, to what was acknowledged by now. On Cassandra a read shows it once it
+            is older than the read delay.
         :param since, until, cursor, partitions: as for :meth:`read`.
         :param count: messages that are counted in each partition, at most; None counts none.
         :param step: with ``count``: also return every ``step``-th id.
@@ -132,7 +135,8 @@ class ReadCalls(ABC, Generic[M, A, F]):
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         numbers = {"count": count, "every": step}
-        params |= {"survey": "true"} | {name: str(number) for name, number in numbers.items() if number is not None}
+        params |= {"survey": "true"} | ({"unseen": "true"} if unseen else {})
+        params |= {name: str(number) for name, number in numbers.items() if number is not None}
         answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), params=params)
         told = answer.json()
         return SpanCounts(

@@ -19,6 +19,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import inf
+from typing import NamedTuple
 
 from qdo.client.values import Message
 from qdo.client.wire import cursor_at
@@ -26,7 +27,7 @@ from qdo.groups.coordination import Claim, CommittedOffset, last_id_of
 from qdo.worker.job import Context, FailedMessages
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
-__all__ = ["KeyQueue", "PartitionBuffer", "Prefetched"]
+__all__ = ["FetchedUpTo", "KeyQueue", "PartitionBuffer", "Prefetched"]
 
 BEGINNING = last_id_of(EPOCH_TICKS)
 """Before all messages. Unlike a missing offset it can be recorded: the next owner knows that the group was here."""
@@ -240,6 +241,14 @@ class PartitionBuffer:
             key_queue.start_over()
 
 
+class FetchedUpTo(NamedTuple):
+    """How far a queue was read."""
+
+    incarnation: str
+    places: dict[int, MessageId]
+    """By partition, the last message."""
+
+
 class Prefetched:
     """The buffers of all partitions that a worker owns.
 
@@ -421,9 +430,21 @@ class Prefetched:
             self.closed = True
             self.lock.notify_all()
 
-    def at_end(self) -> bool:
-        """Whether nothing is left to do, as far as the last answers knew."""
-        return all(buffer.is_over(self._most) for buffer in self.all())
+    def places_at_end(self) -> Mapping[str, FetchedUpTo] | None:
+        """Where each queue was read to; None if something is left to do, as far as the last answers knew.
+
+        Partitions in which nothing begins any more are left out.
+        """
+        with self.lock:
+            if not all(buffer.is_over(self._most) for buffer in self._by_claim.values()):
+                return None
+            found: dict[str, FetchedUpTo] = {}
+            for buffer in self._by_claim.values():
+                if buffer.at_end and buffer.incarnation and not buffer.held:
+                    queue, number = buffer.claim.partition.queue, buffer.claim.partition.number
+                    fetched = found.setdefault(queue, FetchedUpTo(buffer.incarnation, {}))
+                    fetched.places[number] = buffer.fetched or ZERO_ID
+            return found
 
     # Committing
 

@@ -30,6 +30,7 @@ from qdo.groups.waking import Waker
 from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
 from qdo.worker.job import Context, Job
+from qdo.worker.last_look import LastLook
 from qdo.worker.options import WorkerOptions
 from qdo.worker.owners import Owner, owner_of
 from qdo.worker.parts import WorkerParts
@@ -71,6 +72,7 @@ class MemberWork(AnyWork):
         )
         self._fetcher = Fetcher(make_client, self._prefetched, self._clock, from_end=options.partitions_begin_at_end)
         self._waker = Waker()
+        self._last_look = LastLook(make_client, self._prefetched, self._waker.wake)
         parts = WorkerParts(
             coordinator,
             make_client,
@@ -163,7 +165,7 @@ class MemberWork(AnyWork):
 
     def _is_at_end(self) -> bool:
         """Whether this member has done everything that it can do. Only then may it go."""
-        return self.group.settled and self._owner.at_end() and self._prefetched.at_end()
+        return self.group.settled and self._owner.at_end() and self._last_look.confirms_the_end()
 
     # What the group says
 

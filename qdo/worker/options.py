@@ -94,7 +94,8 @@ class WorkerOptions:
     from_end: bool = False
     """A new group begins with messages to come. Of queues and partitions that come later it gets every message."""
     exit_at_end: bool = False
-    """End when everything that is there is done; :attr:`~qdo.worker.Worker.all_done` says whether it is."""
+    """End when nothing is left to do, what jobs send to these queues included;
+    :attr:`~qdo.worker.Worker.all_done` says whether all of it is done."""
     strategy: str = "sticky"
     """How the group divides partitions: a name of :data:`~qdo.groups.assign.STRATEGIES`."""
     slots: bool = False

@@ -25,7 +25,7 @@ from queuey.api.queues import next_link, shown_end
 from queuey.errors import ClockUnsafe, LeaseGroupNotFound
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
-from queuey.model import Queue
+from queuey.model import Queue, Span
 from queuey.model.dead_letters import parted_reason
 from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED, Hole
 from queuey.model.lease_groups import LeaseGroup
@@ -51,7 +51,7 @@ async def list_groups(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def show(service: Service, call: Call, target: Target) -> Answer:
-    """A group's settings and what it holds by partition."""
+    """A group's settings, what it holds by partition, and whether there is more to hand out."""
     queue, name = target.queue, group_of(call)
     group = await service.leases.find(queue, name)
     if group is None:
@@ -67,12 +67,24 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def _counts(service: Service, queue: Queue, name: str) -> list[dict[str, Any]]:
-    """What a group holds, by partition, and the oldest message that it has not settled."""
+    """What a group holds, by partition, the oldest message that it has not settled, and whether there is more."""
     counts = await service.leases.count(queue, name)
     oldest: Mapping[int, MessageId] = {}
+    more: Mapping[int, bool] = {}
     with suppress(ClockUnsafe):  # nobody may read now, but an operator may look
         oldest = await service.log.first_behind(queue, {number: one.done_up_to for number, one in counts.items()})
-    return [{**shown, **shown_end("oldest", oldest.get(shown["partition"]))} for shown in _shown_counts(queue, counts)]
+        more = await _more(service, queue, counts)
+    return [
+        {**shown, **shown_end("oldest", oldest.get(shown["partition"])), "more": more.get(shown["partition"])}
+        for shown in _shown_counts(queue, counts)
+    ]
+
+
+async def _more(service: Service, queue: Queue, counts: Mapping[int, LeaseCounts]) -> Mapping[int, bool]:
+    """Which partitions have messages that were never handed out, those included that readers do not see yet."""
+    behind = [(number, Span(one.frontier)) for number, one in counts.items()]
+    _, found = await service.log.count_spans(queue, behind, limit=1, step=0, unseen=True)
+    return {number: bool(one.messages or one.more) for number, one in found}
 
 
 def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[str, Any]]:

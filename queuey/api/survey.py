@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from queuey.api.cursors import Cursor, format_cursor
-from queuey.api.params import Problems, integer
+from queuey.api.params import Problems, boolean, integer
 from queuey.api.reading import ReadQuery, known_to_cursor
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, format_timestamp
@@ -32,7 +32,9 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
         )
     problems.check()
     params = ReadQuery.parse(call, queue, max_limit=1)
-    watermark, found = await service.log.count_spans(queue, params.spans, limit=limit, step=every)
+    watermark, found = await service.log.count_spans(
+        queue, params.spans, limit=limit, step=every, unseen=boolean(call.query.get("unseen"))
+    )
     places = {number: span.after for number, span in params.spans}
     ends = {number: survey.newest or places[number] for number, survey in found}
     return json_answer(

@@ -30,7 +30,7 @@ LEASES = (
     "ended",
     "reason",
 )
-PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to", "oldest_time")
+PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to", "oldest_time", "more")
 _BACKOFF = ("first", "factor", "most", "jitter")
 
 
@@ -251,4 +251,5 @@ def _partition_row(one: LeasePartition) -> dict[str, Any]:
         "k": one.k,
         "done_up_to": one.done_up_to,
         "oldest_time": one.oldest and rfc3339(one.oldest.ticks),
+        "more": one.more,
     }

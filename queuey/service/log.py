@@ -38,10 +38,18 @@ T = TypeVar("T")
 
 ROW_BYTES = 128
 """Bytes of a message in an answer beside its body: id, timestamp and member names."""
-COUNT_SECONDS = 2.0
-"""Seconds that one request may count, so that counting for strangers cannot hold all threads."""
-COUNT_TOGETHER = 100_000
-"""Messages that are counted between two checks of the time."""
+
+
+class CountPace(NamedTuple):
+    """How long one request counts."""
+
+    seconds: float = 2.0
+    """Not longer, so that counting for strangers cannot hold all threads."""
+    together: int = 100_000
+    """Messages that are counted between two checks of the time."""
+
+
+COUNT_PACE = CountPace()
 
 
 class QueueRead(NamedTuple):
@@ -193,19 +201,19 @@ class Log:
         *,
         limit: int,
         step: int,
-        seconds: float = COUNT_SECONDS,
-        together: int = COUNT_TOGETHER,
+        pace: CountPace = COUNT_PACE,
+        unseen: bool = False,
     ) -> tuple[int, Sequence[tuple[int, SpanCount]]]:
         """Counts of spans, none past the watermark.
 
         Returns the watermark, then the counts by partition. See :meth:`queuey.storage.MessageStore.count_span`. When
         the time is up, ``more`` is true for spans that are not counted to their end.
 
-        :param together: messages that are counted between two checks of the time.
+        :param unseen: spans go on behind the watermark, up to what was acknowledged by now.
         """
         watermark = self.watermark(queue)
-        end = MessageId.last_of(watermark)
-        count = _Count(limit, step, self._clock.elapsed() + seconds, together)
+        end = MessageId.last_of(self.newest_ticks(queue) if unseen else watermark)
+        count = _Count(limit, step, self._clock.elapsed() + pace.seconds, pace.together)
         asked = [
             (number, future.start(self._count_span(queue, number, Span(after, min(upto, end)), count)))
             for number, (after, upto) in spans

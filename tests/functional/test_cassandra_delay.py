@@ -12,6 +12,7 @@ from decimal import Decimal
 import pytest
 
 from tests.support.client import Json, Server, refused
+from tests.support.lease_requests import GROUP, receive
 from tests.support.servers import RunningServer, eventually
 
 DELAY = Decimal(2)
@@ -58,6 +59,22 @@ def test_the_watermark_is_behind_the_clock_by_the_read_delay(first: Server) -> N
 
     # Within a millisecond: ids are drawn ahead of the clock, by a tick each, if many are drawn at once.
     assert before - DELAY - Decimal("0.001") <= watermark <= Decimal(time.time()) - DELAY + Decimal("0.001")
+
+
+def test_a_survey_and_a_lease_group_know_of_messages_that_nobody_is_shown_yet(first: Server, second: Server) -> None:
+    name = first.queue()
+
+    def left() -> list[bool]:
+        return [one["more"] for one in second.call("GET", name, "leases", GROUP).json()["partitions"]]
+
+    assert (receive(second, name), left()) == ([], [False])
+    key = first.add(name)["key"]
+
+    (hidden,) = second.get(name, survey="true", unseen="true", count=1).json()["spans"]
+    assert (hidden["newest"], hidden["messages"], left()) == (key, 1, [True])
+    shown(first, name)
+    (message,) = receive(second, name)
+    assert (message["message_id"], left()) == (key, [False])
 
 
 def test_a_message_is_fetched_by_id_at_once_through_any_server(first: Server, second: Server) -> None:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from qdo import Client, TaskFailed
+from qdo.groups.local import LocalCoordinator
 from qdo.tasks import TaskWorker
 from qdo.worker.dead_letters import letters
 from tests.support.client import Server
 from tests.support.on_cassandra import Delayed
 from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, on_alarms, overdue
 from tests.support.servers import APPLICATIONS, eventually
-from tests.support.task_jobs import NOTES, add, double, fail, note, refuse
+from tests.support.task_jobs import NOTES, add, double, fail, note, note_number, pass_on, refuse
 from tests.support.worker_threads import at_work
 
 pytestmark = pytest.mark.drawn
@@ -39,11 +42,11 @@ def client(delayed: Delayed, application: str, monkeypatch: pytest.MonkeyPatch) 
             yield found
 
 
-def at_the_other_server(delayed: Delayed, application: str) -> TaskWorker:
+def at_the_other_server(delayed: Delayed, application: str, **options: Any) -> TaskWorker:
     def client() -> Client:
         return Client(delayed.second.url, application, APPLICATIONS[application][0])
 
-    return TaskWorker(["tests.support.task_jobs"], make_client=client, drain_seconds=2)
+    return TaskWorker(["tests.support.task_jobs"], make_client=client, drain_seconds=2, **options)
 
 
 def test_results_chains_and_dead_letters(delayed: Delayed, application: str, client: Client) -> None:
@@ -63,6 +66,22 @@ def test_results_chains_and_dead_letters(delayed: Delayed, application: str, cli
 
     assert sorted(NOTES) == ["1 this", "2 this", "done", "that"]
     assert len(list(client.iterate("numbers-results"))) == 21
+
+
+@pytest.mark.parametrize("owned", [False, True], ids=["leased", "owned"])
+def test_a_worker_that_ends_when_all_is_done_waits_for_what_is_not_shown_yet(
+    owned: bool, delayed: Delayed, application: str, client: Client, tmp_path: Path
+) -> None:
+    """A message that was sent just before, each step of a chain, and what a task sends."""
+    coordinator = LocalCoordinator("default", tmp_path) if owned else None
+    worker = at_the_other_server(delayed, application, owned=owned, coordinator=coordinator, exit_at_end=True)
+    add.then(double).then(note_number).send(1, 2)
+    pass_on.send("on", 1)
+
+    worker.run()
+
+    assert sorted(NOTES) == ["0 on", "1 on", "6"]
+    assert worker.all_done
 
 
 def test_all_occurrences_that_were_missed_are_sent_once(client: Client) -> None:

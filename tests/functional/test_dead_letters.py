@@ -415,7 +415,9 @@ def test_a_worker_that_joins_others_knows_what_is_left_out_before_it_ends(
         threads[0].start()
         eventually(lambda: member_of(leader).group.held)
         threads[1].start()
-        eventually(lambda: member_of(worker).group.settled and member_of(worker)._prefetched.at_end())
+        eventually(
+            lambda: member_of(worker).group.settled and member_of(worker)._prefetched.places_at_end() is not None
+        )
         listed.set()
         threads[1].join()
     finally:

@@ -34,6 +34,7 @@ from tests.support.task_jobs import (
     note,
     note_number,
     note_once,
+    pass_on,
     refuse,
     ship,
 )
@@ -265,12 +266,17 @@ def test_steps_of_a_chain_follow_each_other(client: Client) -> None:
         assert sent.get(WAIT) == 106
 
 
-def test_a_worker_that_ends_when_all_is_done_does_the_steps_that_it_has_stored(client: Client) -> None:
+@pytest.mark.parametrize("owned", [False, True], ids=["leased", "owned"])
+def test_a_worker_that_ends_when_all_is_done_does_what_its_tasks_send(
+    owned: bool, client: Client, tmp_path: Path
+) -> None:
     add.then(double).then(add, y=100).then(note_number).send(1, 2)
+    pass_on.send("on", 3)
 
-    done()
+    worker = done(owned=owned, coordinator=LocalCoordinator("default", tmp_path) if owned else None)
 
-    assert NOTES == ["106"]
+    assert sorted(NOTES) == ["0 on", "1 on", "106", "2 on", "3 on"]
+    assert worker.all_done
 
 
 def test_a_step_that_fails_ends_its_chain(client: Client) -> None:

@@ -29,6 +29,19 @@ def note_number(number: int) -> None:
     NOTES.append(str(number))
 
 
+@task(queue="numbers")
+def pass_on(text: str, times: int) -> None:
+    """Send what sends more, from queue to queue."""
+    if times:
+        pass_on_back.send(text, times - 1)
+    NOTES.append(f"{times} {text}")
+
+
+@task(queue="mail")
+def pass_on_back(text: str, times: int) -> None:
+    pass_on.send(text, times)
+
+
 @task(queue="mail", unique=True)
 def note_once(text: str) -> None:
     NOTES.append(text)

@@ -142,10 +142,20 @@ class LeaseBuffer:
             return self.holdings.is_empty
 
     @property
-    def is_at_end(self) -> bool:
-        """Nothing is left to do in any queue, as far as the last answers knew."""
+    def received_if_settled(self) -> int | None:
+        """How many messages were received so far, if all of them are settled."""
         with self._lock:
-            return self.holdings.is_empty and all(queue.is_at_end for queue in self.holdings.queues.by_name.values())
+            return None if self.holdings.held else self.holdings.received
+
+    @property
+    def is_at_end(self) -> bool:
+        """Nothing is left to do in any queue, as far as the last looks knew.
+
+        What a job sends may go to any queue. So a look counts only while nothing is received after it.
+        """
+        with self._lock:
+            found, received = self.holdings.queues.by_name.values(), self.holdings.received
+            return self.holdings.is_empty and all(queue.done_at == received for queue in found)
 
     def troubles(self) -> Iterator[tuple[str, str]]:
         """Queues from which nothing can be received at the moment, and why."""

@@ -40,6 +40,8 @@ class Holdings:
         self.queues = QueueSets()
         self.held = 0
         """Messages that are received and not settled."""
+        self.received = 0
+        """Messages so far."""
         self.turns: deque[LeaseQueue] = deque()
         """Queues with messages that are ready, in turns."""
         self.ready = 0
@@ -157,6 +159,7 @@ class Holdings:
         for name, some in groupby(deliveries, lambda delivery: delivery.queue):
             messages += next(one for one in request.queues if one.name == name).took(request, [*some], now)
         self.held += len(messages)
+        self.received += len(messages)
         self.bytes += sum(message.size for message in messages)
         if self.has_ended:
             for message in messages:

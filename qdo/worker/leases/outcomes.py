@@ -35,10 +35,6 @@ class Outcomes:
             asked.answered_at, asked.has_more = now, _is_full(request, settled)
             if not (settled.messages or request.wait or request.is_ahead):
                 asked.resume_at = now + poll_seconds(holdings)
-        for name in settled.appended:
-            if (grown := holdings.queues.by_name.get(name)) is not None:
-                grown.is_at_end = False
-                grown.grown += 1
         holdings.got(request, settled.messages, now)
         if request.receives and len(request.queues) == 1:
             holdings.queues.has_passed(request.queues[0], now)
@@ -98,7 +94,7 @@ class Outcomes:
         self._holdings.count_lost(request.ended)
         self._holdings.missing(queue)
         self._holdings.queues.try_alone(queue, now)
-        queue.is_at_end, queue.asked_with.resume_at = True, now + poll_seconds(self._holdings)
+        queue.asked_with.resume_at = now + poll_seconds(self._holdings)
 
     def know(self, queue: LeaseQueue, group: LeaseGroup) -> None:
         """Somebody has read what the group of a queue is like."""
@@ -106,12 +102,12 @@ class Outcomes:
         if not queue.asked_with.suits(queue):
             self._holdings.queues.try_alone(queue, self._elapsed())
 
-    def looked(self, queue: LeaseQueue, grown: int, *, is_at_end: bool) -> None:
-        """Somebody looked whether anything is left to do in a queue that gave nothing.
+    def looked(self, queue: LeaseQueue, received: int) -> None:
+        """A look found nothing left to do in a queue.
 
-        :param grown: of the queue, before the look.
+        :param received: messages of all queues, before the look. All of them were settled.
         """
-        queue.is_at_end = is_at_end and not queue.held and grown == queue.grown
+        queue.done_at = received
 
 
 def _is_full(request: LeaseRequest, settled: Settled[Delivery]) -> bool:

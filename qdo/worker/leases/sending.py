@@ -82,6 +82,8 @@ class LeaseSenders:
             settled = client.settle(request.where, self._group, request.to_settle(self._receiver))
         except QueueyError as error:
             self._not_done(request, error)
+            if isinstance(error, QueueNotFound):
+                self._look_for_end(client, request.queues)
         except Exception:
             log.exception("%s: the answer is none that Queuey gives", request.names)
             with self._buffer.outcomes() as outcomes:
@@ -89,8 +91,7 @@ class LeaseSenders:
         else:
             with self._buffer.outcomes() as outcomes:
                 outcomes.answered(request, settled)
-            # What a request appends is given by a later one.
-            if self._exit_at_end and request.receives and not (settled.messages or settled.appended):
+            if request.receives and not settled.messages:
                 self._look_for_end(client, request.queues)
 
     def _not_done(self, request: LeaseRequest, error: QueueyError) -> None:
@@ -176,25 +177,32 @@ class LeaseSenders:
         return client.lease_group(queue.name, self._group)
 
     def _look_for_end(self, client: Client, queues: Sequence[LeaseQueue]) -> None:
-        """Whether empty queues are done: look at each, up to the first that is not."""
+        """Whether empty queues are done, once no job is under way: look at each, up to the first that is not."""
+        if not self._exit_at_end or (received := self._buffer.received_if_settled) is None:
+            return
         for queue in queues:
-            if not (queue.held or queue.is_at_end):
-                self._look(client, queue)
-            if not queue.is_at_end:
+            if queue.done_at == received:
+                continue
+            if not self._is_done(client, queue):
                 return
+            with self._buffer.outcomes() as outcomes:
+                outcomes.looked(queue, received)
 
-    def _look(self, client: Client, queue: LeaseQueue) -> None:
-        """Whether an empty queue is done. Others may have messages, or some wait for another try."""
-        grown = queue.grown
+    def _is_done(self, client: Client, queue: LeaseQueue) -> bool:
+        """Whether nothing is left to do in an empty queue.
+
+        Others may have messages, or some wait for another try. And on Cassandra the queue is empty as long as its messages are
+        younger than the read delay.
+        """
         try:
             found = self._found(client, queue)
         except QueueyError as error:
             log.warning("queue %s: nobody knows whether it is done: %s", queue.name, error)
-            return
-        is_paused = found is not None and float(found.settings["paused_until"] or 0) > time()
-        is_at_end = found is None or not (is_paused or any(part.held for part in found.partitions))
-        with self._buffer.outcomes() as outcomes:
-            outcomes.looked(queue, grown, is_at_end=is_at_end)
+            return False
+        if found is None:
+            return True
+        is_paused = float(found.settings["paused_until"] or 0) > time()
+        return not (is_paused or any(one.held or one.more is not False for one in found.partitions))
 
 
 def _pause(tries: int) -> float:

@@ -388,10 +388,8 @@ class LeaseQueue:
         self.dead_before: int | None = None
         """What the group had given up when the worker came; None if that is not known."""
         self.dead = 0
-        self.is_at_end = False
-        """There is nothing left to do, as far as the last answers knew."""
-        self.grown = 0
-        """How often jobs of this worker have appended to it, such as the next step of a chain."""
+        self.done_at: int | None = None
+        """The messages that this worker had received, from all queues, when a look found nothing left to do here."""
 
     @property
     def is_short(self) -> bool:
@@ -421,7 +419,6 @@ class LeaseQueue:
 
     def took(self, request: LeaseRequest, deliveries: Sequence[Delivery], now: float) -> list[HeldMessage]:
         """Take over the messages of an answer."""
-        self.is_at_end = False
         self._learn_length(deliveries, request.visibility)
         until = request.sent + self.lease_seconds
         got = [HeldMessage(delivery, self, until, now) for delivery in deliveries]

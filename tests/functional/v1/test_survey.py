@@ -48,6 +48,17 @@ def test_a_survey_from_a_cursor_is_of_what_came_after_it(server: Server) -> None
     assert (span["messages"], span["newest"]) == (1, key)
 
 
+def test_what_no_reader_sees_yet_is_counted_if_asked_for_but_for_what_is_scheduled(server: Server) -> None:
+    """``test_cassandra_delay`` has messages that are younger than the read delay."""
+    name = server.queue()
+    key = server.add(name, b"now")["key"]
+    server.add(name, b"later", x_delay=1000)
+
+    (span,) = survey(server, name, count="10", unseen="true")
+
+    assert (span["messages"], span["newest"]) == (1, key)
+
+
 @pytest.mark.parametrize(
     ("params", "field"),
     [

@@ -9,7 +9,7 @@ import pytest
 from qdo.client.values import Message
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, CommittedOffset
-from qdo.worker.buffers import KeyQueue, PartitionBuffer, Prefetched, cursor_of
+from qdo.worker.buffers import FetchedUpTo, KeyQueue, PartitionBuffer, Prefetched, cursor_of
 from qdo.worker.job import Context, RetryPolicy
 from queuey.clock import ManualClock
 from queuey.ids import ZERO_ID, IdGenerator, MessageId
@@ -266,3 +266,23 @@ def test_a_policy_that_never_gives_up_pauses_no_longer_than_it_says() -> None:
     policy = RetryPolicy(attempts=1_000_000, most_seconds=60, jitter=0)
 
     assert [policy.pause(attempt) for attempt in (1, 100, 5000)] == [0.5, 60, 60]
+
+
+def test_the_end_is_where_all_that_was_fetched_is_done_and_committed(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
+) -> None:
+    buffer = buffer_of(prefetched, clock)
+    assert prefetched.places_at_end() is None  # nobody has asked yet
+    prefetched.fill({1: buffer}, [], more=False)
+    assert prefetched.places_at_end() == {"q": FetchedUpTo(INCARNATION, {1: ZERO_ID})}
+
+    (message,) = make.messages(1)
+    prefetched.fill({1: buffer}, [message], more=False)
+    assert prefetched.places_at_end() is None
+    begun(prefetched, clock)
+    prefetched.finished(buffer.key_queues[0], 1)
+    prefetched.end_turn(buffer.key_queues[0])
+    assert prefetched.places_at_end() is None
+    prefetched.committed(prefetched.to_commit())
+
+    assert prefetched.places_at_end() == {"q": FetchedUpTo(INCARNATION, {1: message.id})}

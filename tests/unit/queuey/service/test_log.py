@@ -13,6 +13,7 @@ from queuey.future import run
 from queuey.ids import MAX_ID, ZERO_ID
 from queuey.model import AppendRequest, Draft, Queue, Span, SpanCount
 from queuey.service import Service
+from queuey.service.log import CountPace
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
 
@@ -45,7 +46,7 @@ def queue(service: Service) -> Queue:
 
 def surveyed(service: Service, queue: Queue, limit: int, step: int, seconds: float, together: int) -> SpanCount:
     spans = [(1, EVERYTHING)]
-    _, found = run(service.log.count_spans(queue, spans, limit=limit, step=step, seconds=seconds, together=together))
+    _, found = run(service.log.count_spans(queue, spans, limit=limit, step=step, pace=CountPace(seconds, together)))
     return found[0][1]
 
 
@@ -65,7 +66,9 @@ def test_a_count_stops_counting_when_its_time_is_up(service: Service, queue: Que
 
 
 def test_a_count_without_time_still_tells_the_end(service: Service, queue: Queue) -> None:
-    _, found = run(service.log.count_spans(queue, [(1, EVERYTHING), (2, EVERYTHING)], limit=9, step=0, seconds=0))
+    _, found = run(
+        service.log.count_spans(queue, [(1, EVERYTHING), (2, EVERYTHING)], limit=9, step=0, pace=CountPace(0))
+    )
 
     assert [(number, each.messages, each.more) for number, each in found] == [(1, 0, True), (2, 0, False)]
     assert found[0][1].newest is not None

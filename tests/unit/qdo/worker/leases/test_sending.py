@@ -19,6 +19,38 @@ from tests.support.scripted_server import Say, Script, refusal, scripted_server
 
 NONE = Say(200, b'{"status":"ok","messages":[]}', {"Content-Type": "application/json"})
 NO_GROUP = refusal(404, "LeaseGroupNotFound")
+ONE = Say(
+    200,
+    json.dumps(
+        {
+            "status": "ok",
+            "messages": [
+                {
+                    "message_id": "1f9f6640e56711f189bf02fc00000001",
+                    "timestamp": "1795236650.0128320",
+                    "partition": 1,
+                    "body": "x",
+                    "deliveries": 1,
+                    "failures": 0,
+                    "first_delivered": "1795236650.0128320",
+                    "visible_at": "1795236680.0128320",
+                    "receipt": "r",
+                }
+            ],
+        }
+    ).encode(),
+    {"Content-Type": "application/json"},
+)
+
+
+def group(*, more: bool) -> Say:
+    counts = dict.fromkeys(("held", "leased", "dead", "closed_keys"), 0) | dict.fromkeys(
+        ("done_up_to", "handed_up_to", "oldest")
+    )
+    partitions = [{"partition": 1, "k": 1, **counts, "more": more}]
+    settings = {"visibility": 30, "max_failures": 20, "per_key": 1, "paused_until": None}
+    told = {"status": "ok", "group": "g", "settings": settings, "partitions": partitions}
+    return Say(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
 
 
 @pytest.fixture
@@ -88,3 +120,42 @@ def test_a_group_that_nobody_can_look_at_now_is_no_reason_to_go_on_without_it(sc
 
     assert request.again_at is not None
     assert [asked.method for asked in script.asked] == ["GET"]
+
+
+def test_nobody_looks_whether_all_is_done_while_a_message_is_held(script: Script) -> None:
+    """What its job sends may go to any queue."""
+    sending = Sending(script.url, exit_at_end=True)
+    script.say(NO_GROUP, ONE)
+    sending.send()
+    sending.buffer.take(1)
+    sending.clock.advance(1)
+
+    script.say(NONE)
+    sending.send()
+
+    assert [asked.method for asked in script.asked] == ["GET", "POST", "POST"]
+    assert not sending.buffer.is_at_end
+
+
+def test_a_look_does_not_count_once_a_message_came_from_another_queue(script: Script) -> None:
+    sending = Sending(script.url, exit_at_end=True)
+    script.say(NO_GROUP, NONE, NO_GROUP)
+    sending.send()
+    assert sending.buffer.is_at_end
+
+    sending.buffer.holdings.received += 1
+
+    assert not sending.buffer.is_at_end
+
+
+def test_a_queue_with_messages_that_nobody_is_given_yet_is_not_at_its_end(script: Script) -> None:
+    sending = Sending(script.url, exit_at_end=True)
+    script.say(NO_GROUP, NONE, group(more=True))
+
+    sending.send()
+
+    assert not sending.buffer.is_at_end
+    sending.clock.advance(1)
+    script.say(NONE, group(more=False))
+    sending.send()
+    assert sending.buffer.is_at_end
