@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from queuey.ids import MessageId
 from queuey.model.holes import LEASED, Hole
+from queuey.model.lease_codec import decode_changes
 from queuey.model.lease_state import Change, LeaseState
 
 __all__ = ["LearnedChange", "Merger", "since_each"]
@@ -21,6 +22,8 @@ T = TypeVar("T")
 
 _MOST_REMEMBERED = 20_000
 """Messages whose end, or last lease, is remembered."""
+_MOST_MADE_BYTES = 1 << 20
+"""What this server has changed and nobody has asked for yet: some 20,000 messages in any case."""
 _MOST_WAITING = 1000
 """Changes that wait for others before them."""
 
@@ -51,13 +54,27 @@ class Merger:
         self._given: OrderedDict[MessageId, int] = OrderedDict()
         """Messages that this server handed out lately, and when, in ticks."""
         self._waiting: deque[LearnedChange] = deque(maxlen=_MOST_WAITING)
+        self._made: deque[bytes] = deque()
+        """Changes of this server that are not in the above yet."""
+        self._made_bytes = 0
 
-    def made(self, changes: Sequence[Change]) -> None:
-        """Note what this server has changed."""
-        for change in changes:
-            self._note_closed(change.closed)
-            for hole in _leases(change):
-                _note(self._given, hole.id, hole.leased_at)
+    def made(self, changes: bytes) -> None:
+        """Note what this server has changed. Until there are changes of others, nobody asks for it.
+
+        :param changes: as :func:`~queuey.model.lease_codec.encode_change` makes them.
+        """
+        self._made.append(changes)
+        self._made_bytes += len(changes)
+        while self._made_bytes > _MOST_MADE_BYTES and len(self._made) > 1:
+            self._made_bytes -= len(self._made.popleft())
+
+    def _note_made(self) -> None:
+        while self._made:
+            for change in decode_changes(self._made.popleft()):
+                self._note_closed(change.closed)
+                for hole in _leases(change):
+                    _note(self._given, hole.id, hole.leased_at)
+        self._made_bytes = 0
 
     def forget_waiting(self) -> None:
         """The state is read anew, and so are changes that wait."""
@@ -69,6 +86,7 @@ class Merger:
         :param take: carries out a change of ``state``.
         :returns: how many messages this server handed out while they had a receiver of the other.
         """
+        self._note_made()
         duplicates = self._duplicates(learned)
         self._note_closed(learned.change.closed)
         self._waiting.append(learned)
@@ -79,6 +97,9 @@ class Merger:
 
         :returns: as :meth:`learn`.
         """
+        if not self._waiting:
+            return 0
+        self._note_made()
         duplicates, is_moving = 0, True
         while is_moving:
             is_moving = False

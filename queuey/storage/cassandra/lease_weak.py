@@ -232,7 +232,7 @@ class WeakGroup:
     def stored(self, group: LeaseGroup, parts: Sequence[tuple[int, bytes]], calls: Sequence[GroupCall]) -> None:
         """A transaction is stored."""
         for partition, data in parts:
-            self._mergers[partition].made([*decode_changes(data)])
+            self._mergers[partition].made(data)
         if group.settings.k == AUTO:
             handed: defaultdict[int, int] = defaultdict(int)
             for call in calls:

@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
-from queuey.model import Columns, Message
+from queuey.model import Columns, Message, lease_merging
+from queuey.model.lease_codec import encode_change
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_rules import LeaseRules
@@ -31,7 +32,7 @@ class _Server:
     def carry_out(self, change: Change) -> LearnedChange:
         learned = LearnedChange(self.state.frontier, change)
         self.state.take(change)
-        self.merger.made([change])
+        self.merger.made(encode_change(change))
         return learned
 
     def learn(self, at: int) -> None:
@@ -143,3 +144,15 @@ def test_what_was_settled_stays_settled_when_its_lease_is_learned_of_late() -> N
 def test_changes_made_one_after_the_other_each_move_on_from_the_one_before() -> None:
     moves = [Change(MessageId(1, 0)), Change(), Change(MessageId(3, 0))]
     assert [one.since.ticks for one in since_each(MessageId(0, 0), moves, is_after=False)] == [0, 1, 1]
+
+
+def test_of_what_a_server_made_alone_the_last_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(lease_merging, "_MOST_MADE_BYTES", 300)
+    first, second = _Server(), _Server()
+    for _ in range(9):
+        first.heard.append(_receive(second, 1, 1000, 1, "b")[0])
+        _receive(first, 1, 1001, 1, "a")
+    assert 0 < sum(map(len, first.merger._made)) <= 300
+    for _ in range(9):
+        first.learn(0)
+    assert 0 < first.duplicates < 9

@@ -11,6 +11,7 @@ import pytest
 from qdo.measure import disorder
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Columns, Message
+from queuey.model.lease_codec import encode_change
 from queuey.model.lease_merging import LearnedChange, Merger
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_rules import LeaseRules
@@ -51,7 +52,7 @@ class _Server:
         self.picking.spread(1).note(handed=found.number)
         learned = LearnedChange(self.state.frontier, found.change)
         self.state.take(found.change)
-        self.merger.made([found.change])
+        self.merger.made(encode_change(found.change))
         ids = [hole.id for hole in found.again] + [ahead[at].id for at in found.fresh]
         return learned, ids
 
