@@ -12,7 +12,7 @@ import contextlib
 import logging
 import threading
 from collections import deque
-from collections.abc import Callable, Coroutine, Generator
+from collections.abc import Callable, Coroutine, Generator, Iterator
 from functools import partial
 from typing import Any, Generic, Protocol, TypeVar, cast
 
@@ -193,6 +193,21 @@ def give_way_to(inbox: LoopInbox) -> None:
     _of_thread.loop = inbox
 
 
+@contextlib.contextmanager
+def settled_together() -> Iterator[None]:
+    """Of the futures that this thread settles meanwhile, wake each event loop once, at the end.
+
+    To wake a loop gives it the interpreter. It would take it after the first future, and do little for each of the others.
+    """
+    gathered = _of_thread.gathered = set[LoopInbox]()
+    try:
+        yield
+    finally:
+        _of_thread.gathered = None
+        for inbox in gathered:
+            inbox.wake()
+
+
 async def others_turn() -> None:
     """Go on in a later turn of the event loop: long work lets others pass.
 
@@ -243,6 +258,14 @@ class LoopInbox:
     def arrives(self, go_on: Callable[[], object]) -> None:
         """From any thread: let ``go_on`` be called on the loop soon."""
         self._arrived.append(go_on)
+        gathered: set[LoopInbox] | None = getattr(_of_thread, "gathered", None)
+        if gathered is None:
+            self.wake()
+        else:
+            gathered.add(self)
+
+    def wake(self) -> None:
+        """From any thread: let the loop go on soon with what has arrived."""
         if not self._woken:
             self._woken = True
             is_awake = threading.get_ident() == self._thread  # then it needs no system call

@@ -18,7 +18,7 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
-from queuey.future import Future, at_turns_end, start
+from queuey.future import Future, at_turns_end, settled_together, start
 from queuey.locks import new_lock
 from queuey.model import Consistency, Draft, Location, Queue
 from queuey.storage import Observer
@@ -132,11 +132,12 @@ class GroupCommit:
         placed = await self._store(group[-1].queue, drafts)
         now, first = perf_counter(), 0
         self._observer.committed(len(drafts), now - began)
-        for one in group:
-            last = first + len(one.drafts)
-            self._observer.took("append", now - one.since)
-            one.placed.set_result(placed[first:last])
-            first = last
+        with settled_together():
+            for one in group:
+                last = first + len(one.drafts)
+                self._observer.took("append", now - one.since)
+                one.placed.set_result(placed[first:last])
+                first = last
 
     def _next(self, partition: _Partition) -> list[_Waiting]:
         """The requests of the next group; empty if none wait, and then the turn ends."""

@@ -8,12 +8,12 @@ import threading
 import weakref
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from queuey.errors import QueueNotFound, StorageFull
-from queuey.future import Future, LoopInbox, LoopRunner, run, start
+from queuey.future import Future, LoopInbox, LoopRunner, run, settled_together, start
 
 
 def in_a_thread(work: Callable[[], object]) -> threading.Thread:
@@ -260,6 +260,30 @@ def test_each_link_of_a_chain_has_a_turn_of_its_own() -> None:
         return seen
 
     assert on_a_loop(main) == ["link", "others", "link", "others", "link"]
+
+
+def test_futures_settled_together_wake_the_loop_once() -> None:
+    class Loop:
+        woken = 0
+
+        def call_soon_threadsafe(self, drain: Callable[[], object]) -> None:
+            self.woken += 1
+            drain()  # a loop may begin at once
+
+        call_soon = call_soon_threadsafe
+
+    loop, seen = Loop(), list[object]()
+    inbox = LoopInbox(cast(asyncio.AbstractEventLoop, loop))
+    futures = [Future[int]() for _ in range(4)]
+    for future in futures:
+        LoopRunner(total(future), inbox, seen.append, seen.append).go_on()
+    with settled_together():
+        for number, future in enumerate(futures[:3]):
+            future.set_result(number)
+        assert loop.woken == 0
+    assert (loop.woken, seen) == (1, [0, 1, 2])
+    futures[3].set_result(3)
+    assert (loop.woken, seen) == (2, [0, 1, 2, 3])
 
 
 def test_done_futures_cost_the_loop_no_turn() -> None:
