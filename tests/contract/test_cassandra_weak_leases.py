@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from uuid import UUID
@@ -11,15 +12,16 @@ from uuid import UUID
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.future import Future
+from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
+from queuey.future import Future, start
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import AUTO, NO_ORDER, LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
-from queuey.model.lease_steps import LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage import Unobserved
 from queuey.storage.cassandra import CassandraLeases, lease_memory
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_attempts import Attempts
@@ -210,3 +212,75 @@ def test_a_change_of_settings_is_seen(several: list[LeaseServer]) -> None:
     others.new = jobs.new = LeaseGroup(TOKEN + 1)
     assert bodies(others.receive()) == [b"0"]
     assert bodies(jobs.receive()) == [b"1"]
+
+
+class _Held(CassandraSession):
+    """Stores the next change of a weak group only when it may."""
+
+    holds, is_lost = False, False
+    error: QueueyError | None = None
+    """The answer to that change, and whether it is lost itself."""
+
+    def tell_several(self, changes: Sequence[Change], level: int) -> Future[Rows]:
+        if not self.holds:
+            return super().tell_several(changes, level)
+        self.holds = False
+        held = start(self._held(changes, level))
+        self.has_begun.set()
+        return held
+
+    async def _held(self, changes: Sequence[Change], level: int) -> Rows:
+        await self.may
+        if not self.is_lost:
+            await super().tell_several(changes, level)
+        if self.error is not None:
+            raise self.error
+        return ()
+
+    def hold(self) -> None:
+        self.holds, self.has_begun, self.may = True, threading.Event(), Future[None]()
+
+
+@pytest.fixture
+def held(session: CassandraSession) -> Iterator[_Held]:
+    held = _Held(session.options)
+    yield held
+    held.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "is_lost", "second"),
+    [
+        (None, False, b"2"),
+        (OutcomeUnknown(), False, b"2"),
+        (OutcomeUnknown(), True, b"1"),
+        (StorageUnavailable(), True, b"1"),
+    ],
+)
+def test_calls_that_come_while_others_are_stored_do_not_share_their_fate(
+    lease_servers: LeaseServers, held: _Held, error: QueueyError | None, is_lost: bool, second: bytes
+) -> None:
+    here = lease_servers.another(session=held, leases=_WeakLeases)
+    here.log.append(*[draft(b"%d" % number) for number in range(10)])
+    jobs = here.jobs()
+    assert bodies(jobs.receive()) == [b"0"]
+    held.error, held.is_lost = error, is_lost
+    receive = LeaseStep(
+        [GroupStep(here.log.queue, jobs.name, jobs.new, receive_from=[1])],
+        receive=ReceiveRequest(visibility_seconds=60.0),
+    )
+
+    held.hold()
+    earlier = here.leases.step(receive)
+    assert held.has_begun.wait(60)
+    later = here.leases.step(receive)
+    assert not earlier.done
+    held.may.set_result(None)
+
+    assert bodies(done(later).handed) == [second]
+    if error is None:
+        assert bodies(done(earlier).handed) == [b"1"]
+    else:
+        with pytest.raises(type(error)):
+            done(earlier)
+    assert jobs.count().leased == int(second) + 1

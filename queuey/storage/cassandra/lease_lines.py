@@ -16,9 +16,10 @@ import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter
+from typing import NamedTuple
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
-from queuey.future import start
+from queuey.future import Future, settled_together, start
 from queuey.ids import TICKS_PER_SECOND
 from queuey.locks import new_lock
 from queuey.model import Consistency
@@ -27,10 +28,10 @@ from queuey.storage.cassandra.lease_ahead import Demand
 from queuey.storage.cassandra.lease_carrying import Carrying
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
-from queuey.storage.cassandra.lease_rows import GroupPlace, Parcel, StoredGroup
+from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup
 from queuey.storage.cassandra.lease_turns import LeaseTurns
-from queuey.storage.cassandra.lease_weak import WeakAccess, WeakGroup
-from queuey.storage.cassandra.session import ALL_CENTRES
+from queuey.storage.cassandra.lease_weak import Lanes, WeakAccess, WeakGroup
+from queuey.storage.cassandra.session import ALL_CENTRES, Rows
 
 __all__ = ["LeaseLine"]
 
@@ -47,6 +48,18 @@ _LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.004, 0.02
 """How long it takes until changes of servers that go first are looked for again."""
 _CLOSED = "the store is closed: nothing was done, try again"
 _NO_PARCELS: Mapping[bytes, Parcel] = {}
+
+
+class _Storing(NamedTuple):
+    """Changes of a weak group that are being stored."""
+
+    calls: Sequence[GroupCall]
+    weak: WeakGroup
+    head: GroupHead
+    parts: Sequence[tuple[int, bytes]]
+    brought: Sequence[tuple[Parcel, GroupCall]]
+    told: Future[Rows] | None
+    """None if there is nothing to store."""
 
 
 class LeaseLine:
@@ -70,6 +83,7 @@ class LeaseLine:
         """Transactions before which changes of others are looked for."""
         self._has_looked = False
         """They were looked for a moment ago."""
+        self._storing: _Storing | None = None
 
     @property
     def is_idle(self) -> bool:
@@ -97,10 +111,13 @@ class LeaseLine:
             calls = self._joined([])
             try:
                 self._carry_out(calls)
+                if not self._waiting:
+                    self._finish()
             except BaseException as error:
                 log.exception("calls of the lease group %s of queue %s failed", self._place[1], self._place[0])
                 self.memory.forget()
-                _fail(calls, error)
+                _fail([*calls, *(() if self._storing is None else self._storing.calls)], error)
+                self._storing = None
             self.memory.measure()
 
     def _has_calls(self) -> bool:
@@ -154,15 +171,19 @@ class LeaseLine:
     def _try(self, calls: list[GroupCall]) -> bool:
         """Carry out calls once.
 
-        :param calls: those that come while it is the turn of other servers join them.
+        :param calls: those that come while it is the turn of other servers join them. In a weak group none joins them:
+            what others had done when a call came is to be seen.
         :returns: False if another server's change came in between; then nothing is done.
         """
         memory, server = self.memory, self._means.server
+        looking = memory.look()
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
         memory.ahead.prepare(memory.books, watermark, now_ticks, Demand.by(calls))
-        self._await_turn()
-        self._joined(calls)
-        self._began, is_fresh = perf_counter(), self._know()
+        if looking is None:
+            self._await_turn()
+            self._joined(calls)
+        self._finish()
+        self._began, is_fresh = perf_counter(), self._know(looking)
         attempts = memory.attempts(calls)
         if attempts is None:
             return False
@@ -185,14 +206,15 @@ class LeaseLine:
         self._answer(calls)
         return True
 
-    def _know(self) -> bool:
+    def _know(self, looking: Future[Lanes] | None) -> bool:
         """Have the group in memory.
 
+        :param looking: at a weak group.
         :returns: whether it was stored like this after this call began.
         """
         memory, is_fresh = self.memory, False
         if memory.weak is not None:
-            if not memory.learn(memory.weak):
+            if not memory.learn(memory.weak, looking):
                 memory.forget()
         elif memory.is_known and self._checks and not self._has_looked:
             self._checks -= 1
@@ -280,7 +302,10 @@ class LeaseLine:
             call.future.set_error(StorageUnavailable() if is_refused else unknown)
 
     def _store_weakly(self, calls: Sequence[GroupCall], access: WeakAccess) -> None:
-        """Store what the calls have changed in a weak group, and answer them."""
+        """Begin to store what the calls have changed in a weak group. :meth:`_finish` answers them.
+
+        Meanwhile the lanes are looked at for the next calls, and messages are read for them.
+        """
         memory, weak, session = self.memory, self.memory.weak, self._means.rows.session
         assert memory.stored is not None  # noqa: S101 - the group is known
         assert weak is not None  # noqa: S101 - the access is of a weak group
@@ -289,22 +314,40 @@ class LeaseLine:
         statements = access.beside_state(self._place, head)
         if parts:
             statements += weak.rows(token, self._moment, parts)
+        told: Future[Rows] | None = None
         if statements:
             level = ALL_CENTRES if brought else session.to_write(Consistency.WEAK)
-            parcels = [parcel for parcel, _ in brought]
-            self._carrying.take(token, parcels)
-            try:
-                session.tell_several(statements, level).wait()
-            except OutcomeUnknown as unknown:
-                self._carrying.drop(token, parcels)
-                self._is_unknown(calls, unknown)
-                return
-            except StorageUnavailable:
-                self._carrying.drop(token, parcels)
-                raise
-            self._carrying.stored(token, parcels, head.moment)
-            memory.book.settled()
+            self._carrying.take(token, [parcel for parcel, _ in brought])
+            told = session.tell_several(statements, level)
+        self._storing = _Storing(calls, weak, head, parts, brought, told)
+
+    def _finish(self) -> None:
+        """Wait until the last changes of a weak group are stored, and answer their calls.
+
+        If they are not, or nobody knows, the group is forgotten.
+        """
+        storing = self._storing
+        if storing is None:
+            return
+        calls, weak, head, parts, brought, told = storing
+        parcels = [parcel for parcel, _ in brought]
+        try:
+            if told is not None:
+                told.wait()
+        except (OutcomeUnknown, StorageUnavailable) as error:
+            self._storing = None
+            self._carrying.drop(head.group.token, parcels)
+            if isinstance(error, OutcomeUnknown):
+                self._is_unknown(calls, error)
+            else:
+                self.memory.forget()
+                _fail(calls, error)
+            return
+        if told is not None:
+            self._carrying.stored(head.group.token, parcels, head.moment)
+            self.memory.book.settled()
             weak.stored(head.group, parts, calls)
+        self._storing = None
         self._answer(calls, {call.step: parcel for parcel, call in brought})
         if weak.is_due:
             self._fold(weak)
@@ -331,13 +374,14 @@ class LeaseLine:
     def _answer(self, calls: Sequence[GroupCall], parcels: Mapping[bytes, Parcel] = _NO_PARCELS) -> None:
         if self.memory.stored is not None:
             self._carrying.carry_left(self._moment)
-        for call in calls:
-            if isinstance(call.result, QueueyError):
-                call.future.set_error(call.result)
-            elif call.appends:
-                start(self._carrying.append(call, parcels.get(call.step)))
-            else:
-                call.future.set_result(call.result)
+        with settled_together():
+            for call in calls:
+                if isinstance(call.result, QueueyError):
+                    call.future.set_error(call.result)
+                elif call.appends:
+                    start(self._carrying.append(call, parcels.get(call.step)))
+                else:
+                    call.future.set_result(call.result)
 
 
 def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:

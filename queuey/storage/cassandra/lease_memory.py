@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from queuey.errors import StorageUnavailable
-from queuey.future import start
+from queuey.future import Future, start
 from queuey.model import Consistency
 from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.storage.cassandra.lease_access import GroupCall
@@ -22,7 +22,7 @@ from queuey.storage.cassandra.lease_rows import (
     StepName,
     StoredGroup,
 )
-from queuey.storage.cassandra.lease_weak import WeakGroup
+from queuey.storage.cassandra.lease_weak import Lanes, WeakGroup
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
@@ -122,14 +122,20 @@ class GroupMemory:
         """The partitions that are in use."""
         return {number: book for group in self.book.groups() for number, book in group.partitions.items()}
 
-    def learn(self, weak: WeakGroup) -> bool:
+    def look(self) -> Future[Lanes] | None:
+        """Begin to look whether other servers have changed a weak group; None if it is not weak, or to be read anew."""
+        return None if self.weak is None or self.weak.is_outdated() else self.weak.look()
+
+    def learn(self, weak: WeakGroup, looking: Future[Lanes] | None) -> bool:
         """Learn what other servers have changed in a weak group.
 
+        :param looking: see :meth:`look`.
         :returns: False if the group is to be read anew.
         """
-        if self.stored is None or weak.is_outdated():
+        if self.stored is None or looking is None:
             return False
-        head, known = weak.look(), self.stored.head
+        (head, lanes), known = looking.wait(), self.stored.head
+        weak.note_lanes(lanes)
         if head is None or head.group.token != known.group.token:
             return False
         if head.group.settings.fair != known.group.settings.fair:  # its states are to be read with the leases of keys

@@ -41,7 +41,7 @@ from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.book import GroupBook, PartitionBook
 
-__all__ = ["WeakAccess", "WeakGroup"]
+__all__ = ["Lanes", "WeakAccess", "WeakGroup"]
 
 _KNOWN_SECONDS = 2.0
 """A server that has not looked for longer reads the group anew: rows may have been folded that it has not seen."""
@@ -57,6 +57,10 @@ _PART = struct.Struct("<BqqI")
 """Of the changes in a partition: its number, the frontier from which they move on, and their bytes."""
 _LANE_BITS = 31
 _PART_BITS = 16
+
+
+Lanes = tuple[GroupHead | None, Mapping[int, int]]
+"""What the rows of a group have in common, None if there is no such group; and by lane, the moment of its last row."""
 
 
 class _Row(NamedTuple):
@@ -83,7 +87,7 @@ class WeakGroup:
         self._later: defaultdict[int, list[LearnedChange]] = defaultdict(list)
         """By partition that is not in use, what is to be merged into it."""
         self._frontiers: dict[int, MessageId] = {}
-        self._lanes: dict[int, int] = {}
+        self._lanes: Mapping[int, int] = {}
         """By lane, the moment of its last row."""
         self._looked = 0.0
         self.picking = SharedPicking(self.lane)
@@ -99,10 +103,10 @@ class WeakGroup:
         :param now: this moment on the wall clock, in ticks.
         """
         self._announce(now)
-        self._note_look()
+        self.picking.now = perf_counter()
         self._later.clear()
         self._frontiers.clear()
-        _, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+        _, self._lanes = self.look().wait()
         self._note_comers(now - _ACTIVE_TICKS)
         self._seen = dict.fromkeys(self._lanes, 0)
         for merger in self._mergers.values():
@@ -121,19 +125,16 @@ class WeakGroup:
         """Whether rows may have been folded that were not seen."""
         return perf_counter() - self._looked > _KNOWN_SECONDS
 
-    def look(self) -> GroupHead | None:
-        """See which lanes have new rows.
+    def look(self) -> Future[Lanes]:
+        """Begin to see which lanes have new rows."""
+        self._looked = perf_counter()
+        return start(self._rows.lanes(self._place, self._reads))
 
-        :returns: what the group's rows have in common; None if there is no such group.
-        :raises StorageUnavailable: no replica answers.
-        """
-        self._note_look()
-        head, self._lanes = start(self._rows.lanes(self._place, self._reads)).wait()
+    def note_lanes(self, lanes: Mapping[int, int]) -> None:
+        """Note what :meth:`look` has found."""
+        self.picking.now = perf_counter()
+        self._lanes = lanes
         self._note_comers(0)
-        return head
-
-    def _note_look(self) -> None:
-        self._looked = self.picking.now = perf_counter()
 
     def _announce(self, now: int) -> None:
         """Let others know of this server before it hands out its first message, so that they share with it."""
