@@ -3,8 +3,8 @@
 llhttp, by way of httptools, checks the grammar strictly. This module checks what llhttp leaves open. It refuses
 everything that two programs might read differently, since that is how a request is smuggled past a proxy
 (docs/security.md). Each head has a parser of its own: one request changes nothing in how the next is read, and a
-connection at rest has no parser. Identical bytes are parsed once for all connections; an idempotency key in them may
-differ.
+connection at rest has no parser. Identical bytes are parsed once for all connections; a plain target and an idempotency
+key in them may differ.
 """
 
 from __future__ import annotations
@@ -89,6 +89,10 @@ RECENT_HEADS = 512
 """Recent heads, which need no parsing: a client that appends mostly repeats its head."""
 RECENT_HEAD_BYTES = 1 << 10
 """Bytes of a head. Longer ones are parsed each time."""
+_PLAIN_LINE = re.compile(
+    rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9_./~-]*)(?:\?([A-Za-z0-9_.=&~-]*))?( HTTP/1\.1\r\n)"
+).match
+"""A request line whose target has nothing to decode, and means the same to every program."""
 _KEY = "idempotency-key"
 _KEY_LINE = b"\r\nIdempotency-Key: "
 """The header as our client and most libraries spell it; other spellings are parsed with the whole head."""
@@ -201,7 +205,18 @@ def _parse(raw: bytes) -> RequestHead:
     )
 
 
-_parse_recent = lru_cache(RECENT_HEADS)(_parse)
+_parse_rest = lru_cache(RECENT_HEADS)(_parse)
+
+
+@lru_cache(RECENT_HEADS)
+def _parse_recent(raw: bytes) -> RequestHead:
+    """Parse a head. Without its target it is often a recent one: a client uses many queues, or reads on from where it was."""
+    line = _PLAIN_LINE(raw)
+    if line is None:
+        return _parse(raw)
+    method, path, query, version = line.groups(b"")
+    same = _parse_rest(b"%b /%b%b" % (method, version, raw[line.end() :]))
+    return RequestHead(same.method, path.decode(), query.decode(), *same[3:])
 
 
 def _check_sizes(line: int, headers: int, count: int) -> None:

@@ -52,7 +52,8 @@ class CompactQueues:
         """How many queues have each kind of settings."""
         self._free = [*range(MOST_KINDS)]
         """Numbers of kinds that are not in use."""
-        self._key = token_bytes(16)
+        self._keyed = blake2b(digest_size=_DIGEST_BYTES, key=token_bytes(16))
+        """Digests begin with it."""
         self._lock = new_lock()
 
     def __len__(self) -> int:
@@ -94,7 +95,9 @@ class CompactQueues:
             self._take_out(digest)
 
     def _digest(self, application: str, name: str) -> bytes:
-        return blake2b(f"{application}/{name}".encode(), digest_size=_DIGEST_BYTES, key=self._key).digest()
+        digest = self._keyed.copy()
+        digest.update(f"{application}/{name}".encode())
+        return digest.digest()
 
     def _place(self, digest: bytes) -> int:
         """The bucket of a digest: buckets that are not there yet are part of those half as far."""

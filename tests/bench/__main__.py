@@ -38,6 +38,7 @@ from tests.bench import (
     recovery,
     scrub,
     spark,
+    spread,
     sqs,
     sqs_queues,
     sqs_waiting,
@@ -74,6 +75,7 @@ TOPICS: Topics = {
     "arrival": arrival.measure,
     "live": live.measure,
     "queues": queues.measure,
+    "spread": spread.measure,
     "console": console.measure,
     "per-request": per_request.measure,
     "users": users.measure,
@@ -148,7 +150,7 @@ _backend = click.option(
 @click.option(
     "--queues",
     type=click.IntRange(min=queues.LEAST),
-    help=f"Queues of the topics 'queues', 'users' and, up to 100,000, 'sqs-queues'.  [default: {FULL['queues']}]",
+    help=f"Queues of the topics 'queues', 'spread', 'users' and, up to 100,000, 'sqs-queues'.  [default: {FULL['queues']}]",
 )
 @click.option("--stored", type=int, help=f"Messages of the topic 'stored'.  [default: {FULL['stored']}]")
 @click.option("--consumed", type=int, help=f"Messages of the topic 'deleted'.  [default: {FULL['consumed']}]")

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from itertools import count, islice, repeat
 from pathlib import Path
 from statistics import median
-from time import perf_counter, process_time, sleep
+from time import perf_counter, process_time
 from typing import Any, NamedTuple
 from unittest import mock
 from uuid import uuid4
@@ -26,7 +26,7 @@ from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.transaction import Transaction
-from tests.bench.measure import BenchFailed, Spread, alternate, ratios, until
+from tests.bench.measure import BenchFailed, Spread, alternate, is_quiet, ratios, until
 from tests.bench.plan import CONNECTIONS, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, QUIET_SECONDS, queuey
 from tests.bench.store import make_queue, open_store, pour
@@ -132,18 +132,11 @@ def _needed(plan: Plan) -> int:
 
 
 def _cost(plan: Plan, new: Jobs, jobs: Jobs, what: str, bars: tuple[str, str], told: str = "a new queue") -> Row:
-    until(_is_quiet, QUIET_SECONDS, "the stores to have packed what was just appended")
+    until(is_quiet, QUIET_SECONDS, "the stores to have packed what was just appended")
     below, ours = alternate(new.cost, jobs.cost, _PAIRS * plan.rounds)
     first, goal = bars
     said = (f"{number(min(below))} µs a message, {told}", f"{number(min(ours))} µs")
     return Row(what, *said, ratios(ours, below), first=first, goal=goal)
-
-
-def _is_quiet() -> bool:
-    """Whether this process does nothing: what the stores do on the side would count as a receive's cost."""
-    began = process_time()
-    sleep(0.25)
-    return process_time() - began < 0.02
 
 
 @contextmanager

@@ -108,3 +108,10 @@ def until(look: Callable[[], bool], seconds: float, what: str) -> float:
             raise BenchFailed(f"{what}: not within {seconds:.0f} s")
         time.sleep(0.01)
     return time.perf_counter() - began
+
+
+def is_quiet() -> bool:
+    """Whether this process does nothing: what a store does on the side would count as the next measurement's cost."""
+    began = time.process_time()
+    time.sleep(0.25)
+    return time.process_time() - began < 0.02

@@ -295,6 +295,46 @@ def test_a_signed_head_is_read_as_if_it_were_the_first_one(lines: list[bytes], n
     assert _read(raw, parse_head) == _read(raw, http._parse)
 
 
+_TARGETS = st.lists(
+    st.sampled_from(
+        [
+            b"/v1",
+            b"/demo",
+            b"/",
+            b"?limit=1",
+            b"since=a.b-c~d_e",
+            b"&",
+            b"?",
+            b"%41",
+            b"#",
+            b" ",
+            b"*",
+            b"http://q/x",
+            b"\xff",
+            b"\t",
+        ]
+    ),
+    max_size=5,
+).map(b"".join)
+_METHODS = st.sampled_from(
+    [b"GET", b"POST", b"PUT", b"DELETE", b"HEAD", b"OPTIONS", b"PATCH", b"get", b"CONNECT", b"A B"]
+)
+_VERSIONS = st.sampled_from([b"HTTP/1.1", b"HTTP/1.0", b"HTTP/2", b""])
+
+
+@given(_METHODS, _TARGETS, _VERSIONS, st.lists(_LINES | _KEYED, max_size=3), st.booleans())
+@example(b"GET", b"/v1/demo?limit=1", b"HTTP/1.1", [], True)
+@example(b"POST", b"/v1/demo/q", b"HTTP/1.1", [b"Content-Length: 5"], False)
+def test_any_target_is_read_as_if_its_head_were_the_first_one(
+    method: bytes, target: bytes, version: bytes, lines: list[bytes], named: bool
+) -> None:
+    """Without a plain target the head is looked for among the recent ones."""
+    first = b"%b %b %b" % (method, target, version)
+    raw = b"\r\n".join([first, *([b"Host: q"] if named else []), *lines, b"", b""])
+
+    assert _read(raw, parse_head) == _read(raw, http._parse)
+
+
 def _read(raw: bytes, parse: Callable[[bytes], RequestHead]) -> object:
     try:
         return parse(raw)
