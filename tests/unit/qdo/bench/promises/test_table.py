@@ -42,6 +42,14 @@ def test_the_documentation_says_what_each_column_does() -> None:
     assert [name for name, one in COLUMNS.items() if f"| {one.title} | `{name}` |" not in text] == []
 
 
+def test_the_documentation_has_a_row_for_each_system() -> None:
+    lines = (ROOT / "docs" / "bench.md").read_text().splitlines()
+    head = f"| | {' | '.join(one.title for one in COLUMNS.values())} |"
+    first = lines.index(head) + 2
+
+    assert [lines[first + at].split(" | ")[0] for at in range(len(ROWS))] == [f"| {one.title}" for one in ROWS.values()]
+
+
 def test_what_a_machine_lacks_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("qdo.bench.systems.found_program", lambda name: None)
 
