@@ -14,8 +14,9 @@ from pathlib import Path
 from qdo.bench.drivers import Driver, OutgoingMessage
 from qdo.bench.promises import NotHere, Trial, TrialResult, beside, drained
 from qdo.bench.promises.lossy import LossyDisk
+from qdo.bench.systems import EndedAtStart
 from qdo.bench.workload import Workload
-from queuey.errors import QueueNotFound, QueueyError, StorageUnavailable
+from queuey.errors import QueueNotFound, QueueyError
 
 CUTS = 3
 LOAD_SECONDS = 1.0
@@ -41,9 +42,7 @@ def lost_at_power_cut(trial: Trial) -> TrialResult:
                 disk.cut()
                 try:
                     system.start()
-                except StorageUnavailable as error:
-                    if not system.has_ended:
-                        raise
+                except EndedAtStart as error:
                     return _all_lost(acknowledged, f"it does not start again after a power cut: {_end_of(error)}")
         try:
             with closing(driver.consumer(0, 0)) as consumer:

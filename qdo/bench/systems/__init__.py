@@ -37,6 +37,10 @@ SYSTEMS: Mapping[str, str] = {
 }
 
 
+class EndedAtStart(StorageUnavailable):
+    """A system ended in place of serving."""
+
+
 class StartedSystem(ABC):
     """One process, started as it is entered, and ended as it is left."""
 
@@ -121,7 +125,7 @@ class StartedSystem(ABC):
 
     def stop(self) -> None:
         """End it in order, if it runs."""
-        if self._process is None or self.has_ended:
+        if self._process is None or self._has_ended:
             return
         self._process.send_signal(signal.SIGCONT)
         self._process.terminate()
@@ -133,21 +137,30 @@ class StartedSystem(ABC):
     def start(self) -> None:
         """Start it on its data, and wait until it serves.
 
-        :raises StorageUnavailable: it ended instead, or does not serve within :data:`START_SECONDS`.
+        :raises EndedAtStart: it ended instead.
+        :raises StorageUnavailable: it does not serve within :data:`START_SECONDS`; it is killed.
         """
         with self.said.open("wb") as said:
             self._process = subprocess.Popen(
                 self.command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.variables()
             )
+        with ExitStack() as failed:
+            # What does not start, or is given up meanwhile, must not outlive the next attempt.
+            failed.callback(self.kill)
+            self._wait_until_up()
+            failed.pop_all()
+
+    def _wait_until_up(self) -> None:
         give_up = time.monotonic() + START_SECONDS
         while not self.is_up():
-            if self.has_ended or time.monotonic() > give_up:
+            if (has_ended := self._has_ended) or time.monotonic() > give_up:
                 last = self.said.read_text(errors="replace")[-500:]
-                raise StorageUnavailable(f"{self.program.partition('=')[0]} did not start, and said: {last}")
+                kind = EndedAtStart if has_ended else StorageUnavailable
+                raise kind(f"{self.program.partition('=')[0]} did not start, and said: {last}")
             time.sleep(LOOK_SECONDS)
 
     @property
-    def has_ended(self) -> bool:
+    def _has_ended(self) -> bool:
         """It was started, and its process is over."""
         return self._process is not None and self._process.poll() is not None
 

@@ -14,6 +14,7 @@ from qdo.bench.drivers import Consumer, MeasuredSystem
 from qdo.bench.drivers.memory import MemoryDriver
 from qdo.bench.promises import Trial, power
 from qdo.bench.promises.table import ROWS
+from qdo.bench.systems import EndedAtStart
 from qdo.bench.workload import Workload
 from queuey.errors import QueueNotFound, StorageUnavailable
 
@@ -35,8 +36,6 @@ class NoDisk:
 
 
 class StartsAgain:
-    has_ended = False
-
     def kill(self) -> None:
         """Nothing."""
 
@@ -47,10 +46,8 @@ class StartsAgain:
 class Ends(StartsAgain):
     """Its program ends when it sees its files."""
 
-    has_ended = True
-
     def start(self) -> None:
-        raise StorageUnavailable("it did not start, and said: reading\nbad file\n")
+        raise EndedAtStart("it did not start, and said: reading\nbad file\n")
 
 
 class IsSlow(StartsAgain):
