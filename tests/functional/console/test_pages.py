@@ -367,7 +367,7 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             owner.send(f"{page}/now", status=404, place=place)
 
 
-def test_the_overview_of_an_application_names_its_deepest_queues(owner: Visitor, v1: Server) -> None:
+def test_an_overview_names_the_deepest_queues(owner: Visitor, operator: Visitor, v1: Server) -> None:
     queue = v1.queue()
     v1.call("POST", queue, data=BATCH_OF_MANY, headers={"Content-Type": BATCH})
 
@@ -376,6 +376,12 @@ def test_the_overview_of_an_application_names_its_deepest_queues(owner: Visitor,
     row = page.partition(f">{queue}</a>")[2].partition("</tr>")[0]
     assert f'title="{MANY:,}"' in row
     assert 'href="/console/a/queuey?sort=age"' in page
+    assert f">queuey/{queue}</a>" in operator.get("/console/overview")
+    oldest = operator.request("GET", "/console/v1?stats=true&sort=age&limit=2").json()
+    first, second = (float(one["oldest_timestamp"]) for one in oldest["queues"])
+    assert (first <= second, oldest["complete"]) == (True, True)
+    operator.get("/console/v1?stats=true&sort=rate", status=400)
+    assert "queues" not in operator.request("GET", "/console/v1?stats=true").json()
 
 
 def test_a_key_has_the_moment_of_its_last_use(owner: Visitor, v1: Server) -> None:
@@ -410,6 +416,7 @@ def test_an_operator_sees_the_server_and_every_application(operator: Visitor, ow
     assert ["fresh-000<" in home, "other<" in later, "queuey<" in later] == [True, True, True]
     assert "Readers waiting" in operator.get("/console/overview")
     assert "[limits] max_body_bytes" in operator.get("/console/server")
+    assert ["[tokens] keys" in one.get("/console/access/queuey") for one in (operator, owner)] == [True, False]
     operator.get("/console/a/other")
     for path in ("/console/overview", "/console/server"):
         owner.get(path, status=403)

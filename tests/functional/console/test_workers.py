@@ -94,6 +94,31 @@ def test_receivers_are_shown_whether_they_report_or_not(owner: Visitor, v1: Serv
     assert [f">{queue}<" in row, ">mail<" in row, ">3</span>" in row] == [True] * 3
 
 
+def test_a_message_s_page_has_what_a_worker_reports_of_its_failure(v1: Server) -> None:
+    with Server(v1.running, NAME) as server, signed_in(v1.running.url, APPLICATIONS[NAME][0]) as owner:
+        queue = server.queue()
+        places = [f"1:{server.add(queue)['key']}" for _ in range(2)]
+        group = (queue, "leases", "workers")
+        failed, _ = server.call("POST", *group, json={"receive": {"max": 2}}).json()["messages"]
+        server.call("POST", *group, json={"release": [{"receipt": failed["receipt"], "delay": 3600}]})
+        failure = {
+            "queue": queue,
+            "partition": 1,
+            "message_id": failed["message_id"],
+            "traceback": "a\n<b>No chair</b>",
+        }
+        report = dict.fromkeys(("started", "done", "failed", "dead", "per_second", "owned", "prefetched", "pid"), 1)
+        report |= {"time": 1, "lag_seconds": 0}
+        texts = {"name": "worker-9", "group": queue, "way": "leases", "host": "here"}
+        server.create(REPORTS)
+        server.post(REPORTS, json.dumps({**report, **texts, "last_failure": {**failure, "time": 1.0}}))
+
+        shown = [owner.get(f"/console/a/{NAME}/{queue}/m/{place}") for place in places]
+
+    assert ["worker-9 reports a failure" in page for page in shown] == [True, False]
+    assert ["&lt;b&gt;No chair&lt;/b&gt;" in page for page in shown] == [True, False]
+
+
 def test_what_anybody_writes_there_is_text_or_left_out(v1: Server) -> None:
     name = "other"
     with Server(v1.running, name) as server, signed_in(v1.running.url, APPLICATIONS[name][0]) as visitor:
