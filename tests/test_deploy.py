@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +19,7 @@ import yaml
 
 from queuey.cli import main
 from queuey.settings import load_settings
+from tests.support import servers
 from tests.support.source import ROOT
 
 COMPOSE = ROOT / "etc" / "compose.yaml"
@@ -215,6 +219,43 @@ def test_the_image_is_made_of_files_that_exist_and_are_sent() -> None:
     assert next(name for name, _ in instructions()) == "FROM"
     assert copied == sent
     assert [source for source in copied if not Path(ROOT, source).exists()] == []
+
+
+def within(root: Path, text: str) -> str:
+    """A step of the image's shell, with its folders below another root; users are made in the files there."""
+    below = re.sub(r"(?<![\w./-])/(?=(src|opt)\b)", f"{root}/", text)
+    return re.sub(r"\b(groupadd|useradd)\b", rf"\1 --prefix {root}", below)
+
+
+@pytest.mark.long
+def test_the_steps_of_the_image_make_a_server_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "root"
+    for folder in ("etc", "opt", "var/lib", "usr/sbin"):
+        (root / folder).mkdir(parents=True)
+    for name in ("passwd", "group", "shadow", "gshadow"):
+        (root / "etc" / name).touch()
+    monkeypatch.setenv("PATH", f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}")
+
+    for name, text in instructions():
+        if name == "COPY":
+            *sources, target = text.split()
+            for source in sources:
+                into = root / target.strip("/") / ("" if target.endswith("/") else ".")
+                into.mkdir(parents=True, exist_ok=True)
+                subprocess.run(
+                    ["cp", "-r", f"{source}{'' if target.endswith('/') else '/.'}", into], cwd=ROOT, check=True
+                )
+        elif name == "RUN":
+            subprocess.run(["sh", "-euc", within(root, text)], check=True)
+
+    assert "queuey:x:999:" in (root / "etc/passwd").read_text()
+    assert not (root / "src").exists()
+    monkeypatch.setenv("QUEUEY_LOG_FORMAT", image_environment()["QUEUEY_LOG_FORMAT"])
+    programs = root / "opt/queuey/bin"
+    with servers.shipped(tmp_path, program=[str(programs / "queuey")]) as running:
+        assert running.beats()
+    for module in ("queuey.storage.cassandra", "pyarrow", "jwt", "cryptography"):
+        subprocess.run([programs / "python", "-c", f"import {module}"], cwd=tmp_path, check=True)
 
 
 def test_the_image_installs_extras_that_exist_and_runs_a_command_that_does() -> None:

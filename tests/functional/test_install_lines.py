@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 import shlex
-import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from tests.support.bare import Bare
-from tests.support.packaging import SHIPPED
+from tests.support.packaging import build_wheel, copy_to
 from tests.support.source import ROOT
 
 pytestmark = pytest.mark.long
 
 PLACE = re.compile(r"/path/to/queuey|/src(?=\[)")
-SAYS = re.compile(r"pip install ((?:--\S+ )*'?(?:/path/to/queuey|/src)[^`\n)|\\]*)")
+SAYS = re.compile(r"pip install ((?:--\S+ )*'?(?:/path/to/queuey|/src)(?:\[[\w,-]+\])?'?(?: [a-z][\w-]*)*)")
+WHEEL = re.compile(r"pip install 'dist/([^'\[]+)(\[[\w,-]+\])'")
+ESCAPED = re.compile(r"\\(?=[\[\]])")
+"""As generated pages write a bracket."""
 MODULES = {
     "": "qdo.client, qdo.tasks",
     "aio": "qdo.aio",
@@ -53,7 +55,7 @@ def said() -> list[str]:
         *(ROOT / "etc").glob("*.service"),
         ROOT / "etc/Dockerfile",
     ]
-    found = {line.strip() for path in texts for line in SAYS.findall(path.read_text())}
+    found = {line for path in texts for line in SAYS.findall(ESCAPED.sub("", path.read_text()))}
     assert len(found) > 10
     return sorted(line for line in found if "[EXTRA]" not in line)  # the head of a table
 
@@ -67,9 +69,7 @@ def extras_of(line: str) -> list[str]:
 def checkout(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """What pip needs of one. It builds there."""
     folder = tmp_path_factory.mktemp("checkout")
-    for name in SHIPPED:
-        source = ROOT / name
-        shutil.copytree(source, folder / name) if source.is_dir() else shutil.copy(source, folder / name)
+    copy_to(folder)
     return folder
 
 
@@ -83,6 +83,17 @@ def test_a_line_installs_what_it_names(line: str, checkout: Path, tmp_path: Path
         subprocess.run([environment.python, "-c", f"import {MODULES[extra]}"], cwd=tmp_path, check=True)
     for program in ("queuey", "qdo"):
         subprocess.run([environment.folder / "bin" / program, "--help"], check=True, stdout=subprocess.DEVNULL)
+
+
+def test_the_wheel_installs_as_the_quick_start_says(tmp_path: Path) -> None:
+    ((named, extras),) = WHEEL.findall((ROOT / "docs/quickstart.md").read_text())
+    (folder := tmp_path / "tree").mkdir()
+    wheel, environment = build_wheel(folder), Bare(tmp_path / "env")
+    assert wheel.name == named
+
+    environment.install(f"{wheel}{extras}")
+
+    subprocess.run([environment.python, "-c", f"import {MODULES['server']}"], cwd=tmp_path, check=True)
 
 
 def test_each_extra_is_in_a_line_or_the_table_of_the_quick_start() -> None:

@@ -190,7 +190,7 @@ class Site:
         return self.visitor.get(path).json()
 
     def close(self) -> None:
-        from django_tasks import task_backends
+        from tests.support.tasks_of_django import task_backends
 
         task_backends["default"].close()
         self._connections.close_all()
@@ -226,9 +226,8 @@ def test_an_order_that_is_rolled_back_sends_nothing(site: Site, client: Client) 
 
 
 def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> None:
-    from django_tasks import TaskResultStatus, default_task_backend
-
     from examples.web.django_shop import tasks
+    from tests.support.tasks_of_django import TaskResultStatus, default_task_backend
 
     site.post("/orders", {"customer": "ann", "item": "lamp"})
     counted = tasks.count_orders.enqueue("ann")
@@ -251,9 +250,8 @@ def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> Non
 
 
 def test_a_task_of_django_waits_in_the_store_until_it_is_due(site: Site, client: Client) -> None:
-    from django_tasks import TaskResultStatus
-
     from examples.web.django_shop.tasks import double
+    from tests.support.tasks_of_django import TaskResultStatus
 
     later = double.using(run_after=datetime.now(UTC) + timedelta(hours=1)).enqueue(2)
 
@@ -265,9 +263,8 @@ def test_a_task_of_django_waits_in_the_store_until_it_is_due(site: Site, client:
 
 
 def test_a_task_of_django_whose_worker_died_runs_again_and_counts_it(site: Site, client: Client) -> None:
-    from django_tasks import default_task_backend
-
     from examples.web.django_shop.tasks import double
+    from tests.support.tasks_of_django import default_task_backend
 
     sent = double.enqueue(2)
     (delivery,) = client.receive("default", "django", visibility=30)
@@ -287,15 +284,14 @@ def test_a_task_of_django_whose_worker_died_runs_again_and_counts_it(site: Site,
 def test_what_the_backend_cannot_do_is_refused(site: Site, client: Client) -> None:
     from django.core.exceptions import ImproperlyConfigured
     from django.core.management.base import CommandError
-    from django_tasks import default_task_backend
-    from django_tasks.exceptions import InvalidTaskError, TaskResultDoesNotExist
 
     from examples.web.django_shop.tasks import double
     from qdo.adapters.django.tasks import QueueyTaskBackend
+    from tests.support.tasks_of_django import InvalidTask, TaskResultDoesNotExist, default_task_backend
 
-    with pytest.raises(InvalidTaskError, match="priority"):
+    with pytest.raises(InvalidTask, match="priority"):
         double.using(priority=5)
-    with pytest.raises(InvalidTaskError, match="not valid"):
+    with pytest.raises(InvalidTask, match="not valid"):
         double.using(queue_name="strange")
     with pytest.raises(TypeError):
         double.enqueue(object())

@@ -21,9 +21,15 @@ __all__ = ["Bare", "packages_of", "with_requirements"]
 class Bare:
     """An environment."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, interpreter: str | None = None) -> None:
+        """:param interpreter: another one than that of the tests, whose pip may be too old for it: it gets its own."""
         self.folder = folder
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+        if interpreter is None:
+            subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(folder)], check=True)
+            self._pip = [sys.executable, "-m", "pip", "--python", self.python]
+        else:
+            subprocess.run([interpreter, "-m", "venv", str(folder)], check=True)
+            self._pip = [self.python, "-m", "pip"]
 
     @property
     def python(self) -> str:
@@ -39,9 +45,9 @@ class Bare:
                     shutil.copy(str(file.locate()), target)
 
     def install(self, *given: str, cwd: Path | None = None) -> None:
-        """``pip install``, with the pip of the tests."""
-        pip = [sys.executable, "-m", "pip", "--python", self.python, "--disable-pip-version-check", "--quiet"]
-        done = subprocess.run([*pip, "install", *given], cwd=cwd, capture_output=True, text=True, check=False)
+        """``pip install``."""
+        pip = [*self._pip, "--disable-pip-version-check", "--quiet", "install"]
+        done = subprocess.run([*pip, *given], cwd=cwd, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
 
     @property

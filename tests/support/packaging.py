@@ -47,13 +47,18 @@ def build_client_wheel(folder: Path) -> Path:
     return Path(done.stdout.splitlines()[-1])
 
 
-def _built(kind: str, folder: Path, copied: Iterable[str]) -> Path:
+def copy_to(folder: Path, copied: Iterable[str] = SHIPPED) -> None:
+    """Copy files and folders of the tree, as they are in a clone."""
     for name in copied:
         source = ROOT / name
         if source.is_dir():
             shutil.copytree(source, folder / name, ignore=shutil.ignore_patterns("__pycache__", ".*_cache"))
         else:
             shutil.copy(source, folder / name)
+
+
+def _built(kind: str, folder: Path, copied: Iterable[str]) -> Path:
+    copy_to(folder, copied)
     build = f"from setuptools import build_meta; build_meta.build_{kind}('dist')"
     done = subprocess.run([sys.executable, "-c", build], cwd=folder, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
