@@ -79,7 +79,8 @@ def look(client: Client, coordinator: Coordinator, workplace: Workplace, queues:
         named = f" in {', '.join(queues)}" if queues else ""
         raise NothingFound(
             f"group {workplace.group} has no workers and no offsets{named} on {workplace.where}: "
-            "'qdo work MODULE:FUNCTION --queue NAME' starts one"
+            "'qdo work MODULE:FUNCTION --queue NAME' starts one; "
+            "'qdo status --lease' shows workers on leases and on tasks"
         )
     return view
 

@@ -111,12 +111,14 @@ def list_keys(settings: Settings, name: str | None, operator: bool, output: str 
 
     Example: queuey key ls shop
     """
-    rows = (
+    rows = [
         {"application": of, "operator": by, "label": key.label, "created": rfc3339(key.created_ticks)}
         for of, by, key in _all_keys(settings)
         if (by is not None or not operator) and name in (None, by if operator else of)
-    )
+    ]
     write_rows(rows, COLUMNS, output)
+    if name is not None and not rows:
+        say(f"{'operator' if operator else 'application'} {name} has no key in the store")
 
 
 @key_command.command("rm")

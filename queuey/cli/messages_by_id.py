@@ -89,7 +89,7 @@ def _ids(given: Sequence[str]) -> Iterator[str]:
         try:
             message_id = MessageId.parse(of)
         except ValueError:
-            raise click.UsageError(f"{text!r} is no id of a message: it has 32 hexadecimal digits.") from None
+            raise click.UsageError(f"{text!r} is no id of a message: 'queuey get' shows them.") from None
         if colon and not (number.isascii() and number.isdecimal()):
             raise click.UsageError(f"{text!r}: what stands before the colon is no number of a partition.")
         yield f"{number}:{message_id.hex}" if colon else message_id.hex

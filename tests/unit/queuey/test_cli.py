@@ -103,7 +103,7 @@ def test_a_format_puts_bodies_in_as_they_are() -> None:
         (("queue", "rm", "q"), "Say --yes"),
         (("key", "rm", "a", "b"), "Say --yes"),
         (("get", "q", "-o", "yaml"), "'yaml' is not one of"),
-        (("got", "q"), "No such command 'got'"),
+        (("got", "q"), "No such command 'got'. Did you mean get?"),
     ],
 )
 def test_wrong_usage_is_told_and_exits_2(arguments: tuple[str, ...], said: str) -> None:
@@ -226,6 +226,7 @@ def test_keys_are_made_listed_and_removed_without_a_server(tmp_path: Path) -> No
     assert len(key) == 64
     assert [(row["application"], row["label"]) for row in listed] == [("app", label)]
     assert (removed.exit_code, again.exit_code) == (0, 3)
+    assert run("key", "ls", "app", *data).stderr == "application app has no key in the store\n"
     assert [json.loads(line)["application"] for line in run("key", "ls", *data).stdout.splitlines()] == ["other"]
 
 
