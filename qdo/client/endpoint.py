@@ -29,8 +29,10 @@ MAX_PAUSE_SECONDS = 30.0
 """Of one pause, whatever Retry-After asks for."""
 
 BROKEN_PAUSE_SECONDS = 0.02
-"""The longest pause after a connection that broke: the server was there, and a network that loses answers loses single ones.
-If the server has gone, the next attempt finds no connection, and then the pauses grow."""
+"""The longest pause after a connection that broke: a network that loses answers loses single ones."""
+_BREAKS = 3
+"""Connections that break one after the other on a bad network. If more do, as at a proxy whose server has gone, the
+pauses grow as they do where no connection is found."""
 
 _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
@@ -132,7 +134,7 @@ class Endpoint:
 
     def answer(self, request: Request) -> Steps[Reply]:
         """As :meth:`ask`, of a request that was made."""
-        retry, lost, began, repeats = self._retry, False, time.monotonic(), request.repeats
+        retry, lost, broken, began, repeats = self._retry, False, 0, time.monotonic(), request.repeats
         while True:
             outcome = yield request
             if isinstance(outcome, Reply) and (outcome.status < 300 or (lost and outcome.status in repeats.done)):
@@ -146,7 +148,8 @@ class Endpoint:
             except MaxRetryError:
                 raise last_word(failure, request.method, lost=lost) from None
             pause = _pause_seconds(retry, failure.retry_after)
-            if failure.unanswered and isinstance(outcome, NoAnswer):
+            broken = broken + 1 if failure.unanswered and isinstance(outcome, NoAnswer) else 0
+            if 0 < broken <= _BREAKS:
                 pause = min(pause, BROKEN_PAUSE_SECONDS)
             if lost and time.monotonic() + pause - began > repeats.within_seconds:
                 raise last_word(failure, request.method, lost=lost)

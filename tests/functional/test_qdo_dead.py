@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 from qdo.cli import main
 from qdo.client import Client, NewMessage
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from queuey.model.dead_letters import REDRIVEN_HEADER
 from queuey.service.dead_letters import dead_letter_queue
 from tests.support.client import Server, new_name
 from tests.support.servers import RunningServer
@@ -79,7 +80,9 @@ def test_letters_of_a_lease_group_are_listed_shown_and_retried(server: Server, c
     assert run("dead", "retry", queue, letter["letter"], "--yes").exit_code == 0
     first, again = client.iterate(queue)
     assert (again.partition, again.body, again.content_type) == (3, BODY, "image/png")
-    assert again.headers == first.headers == {"trace": b"t"}
+    assert first.headers == {"trace": b"t"}
+    assert {**again.headers} == {**first.headers, REDRIVEN_HEADER: again.headers[REDRIVEN_HEADER]}
+    assert json.loads(again.headers[REDRIVEN_HEADER])["message_id"] == message_id
     assert rows(run("dead", "ls", queue, "-o", "jsonl")) == []
     (leased,) = server.call("POST", queue, "leases", "hands", json={"receive": {}}).json()["messages"]
     assert (leased["message_id"], leased["deliveries"]) == (again.id.hex, 1)

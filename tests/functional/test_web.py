@@ -190,9 +190,9 @@ class Site:
         return self.visitor.get(path).json()
 
     def close(self) -> None:
-        from tests.support.tasks_of_django import task_backends
+        from tests.support.tasks_of_django import tasks
 
-        task_backends["default"].close()
+        tasks.task_backends["default"].close()
         self._connections.close_all()
 
 
@@ -227,22 +227,23 @@ def test_an_order_that_is_rolled_back_sends_nothing(site: Site, client: Client) 
 
 def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> None:
     from examples.web.django_shop import tasks
-    from tests.support.tasks_of_django import TaskResultStatus, default_task_backend
+    from tests.support import tasks_of_django
 
+    status_of = tasks_of_django.tasks.TaskResultStatus
     site.post("/orders", {"customer": "ann", "item": "lamp"})
     counted = tasks.count_orders.enqueue("ann")
     failed = tasks.fail.enqueue()
     doubled = tasks.double.enqueue(number=21)
     thanked = tasks.thank.enqueue("bob")
-    assert default_task_backend.get_result(counted.id).status == TaskResultStatus.READY
+    assert tasks_of_django.tasks.default_task_backend.get_result(counted.id).status == status_of.READY
 
     site.command("queuey_tasks", exit_at_end=True, threads=2)
 
     for result in (counted, failed, doubled, thanked):
         result.refresh()
-    assert (counted.status, counted.return_value, counted.attempts) == (TaskResultStatus.SUCCESSFUL, 1, 1)
+    assert (counted.status, counted.return_value, counted.attempts) == (status_of.SUCCESSFUL, 1, 1)
     assert (doubled.return_value, thanked.return_value) == (42, "thank you, bob (attempt 1)")
-    assert failed.status == TaskResultStatus.FAILED
+    assert failed.status == status_of.FAILED
     assert failed.errors[0].exception_class is ValueError
     assert "no luck" in failed.errors[0].traceback
     assert counted.enqueued_at <= counted.started_at <= counted.finished_at
@@ -251,24 +252,24 @@ def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> Non
 
 def test_a_task_of_django_waits_in_the_store_until_it_is_due(site: Site, client: Client) -> None:
     from examples.web.django_shop.tasks import double
-    from tests.support.tasks_of_django import TaskResultStatus
+    from tests.support.tasks_of_django import tasks
 
     later = double.using(run_after=datetime.now(UTC) + timedelta(hours=1)).enqueue(2)
 
     site.command("queuey_tasks", exit_at_end=True, queue=["default"])
 
     later.refresh()
-    assert later.status == TaskResultStatus.READY
+    assert later.status == tasks.TaskResultStatus.READY
     assert client.queue_info("default").scheduled == 1
 
 
 def test_a_task_of_django_whose_worker_died_runs_again_and_counts_it(site: Site, client: Client) -> None:
     from examples.web.django_shop.tasks import double
-    from tests.support.tasks_of_django import default_task_backend
+    from tests.support.tasks_of_django import tasks
 
     sent = double.enqueue(2)
     (delivery,) = client.receive("default", "django", visibility=30)
-    backend: Any = default_task_backend
+    backend: Any = tasks.default_task_backend
     begun = backend.waiting("default", delivery)
     begun.worker_ids.append("dead")
     backend.record(begun)
@@ -287,7 +288,7 @@ def test_what_the_backend_cannot_do_is_refused(site: Site, client: Client) -> No
 
     from examples.web.django_shop.tasks import double
     from qdo.adapters.django.tasks import QueueyTaskBackend
-    from tests.support.tasks_of_django import InvalidTask, TaskResultDoesNotExist, default_task_backend
+    from tests.support.tasks_of_django import InvalidTask, TaskResultDoesNotExist, tasks
 
     with pytest.raises(InvalidTask, match="priority"):
         double.using(priority=5)
@@ -297,7 +298,7 @@ def test_what_the_backend_cannot_do_is_refused(site: Site, client: Client) -> No
         double.enqueue(object())
     for missing in ("default/1:" + "0" * 32, "nonsense", ""):
         with pytest.raises(TaskResultDoesNotExist):
-            default_task_backend.get_result(missing)
+            tasks.default_task_backend.get_result(missing)
     with pytest.raises(ImproperlyConfigured, match="unknown option color: expected application, group, key, url"):
         QueueyTaskBackend("default", {"OPTIONS": {"color": 1}})
     with pytest.raises(CommandError, match="strange is no queue"):

@@ -256,3 +256,14 @@ def test_answers_that_are_lost_are_asked_for_again_without_long_pauses(
     client.append("q", "hello")
 
     assert [pause <= 0.02 for pause in pauses] == [True, True, True, True, True, False]
+
+
+def test_a_proxy_whose_server_has_gone_is_waited_for_as_the_server_itself(script: Script, pauses: list[float]) -> None:
+    """It takes each connection, and breaks it off."""
+    script.say(*[DROP] * 6, ADDED)
+
+    with Client(script.url, "app", KEY, retries=6, sleep=pauses.append) as client:
+        client.append("q", "hello")
+
+    assert [pause <= 0.02 for pause in pauses] == [True, True, True, False, False, False]
+    assert pauses[3:] == sorted(pauses[3:])
