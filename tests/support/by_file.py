@@ -7,6 +7,7 @@ get the dead process's finished files as empty work, which nobody answers, and w
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from xdist.scheduler import LoadScopeScheduling
@@ -52,6 +53,10 @@ class ByFile(LoadScopeScheduling):  # type: ignore[misc]  # which has no types
         for other in self.assigned_work:
             self._reschedule(other)
         return str(fatal)
+
+    def _assign_work_unit(self, node: Any) -> None:
+        with suppress(OSError):  # the process has just died: remove_node comes, and gives its work to others
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
         super()._reschedule(node)

@@ -62,7 +62,7 @@ def run(tmp_path: Path, make_client: Callable[[], Client]) -> Iterator[Callable[
             **more,
         )
         if not sweeps:
-            owner_of(worker).sweeper._list_queues = lambda client: iter(())
+            owner_of(worker).sweeper.sweep = lambda client, over: None  # type: ignore[method-assign]
         thread = threading.Thread(target=worker.run)
         thread.start()
         started.append((worker, thread))
