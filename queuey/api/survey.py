@@ -8,7 +8,7 @@ from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, boolean, integer
 from queuey.api.reading import ReadQuery, known_to_cursor
 from queuey.http.exchange import Answer, Call, Target, json_answer
-from queuey.ids import ZERO_ID, format_timestamp
+from queuey.ids import ZERO_ID, MessageId, format_timestamp
 from queuey.model import SpanCount
 from queuey.service import Service
 
@@ -35,8 +35,8 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
     watermark, found = await service.log.count_spans(
         queue, params.spans, limit=limit, step=every, unseen=boolean(call.query.get("unseen"))
     )
-    places = {number: span.after for number, span in params.spans}
-    ends = {number: survey.newest or places[number] for number, survey in found}
+    places, readable = {number: span.after for number, span in params.spans}, MessageId.last_of(watermark)
+    ends = {number: max(min(survey.newest or ZERO_ID, readable), places[number]) for number, survey in found}
     return json_answer(
         {
             "status": "ok",

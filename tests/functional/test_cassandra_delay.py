@@ -70,11 +70,14 @@ def test_a_survey_and_a_lease_group_know_of_messages_that_nobody_is_shown_yet(fi
     assert (receive(second, name), left()) == ([], [False])
     key = first.add(name)["key"]
 
-    (hidden,) = second.get(name, survey="true", unseen="true", count=1).json()["spans"]
+    told = second.get(name, survey="true", unseen="true", count=1)
+    (hidden,) = told.json()["spans"]
     assert (hidden["newest"], hidden["messages"], left()) == (key, 1, [True])
     shown(first, name)
     (message,) = receive(second, name)
     assert (message["message_id"], left()) == (key, [False])
+    (read,) = second.read(name, cursor=told.headers["Queuey-Cursor"])
+    assert read["message_id"] == key
 
 
 def test_a_message_is_fetched_by_id_at_once_through_any_server(first: Server, second: Server) -> None:
