@@ -251,7 +251,7 @@ class Judge:
             if view.settled.has(row.number) and row.arrived - row.asked <= self._keep:
                 found.found("returned", f"{_name_of(row)}: it was acknowledged before")
             elif row.held_until:
-                # Its lease is so long over that it was forgotten, or nobody knows what came first.
+                # Its lease ended so long ago that it was forgotten, or the order of the two is unknown.
                 found.redelivered += 1
                 return
         elif before.settled and row.asked >= before.settled:

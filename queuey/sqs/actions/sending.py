@@ -108,9 +108,9 @@ class _Sending:
         self._asked, self._queue = asked, queue
         self.attributes = attributes_of(queue)
         numbers = self.attributes.numbers
-        self._most = min(numbers["MaximumMessageSize"], asked.service.settings.limits.max_body_bytes)
-        self._ttl_seconds, self._delay = numbers["MessageRetentionPeriod"], numbers["DelaySeconds"]
         self._limit = asked.service.settings.limits.max_body_bytes
+        self._most = min(numbers["MaximumMessageSize"], self._limit)
+        self._ttl_seconds, self._delay = numbers["MessageRetentionPeriod"], numbers["DelaySeconds"]
         self._trace = asked.call.headers.get("x-amzn-trace-id")
         self._context = trace_of(asked.call)
         self._sender = None if asked.application == queue.application else asked.application
