@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,6 +18,8 @@ from queuey.monitor.metrics import QUEUE_CACHE, Monitor
 from queuey.service.queue_cache import QueueCache
 from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +230,17 @@ class Queues:
         await self._metadata.forget_removed(incarnation)
 
     async def finish_removals(self) -> None:
-        """Drop the messages of queues whose removal a crash interrupted."""
-        while left := await self._metadata.removed():
+        """Drop the messages of queues whose removal a crash interrupted. The next start tries again what fails now."""
+        tried = set[uuid.UUID]()
+        while left := {*await self._metadata.removed()} - tried:
             for incarnation in left:
-                await self._drop(incarnation)
+                try:
+                    await self._drop(incarnation)
+                except (StorageUnavailable, OutcomeUnknown) as error:
+                    log.warning(
+                        "what is left of the removed queue %s stays until a later start: %s", incarnation, error
+                    )
+            tried |= left
 
     async def page(self, application: str, *, start: str, limit: int) -> Sequence[Queue]:
         """Queues by name, starting with ``start``."""

@@ -16,7 +16,7 @@ from queuey.clock import SystemClock
 from queuey.errors import MessageTooLarge, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import IdGenerator
-from queuey.model import AppendRequest, IdempotencyKey, ReadRequest, Span
+from queuey.model import AppendRequest, IdempotencyKey, Queue, ReadRequest, Span
 from queuey.model.headers import encode_headers
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
@@ -240,6 +240,53 @@ def test_messages_of_a_step_whose_server_died_are_appended_by_another(
     dies.clock.advance(60)
     lease_servers.another().jobs(dies).receive()
     assert results.bodies() == [b"result"]
+
+
+def _leave_a_parcel(dies: LeaseServer, results: QueueLog, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
+    """Settle the only message, and die before what this appends is appended."""
+    dies.log.add(b"0")
+    here = dies.jobs(**settings)
+    (handed,) = here.receive()
+    for name in ("append", "carry", "carry_last"):
+        monkeypatch.setattr(dies.leases._means.carrier, name, refuses)
+    with pytest.raises(OutcomeUnknown):
+        here.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"result")])])
+    assert results.bodies() == []
+
+
+def _forget(server: LeaseServer, queue: Queue) -> None:
+    done(server.leases.forget_group(queue.uuid, "workers"))
+
+
+def _reset(server: LeaseServer, queue: Queue) -> None:
+    before = done(server.leases.find_group(queue.uuid, "workers"))
+    assert before is not None
+    assert done(server.leases.keep_group(queue.uuid, "workers", before._replace(token=before.token + 1), before))
+
+
+def _drop(server: LeaseServer, queue: Queue) -> None:
+    done(server.stores.messages.drop(queue.uuid))
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("end", [_forget, _reset, _drop])
+def test_a_group_does_not_end_before_the_messages_of_its_steps_are_appended(
+    lease_servers: LeaseServers,
+    session: CassandraSession,
+    monkeypatch: pytest.MonkeyPatch,
+    end: Callable[[LeaseServer, Queue], None],
+    exact: bool,
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    _leave_a_parcel(dies, results, monkeypatch, exact=exact)
+    with pytest.raises(StorageUnavailable, match="still appends messages"):
+        end(other, dies.log.queue)
+    assert rows_of(session, dies.log, "and kind = 2") == 1
+    dies.clock.advance(60)
+    end(other, dies.log.queue)
+    assert results.bodies() == [b"result"]
+    assert rows_of(session, dies.log, "and kind = 2") == 0
 
 
 def test_servers_that_learn_of_each_other_forget_no_message_that_is_to_be_appended(

@@ -28,13 +28,13 @@ from queuey.storage.cassandra.lease_parcels import Carrier
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, StepName
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.session import CassandraSession, Change
-from queuey.storage.contract import LeaseHistory, LeaseStoreContract
+from queuey.storage.contract import LeaseStoreContract
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from queuey.storage.leasing import passing
 from tests.support.cassandra_stores import CassandraStores
-from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close
+from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, SharedHistory, close
 from tests.support.servers import eventually
 
 T = TypeVar("T")
@@ -66,16 +66,9 @@ def second(lease_servers: LeaseServers) -> LeaseServer:
 # Histories
 
 
-class _History(LeaseHistory):
-    """A server whose clock is stepped refuses, so no clock is; a restart goes on at another server."""
-
-    def step_clock(self, seconds: int = 0) -> None:
-        """No rule here."""
-
-
 def test_any_history_of_leases_is_as_the_model_says(first: LeaseServer, second: LeaseServer) -> None:
     used = [first, second]
-    drive_histories(lambda: _History(lambda: used[0].stores, first.clock, used.reverse), 12)
+    drive_histories(lambda: SharedHistory(used, used.reverse), 12)
 
 
 # Several servers

@@ -22,7 +22,6 @@ from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage import Unobserved
 from queuey.storage.cassandra import CassandraLeases, lease_memory
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
-from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_attempts import Attempts
 from queuey.storage.contract.lease_passing import PassingOver
@@ -30,7 +29,7 @@ from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, sett
 from queuey.storage.contract.leases import Fair, HandingOut, Settling, Together
 from queuey.storage.leasing import changes as leasing_changes
 from tests.support.cassandra_stores import CassandraStores
-from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
+from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, SharedHistory, close, rows_of
 
 
 def _weak(group: LeaseGroup) -> LeaseGroup:
@@ -88,14 +87,9 @@ def several(lease_servers: LeaseServers, observer: _Counted) -> list[LeaseServer
     return [lease_servers.another(leases=_WeakLeases, observer=observer) for _ in range(3)]
 
 
-class _History(LeaseHistory):
-    def step_clock(self, seconds: int = 0) -> None:
-        """No rule here."""
-
-
 def test_servers_that_take_turns_know_all_of_each_other(several: list[LeaseServer]) -> None:
     used = several[:2]
-    drive_histories(lambda: _History(lambda: used[0].stores, several[0].clock, used.reverse), 10)
+    drive_histories(lambda: SharedHistory(used, used.reverse), 10)
 
 
 def test_messages_are_handed_out_twice_and_none_is_lost(several: list[LeaseServer], observer: _Counted) -> None:

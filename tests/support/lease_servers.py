@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,6 +10,7 @@ from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.storage.cassandra import Timing
 from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog
 from queuey.storage.contract.lease_receiver import Receiver
 from tests.support.cassandra_stores import CassandraStores
@@ -36,6 +38,23 @@ class LeaseServer:
         if other is not None:
             self.log.queue = other.log.queue
         return Receiver(self.leases, self.log, **settings)
+
+
+class SharedHistory(LeaseHistory):
+    """A restart goes on at another server. A server whose clock is stepped refuses, so no clock is."""
+
+    def __init__(self, servers: Sequence[LeaseServer], reopen: Callable[[], None]) -> None:
+        """:param servers: the first one is used."""
+        super().__init__(lambda: servers[0].stores, servers[0].clock, reopen)
+        self._servers = [*servers]
+
+    def step_clock(self, seconds: int = 0) -> None:
+        """No rule here."""
+
+    def deleted(self) -> None:
+        """No server hands out what it read before, as after a second: the clock of the test does not count it."""
+        for server in self._servers:
+            server.leases._server.changed.note([self.queue.partition(number) for number in (1, 2)])
 
 
 @dataclass

@@ -26,9 +26,8 @@ class Carrying:
     The thread of the group's calls says what waits; whichever thread has carried a parcel takes it out.
     """
 
-    def __init__(self, carrier: Carrier, session: CassandraSession, place: GroupPlace, grace_ticks: int) -> None:
-        """:param grace_ticks: a parcel that waits longer has lost its server."""
-        self._carrier, self._session, self._place, self._grace = carrier, session, place, grace_ticks
+    def __init__(self, carrier: Carrier, session: CassandraSession, place: GroupPlace) -> None:
+        self._carrier, self._session, self._place = carrier, session, place
         self._token = 0
         self._waiting: dict[Parcel, int] = {}
         """And since when, in ticks on the clock of leases."""
@@ -98,7 +97,7 @@ class Carrying:
         :param moment: on the clock of leases.
         """
         for parcel, since in [*self._waiting.items()]:
-            if moment - since > self._grace and (self._token, parcel) not in self._ours:
+            if moment - since > self._carrier.grace_ticks and (self._token, parcel) not in self._ours:
                 self._waiting[parcel] = moment  # if it fails, it is tried again after as long a time
                 self._ours.add((self._token, parcel))
                 start(self._carry(self._token, parcel))

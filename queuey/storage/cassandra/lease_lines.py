@@ -67,10 +67,8 @@ class LeaseLine:
 
     def __init__(self, means: GroupMeans, place: GroupPlace) -> None:
         self._means, self._place = means, place
-        timing = means.server.timing
-        self._error_ticks = round(timing.clock_error_seconds * TICKS_PER_SECOND)
-        grace_ticks = round((2 * timing.request_seconds + 5) * TICKS_PER_SECOND)
-        self._carrying = Carrying(means.carrier, means.rows.session, place, grace_ticks)
+        self._error_ticks = round(means.server.timing.clock_error_seconds * TICKS_PER_SECOND)
+        self._carrying = Carrying(means.carrier, means.rows.session, place)
         self.memory = GroupMemory(means, place)
         self._lock = new_lock()
         self._waiting: deque[GroupCall] = deque()

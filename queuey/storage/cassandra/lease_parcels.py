@@ -2,7 +2,8 @@
 
 A step that appends puts its messages into the transaction that settles, as one row: a parcel. Once that is stored, they
 are appended under an idempotency key that follows from the parcel, and the row is deleted. A parcel whose server died is
-carried by another one under the same key, so its messages are stored once.
+carried by another one under the same key, so its messages are stored once. The life of a group ends only after its last
+parcels were carried, as their rows end with it.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from queuey.errors import MessageTooLarge, QueueNotFound
+from queuey.errors import InProgress, MessageTooLarge, QueueNotFound, StorageUnavailable
+from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Queue, bytes_of
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.idempotency import append_keyed
-from queuey.storage.cassandra.lease_rows import GroupPlace, LeaseRows, Parcel, checksum_of_change
+from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, Parcel, checksum_of_change
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
 from queuey.storage.checksums import making_sense
@@ -31,6 +33,8 @@ MOST_BYTES = 4 << 20
 """Bodies and headers in the parcels of one transaction, but for a lone message: half of what a node takes in one write.
 """
 _SIZE = struct.Struct("<I")
+_LAST_PAUSES = (0.05, 0.1, 0.2, 0.4)
+"""How long the end of a group waits for servers that append their own parcels, in seconds."""
 
 
 def refuse_large(requests: Sequence[AppendRequest]) -> int:
@@ -92,6 +96,10 @@ class Carrier:
 
     def __init__(self, server: CassandraServer, rows: LeaseRows, appender: CassandraAppender) -> None:
         self._server, self._rows, self._appender = server, rows, appender
+        timing = server.timing
+        self._error_ticks = round(timing.clock_error_seconds * TICKS_PER_SECOND)
+        self.grace_ticks = round((2 * timing.request_seconds + 5) * TICKS_PER_SECOND)
+        """A parcel that waits longer has lost its server."""
 
     async def append(self, step: bytes, requests: Sequence[AppendRequest]) -> list[Appended]:
         """Append the messages of a step, unless they are appended already.
@@ -128,6 +136,27 @@ class Carrier:
             for index, request in enumerate(decode_parcel(data)):
                 await self._append_left(step, index, request)
             await self.forget(place, token, parcel)
+
+    async def carry_last(self, place: GroupPlace, head: GroupHead) -> None:
+        """Append what waits in the parcels of a group's life, which is about to end.
+
+        :raises StorageUnavailable, OutcomeUnknown: some wait on, so the life must not end.
+        """
+        waiting = await self._rows.parcels(place, head)
+        for seconds in _LAST_PAUSES:
+            if not waiting:
+                return
+            await self._rows.session.pause(seconds)
+            waiting = await self._rows.parcels(place, head)
+        moment = self._server.clock.now_ticks() - self._error_ticks
+        for parcel, since in waiting.items():
+            try:
+                if moment - since <= self.grace_ticks:
+                    raise InProgress
+                await self.carry(place, head.group.token, parcel)
+            except InProgress as error:
+                said = f"a step of the lease group {place[1]} still appends messages: nothing was done, try again"
+                raise StorageUnavailable(said) from error
 
     async def _append_left(self, step: bytes, index: int, request: AppendRequest) -> None:
         key = IdempotencyKey(f"lease step {step.hex()} {index}", step)

@@ -22,13 +22,13 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple
 from uuid import UUID
 
 from queuey import future
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Future
+from queuey.future import Future, Waiting
 from queuey.ids import MessageId
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
@@ -73,6 +73,9 @@ _BEHIND_NONE = (-1, -1)
 
 GroupPlace = tuple[UUID, str]
 """A queue and the name of a group: the key of the group's Cassandra partition."""
+
+LastParcels = Callable[[GroupPlace, "GroupHead"], Waiting[None]]
+"""Appends what waits in the parcels of a group's life, which is about to end."""
 
 
 class StepName(NamedTuple):
@@ -228,10 +231,12 @@ class LeaseRows:
         return StoredGroup(head, found.changes, parcels)
 
     async def parcels(self, place: GroupPlace, head: GroupHead) -> dict[Parcel, int]:
-        """The parcels of an exact group that wait, and since when.
+        """The parcels of a group that wait, and since when.
 
         :param head: of a version that is known; those of later versions may be missing.
         """
+        if head.group.settings.exact and head.newest <= head.carried:
+            return {}
         return _waiting(head, await self.session.ask_serially("lease_waiting", (*place, head.carried)))
 
     def _slice(self, place: GroupPlace, parts: Collection[int], number: int) -> Future[Rows]:
@@ -306,9 +311,12 @@ class LeaseRows:
             [*changes, ("leases_advance", values)], "lease_head", place, lambda rows: _is_in(rows, head)
         )
 
-    async def set(self, place: GroupPlace, group: LeaseGroup, before: LeaseGroup, step: StepName) -> bool:
-        """Change the settings of a group.
+    async def set(
+        self, place: GroupPlace, group: LeaseGroup, before: LeaseGroup, step: StepName, last: LastParcels
+    ) -> bool:
+        """Change the settings of a group, or let it begin another life.
 
+        :param last: is called before a life ends.
         :returns: False if something else than ``before`` is stored; then nothing is done.
         :raises StorageUnavailable: nothing is done.
         :raises OutcomeUnknown: that is not known.
@@ -318,6 +326,8 @@ class LeaseRows:
             if found is None or found.group != before:
                 return False
             is_another = group.token != before.token
+            if is_another:
+                await last(place, found)
             head = (found._replace(steps=b"") if is_another else found).next(step)._replace(group=group)
             values = (group.token, *_described(group), head.version, head.steps, *place, before.token, found.version)
 
@@ -328,19 +338,32 @@ class LeaseRows:
                 return True
         raise StorageUnavailable("too many change this lease group at once: nothing was changed, try again")
 
-    async def end(self, place: GroupPlace) -> None:
+    async def end(self, place: GroupPlace, last: LastParcels) -> None:
         """End a group's life, if there is one.
 
+        :param last: is called before.
+        :raises StorageUnavailable: nothing is done.
         :raises OutcomeUnknown: it may have ended.
         """
         head = await self.head(place, serially=True)
         if head is not None:
-            await self._end(place, head.group.token)
+            await self._end(place, head.group.token, last)
 
-    async def _end(self, place: GroupPlace, token: int) -> None:
+    async def _end(self, place: GroupPlace, token: int, last: LastParcels) -> None:
         """End one life of a group, if it has not ended. Another life that has begun since is left alone."""
-        changes: list[Change] = [("lease_clear", place), ("lease_clear_head", place), ("leases_end", (*place, token))]
-        await self.session.decide_together(changes, "lease_head", place, lambda rows: not rows or rows[0][0] != token)
+        for _ in range(_TRIES):
+            head = await self.head(place, serially=True)
+            if head is None or head.group.token != token:
+                break
+            await last(place, head)
+            end: Change = ("leases_end", (*place, token, head.version))
+            changes: list[Change] = [("lease_clear", place), ("lease_clear_head", place), end]
+            if await self.session.decide_together(
+                changes, "lease_head", place, lambda rows: not rows or rows[0][0] != token
+            ):
+                break
+        else:
+            raise StorageUnavailable("too many change this lease group at once: nothing was changed, try again")
         try:
             await self.session.tell("lease_list_forget", (*place, token), ALL_CENTRES)
         except StorageUnavailable as error:
@@ -372,14 +395,23 @@ class LeaseRows:
             start = names[-1] + "\0"
         return found[:limit]
 
-    async def purge(self, queue: UUID) -> None:
+    async def purge(self, queue: UUID, last: LastParcels) -> None:
         """End all groups of a dropped queue.
 
         A server that does not know of the drop yet may add more. They are never read.
+
+        :param last: is called before each end: the messages may be for other queues.
+        :raises StorageUnavailable, OutcomeUnknown: some groups are left.
         """
-        while rows := await self.session.ask("lease_list", (queue, "", _PAGE), ALL_CENTRES):
-            for ended in [future.start(self._end((queue, name), token)) for name, token in rows]:
-                await ended
+        failure: QueueyError | None = None
+        while failure is None and (rows := await self.session.ask("lease_list", (queue, "", _PAGE), ALL_CENTRES)):
+            for ended in [future.start(self._end((queue, name), token, last)) for name, token in rows]:
+                try:
+                    await ended
+                except QueueyError as error:
+                    failure = error
+        if failure is not None:
+            raise failure
 
 
 def _waiting(head: GroupHead, rows: Rows) -> dict[Parcel, int]:

@@ -64,9 +64,9 @@ class CassandraLeases(LeaseStore):
     def __init__(self, server: CassandraServer, messages: CassandraMessages) -> None:
         self._server = server
         self._rows = LeaseRows(server.session)
-        carrier = Carrier(server, self._rows, messages.appender)
+        self._carrier = Carrier(server, self._rows, messages.appender)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="leases")
-        self._means = GroupMeans(server, messages, self._rows, carrier, self._threads)
+        self._means = GroupMeans(server, messages, self._rows, self._carrier, self._threads)
         self._several = SeveralGroups(self._step_one, self._look)
         self._lock = new_lock()
         self._lines: OrderedDict[tuple[UUID, str], LeaseLine] = OrderedDict()
@@ -160,7 +160,7 @@ class CassandraLeases(LeaseStore):
         if before is None:
             done = await self._rows.begin((queue, name), GroupHead(group, 0, 0, b"").next(step))
         else:
-            done = await self._rows.set((queue, name), group, before, step)
+            done = await self._rows.set((queue, name), group, before, step, self._carrier.carry_last)
         self._line(queue, name).doubt()
         return done
 
@@ -173,7 +173,7 @@ class CassandraLeases(LeaseStore):
         return self._server.underway.start(self._forget(queue, name))
 
     async def _forget(self, queue: UUID, name: str) -> None:
-        await self._rows.end((queue, name))
+        await self._rows.end((queue, name), self._carrier.carry_last)
         self._line(queue, name).doubt()
 
     # Looking

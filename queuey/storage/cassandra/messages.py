@@ -34,6 +34,7 @@ from queuey.storage.cassandra.counting import CassandraInspector, buckets_of
 from queuey.storage.cassandra.deleting import Deleter
 from queuey.storage.cassandra.group_commit import GroupCommit, may_share
 from queuey.storage.cassandra.idempotency import append_keyed
+from queuey.storage.cassandra.lease_parcels import Carrier
 from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.overwriting import Overwriter
@@ -210,7 +211,8 @@ class CassandraMessages(MessageStore):
                     await session.tell("purge_buckets", (time, queue, number), level)
         await session.tell("tasks_purge", (time, queue), level)
         await self._offsets.purge(queue)
-        await LeaseRows(session).purge(queue)
+        rows = LeaseRows(session)
+        await rows.purge(queue, Carrier(self._server, rows, self.appender).carry_last)
 
     # The store
 

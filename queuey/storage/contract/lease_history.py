@@ -196,11 +196,15 @@ class LeaseHistory(_Model):
     def append_for_another_group(self, number: int, partition: int, key: str | None) -> None:
         self._log().append(*[Draft(partition, b"", _LONG_SECONDS, None, key, headers=_FOR_ANOTHER)] * number)
 
+    def deleted(self) -> None:
+        """A message was deleted: other servers of the same store come to know it."""
+
     @precondition(lambda self: self.fates)
     @rule(any_=_ANY)
     def delete(self, any_: int) -> None:
         place = sorted(self.fates)[any_ % len(self.fates)]
         self._log().delete(place)
+        self.deleted()
         del self.fates[place]
 
     @rule(

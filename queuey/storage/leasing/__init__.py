@@ -58,6 +58,8 @@ class LeaseStore(ABC):
 
         :returns: False if something else is stored; then nothing changed.
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
+        :raises StorageUnavailable: nothing is stored. A group does not begin anew either while messages that its steps
+            append are still on their way.
         """
 
     @abstractmethod
@@ -69,7 +71,12 @@ class LeaseStore(ABC):
 
     @abstractmethod
     def forget_group(self, queue: UUID, name: str) -> Future[None]:
-        """Forget a group and its leases; no error if there is none. A new group of the name has another token."""
+        """Forget a group and its leases; no error if there is none. A new group of the name has another token.
+
+        :raises StorageUnavailable: nothing is forgotten. It is not forgotten either while messages that its steps append
+            are still on their way.
+        :raises OutcomeUnknown: it may be forgotten; a repeat does the rest.
+        """
 
     @abstractmethod
     def count(self, queue: UUID, name: str, partitions: Sequence[int]) -> Future[Mapping[int, LeaseCounts]]:

@@ -1,11 +1,13 @@
-"""Numbers of several queues, with one call of the store."""
+"""Queues: numbers of several with one call of the store, and removals that an earlier process left."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from uuid import UUID
 
 import pytest
 
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, run
 from queuey.model import EMPTY_PARTITION, PartitionId, PartitionState
 from queuey.service import Service
@@ -49,3 +51,28 @@ def test_a_queue_has_its_numbers_only_if_all_its_partitions_were_counted(
 
 def test_no_queues_have_no_numbers(service: Service) -> None:
     assert run(service.queues.inspect_several([], 1.0)) == []
+
+
+def test_a_removal_that_cannot_be_finished_keeps_no_other_from_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queues = [run(service.queues.create("demo", name, QueueSettings())) for name in ("a", "b", "c")]
+    drop, held = service.stores.messages.drop, queues[1].uuid
+
+    def cannot(_: UUID) -> Future[None]:
+        return Future.failed(StorageUnavailable("its messages are on their way"))
+
+    def drop_others(queue: UUID) -> Future[None]:
+        return cannot(queue) if queue == held else drop(queue)
+
+    with monkeypatch.context() as away:
+        away.setattr(service.stores.messages, "drop", cannot)
+        for queue in queues:
+            with pytest.raises(OutcomeUnknown):
+                run(service.queues.delete(queue))
+    with monkeypatch.context() as away:
+        away.setattr(service.stores.messages, "drop", drop_others)
+        run(service.queues.finish_removals())
+        assert [*service.stores.metadata.removed().wait()] == [held]
+    run(service.queues.finish_removals())
+    assert [*service.stores.metadata.removed().wait()] == []
