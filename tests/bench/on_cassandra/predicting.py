@@ -1,7 +1,7 @@
 """What requests cost one server and one node of Cassandra, and whether the simulation predicts one, two and three servers.
 
-The costs are measured with one server. Loads of one, two and three servers are measured in the same rounds, so that the
-moods of the machine are in both.
+The costs are measured with one server. Loads of one, two and three servers are measured in the same rounds, and each round
+is predicted from its own costs: what slows the machine for some minutes is in both.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import os
 import time
 import timeit
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from statistics import median
 from typing import NamedTuple
@@ -51,6 +51,10 @@ OPERATIONS = 3000
 MEMBERS = 10_000
 
 
+Found = Mapping[tuple[str, int, int], Sequence[MeasuredCost]]
+"""By what was asked, the requests in flight and the servers: a run of each round."""
+
+
 class Predicted(NamedTuple):
     """A load at some servers."""
 
@@ -59,7 +63,7 @@ class Predicted(NamedTuple):
     runs: Sequence[float]
     """Requests a second."""
     predictions: Sequence[float]
-    """For each run, with the share of the processors that other programs had meanwhile."""
+    """For each run, from the costs of its round, with the share of the processors that other programs had meanwhile."""
     is_bound: bool = False
     """The model leaves out what makes it slower, so runs may be below it."""
 
@@ -175,10 +179,6 @@ def middle(runs: Sequence[MeasuredCost]) -> CostLevel:
     return CostLevel(levels[0].in_flight, server, node, generator, median(level.response for level in levels))
 
 
-def rates(runs: Sequence[MeasuredCost]) -> list[float]:
-    return [run.rate for run in runs]
-
-
 def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
     """Costs, and predictions beside runs."""
     with cluster(plan) as nodes, ExitStack() as running:
@@ -208,11 +208,12 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         for round_ in range(plan.rounds):
             for name in reversed(turns) if round_ % 2 else turns:
                 found[name].append(turns[name]())
-    costs = _costs(plan, found)
-    return costs, [*_appends(costs, found), *_receives(costs, found)]
+    costs = _costs(found, notice_seconds(), zookeeper_costs(plan))
+    rounds = [{name: [runs[at]] for name, runs in found.items()} for at in range(plan.rounds)]
+    return costs, [*_appends(costs, rounds), *_receives(costs, rounds)]
 
 
-def _costs(plan: Plan, found: dict[tuple[str, int, int], list[MeasuredCost]]) -> CostTable:
+def _costs(found: Found, notice: float, zookeeper: ZooKeeperCosts) -> CostTable:
     def levels(what: str) -> list[CostLevel]:
         return [middle(runs) for (name, _, servers), runs in found.items() if name == what and servers == 1]
 
@@ -231,8 +232,8 @@ def _costs(plan: Plan, found: dict[tuple[str, int, int], list[MeasuredCost]]) ->
         receive=OperationCost(receive, BATCH, *_further(append[0], hundred, HUNDRED - 1)),
         # Two receivers at two servers take turns: each waits for the other's transaction, and twice for the hand-over.
         handover=max(0.0, alternating / 2 - fixed - each),
-        notice=notice_seconds(),
-        zookeeper=zookeeper_costs(plan),
+        notice=notice,
+        zookeeper=zookeeper,
     )
 
 
@@ -240,7 +241,12 @@ def _further(one: CostLevel, many: CostLevel, more: int) -> tuple[float, float]:
     return max(0.0, many.server - one.server) / more, max(0.0, many.node - one.node) / more
 
 
-def _appends(costs: CostTable, found: dict[tuple[str, int, int], list[MeasuredCost]]) -> Iterator[Predicted]:
+def _costs_of(round_: Found, costs: CostTable) -> CostTable:
+    """The costs of one round; what no round measures is as in the costs of all."""
+    return _costs(round_, costs.notice, costs.zookeeper)
+
+
+def _appends(costs: CostTable, rounds: Sequence[Found]) -> Iterator[Predicted]:
     for count in range(1, SERVERS + 1):
         scenario = Scenario(
             name="predicted",
@@ -251,25 +257,27 @@ def _appends(costs: CostTable, found: dict[tuple[str, int, int], list[MeasuredCo
             nodes=NodeFleet(),
             traffic={"append": TrafficStream(connections=SENDERS)},
         )
-        runs = found["append", SENDERS, count]
-        meanwhile = [msgspec.structs.replace(costs, others=run.others) for run in runs]
-        predictions = [simulated_figures(scenario, one).figures["requests/s"] for one in meanwhile]
-        yield Predicted("append", count, rates(runs), predictions)
+        runs, predictions = [], []
+        for round_ in rounds:
+            (run,) = round_["append", SENDERS, count]
+            meanwhile = msgspec.structs.replace(_costs_of(round_, costs), others=run.others)
+            runs.append(run.rate)
+            predictions.append(simulated_figures(scenario, meanwhile).figures["requests/s"])
+        yield Predicted("append", count, runs, predictions)
 
 
-def _receives(costs: CostTable, found: dict[tuple[str, int, int], list[MeasuredCost]]) -> Iterator[Predicted]:
-    alone = median(
-        run.others for (name, _, count), runs in found.items() if (name, count) == ("receive", 1) for run in runs
-    )
+def _receives(costs: CostTable, rounds: Sequence[Found]) -> Iterator[Predicted]:
     for count in range(1, SERVERS + 1):
         group = ReceiverCrowd(receivers=RECEIVERS, servers=count, messages=50_000, batch=BATCH)
-        runs = found["receive", RECEIVERS, count]
-        predictions = []
-        for run in runs:
+        runs, predictions = [], []
+        for round_ in rounds:
+            (run,) = round_["receive", RECEIVERS, count]
+            alone = median(one.others for (name, _, at), (one,) in round_.items() if (name, at) == ("receive", 1))
             machines = Machines(network=0, speed=(1 - run.others) / (1 - alone))
             scenario = Scenario(name="predicted", machines=machines, group=group)
-            predictions.append(simulated_figures(scenario, costs).figures["requests/s"])
-        yield Predicted("receive", count, rates(runs), predictions, is_bound=count > 1)
+            runs.append(run.rate)
+            predictions.append(simulated_figures(scenario, _costs_of(round_, costs)).figures["requests/s"])
+        yield Predicted("receive", count, runs, predictions, is_bound=count > 1)
 
 
 def notice_seconds() -> float:
