@@ -38,6 +38,8 @@ class PassedMessages:
         """By key, ticks and tail of each id, the first last."""
         self._open: list[tuple[MessageId, str]] = []
         """A heap of the first ids of keys that may be open."""
+        self._all_open = False
+        """All keys are there: their group orders keys no more."""
 
     @property
     def has_room(self) -> bool:
@@ -82,11 +84,41 @@ class PassedMessages:
         elif number:
             self.opens(key)
 
+    def without(self, key: str, gone: Sequence[MessageId]) -> MessageId:
+        """Forget messages of a key that have expired or were deleted.
+
+        :param gone: in order, and among the first of the key.
+        :returns: an id before which no message of the key was passed over that is still there.
+        """
+        found = self._ids.get(key, array("q"))
+        left, kept, end = {*gone}, array("q"), 0
+        while left and end < len(found):
+            message_id = MessageId(found[end], found[end + 1])
+            end += 2
+            if message_id in left:
+                left.remove(message_id)
+                self.size -= 1
+            else:
+                kept.extend(message_id)
+        found[:end] = kept
+        if found:
+            self.opens(key)
+        else:
+            self._ids.pop(key, None)
+        return self.first(key) or gone[-1].following()
+
     def opens(self, key: str) -> None:
         """Note that nothing of a key is out any more."""
         first = self.first(key)
         if first is not None and (first, key) not in self._open[:1]:
             heapq.heappush(self._open, (first, key))
+
+    def open_all(self, *, wanted: bool) -> None:
+        """Note that nothing closes a key, or that some may be closed from now on."""
+        if wanted and not self._all_open:
+            self._open = [(first, key) for key in self._ids if (first := self.first(key)) is not None]
+            heapq.heapify(self._open)
+        self._all_open = wanted
 
     def take_open(self) -> tuple[MessageId, str] | None:
         """Take out the key whose first message waits longest; it may be closed again. The caller puts it back."""

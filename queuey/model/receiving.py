@@ -257,13 +257,19 @@ class Receive:
 
 
 class ReceiveByKey(Receive):
-    """A receive of a group that orders keys, or did so before: then it closes no key any more."""
+    """A receive of a group that orders keys, or did so before.
+
+    Then no key is closed any more, and what waited comes first: a new message of its key would be taken for one of those
+    that wait.
+    """
 
     def __init__(self, state: LeaseState, wanted: ReceiveRequest, rules: LeaseRules, now: int, ahead: Columns) -> None:
         super().__init__(state, wanted, rules, now, ahead)
         self._of_keys: dict[str, int] = {}
         """Messages of each key that are handed out here."""
         self._passed: list[Passed] = []
+        self._first_passed: dict[str, MessageId] = {}
+        """By key, the first message that is passed over here."""
         self._skipped: dict[str, MessageId | None] = {}
         self._open: list[str] = []
         """Keys that were taken out of the state's heap."""
@@ -271,24 +277,26 @@ class ReceiveByKey(Receive):
     def run(self, pick: Callable[[int], int]) -> None:
         fresh: list[int] = []
         self.fresh = fresh
+        orders = self.rules.orders_keys
+        self.state.passed.open_all(wanted=not orders)
         self._look()
         opened = self._next_open()
         try:
             while self.has_place:
                 if opened is not None and self._is_before(opened[0].ticks):
-                    self._hand_key(opened[1])
+                    self._hand_opened(opened[1])
                     opened = self._next_open()
                 elif (found := self._draw()) is None:
                     break
                 elif isinstance(found, int):
                     self._hand_new(found, fresh)
-                elif found.hole.key is None:
+                elif found.hole.key is None or not orders:
                     self.hand_again(found.hole)
                 else:
                     self._hand_key(found.hole.key)
         finally:
             for key in self._open:
-                if not self.state.of_key(key):  # otherwise the last of them opens it
+                if not (orders and self.state.of_key(key)):  # otherwise the last of them opens it
                     self.state.passed.opens(key)
 
     def _next_open(self) -> tuple[MessageId, str] | None:
@@ -306,12 +314,13 @@ class ReceiveByKey(Receive):
 
     def _hand_new(self, at: int, fresh: list[int]) -> None:
         """Hand out a new message, or pass it over since its key is closed."""
-        key = self.ahead.keys[at] if self.rules.orders_keys else None
-        if key is not None:
+        key = self.ahead.keys[at]
+        if key is not None and (self.rules.orders_keys or self._is_passed(key)):
             handed = self._of_keys.get(key, 0)
             if self._is_passed(key) or handed >= self.rules.per_key or (not handed and self.state.of_key(key)):
                 message_id = self.id_at(at)
                 self._passed.append(Passed(message_id, key))
+                self._first_passed.setdefault(key, message_id)
                 if not self._is_passed(key):
                     self._skipped[key] = message_id
                 return
@@ -334,8 +343,19 @@ class ReceiveByKey(Receive):
                 self._hand_of(key, hole)
         self._hand_passed(key)
 
+    def _hand_opened(self, key: str) -> None:
+        """Hand out what waits of a key, unless that was done."""
+        if self.rules.orders_keys:
+            self._hand_key(key)
+        elif key not in self._of_keys:
+            self._hand_passed(key)
+
     def _has_turn(self, key: str) -> bool:
-        return self._of_keys.get(key, 0) < self.rules.per_key and self.has_place
+        return self._of_keys.get(key, 0) < self._per_key and self.has_place
+
+    @property
+    def _per_key(self) -> int:
+        return self.rules.per_key if self.rules.orders_keys else self.most
 
     def _hand_of(self, key: str, hole: Hole) -> None:
         before = self.handed
@@ -346,7 +366,7 @@ class ReceiveByKey(Receive):
     def _hand_passed(self, key: str) -> None:
         """Hand out messages that were passed over while their key was closed."""
         window = self.state.passed
-        ids = window.of(key, self.rules.per_key + 1)
+        ids = window.of(key, self._per_key + 1)
         number = 0
         while number < len(ids) and self._has_turn(key) and self._room() > 0:
             self._hand_of(key, Hole(ids[number], 0, key=key))
@@ -356,7 +376,7 @@ class ReceiveByKey(Receive):
         if number < len(ids):
             self._skipped[key] = ids[number]
         elif window.upto >= self.state.frontier:
-            self._skipped[key] = None
+            self._skipped[key] = self._first_passed.get(key)
         else:
             self._skipped[key] = MessageId(ids[-1].ticks, ids[-1].tail + 1)
 
@@ -364,9 +384,10 @@ class ReceiveByKey(Receive):
         return super()._popped(again)._replace(passed=self._passed, skipped=self._skipped)
 
     def _leased(self, again: Sequence[Hole], hole: Hole) -> Change:
-        has_keys = self.rules.orders_keys or self.rules.fair  # else they would close their keys
-        leases = [hole._replace(id=self.id_at(at), key=self.ahead.keys[at] if has_keys else None) for at in self.fresh]
-        return Change(holes=[*again, *leases], passed=self._passed, skipped=self._skipped)
+        leases = [*again, *(hole._replace(id=self.id_at(at), key=self.ahead.keys[at]) for at in self.fresh)]
+        if not (self.rules.orders_keys or self.rules.fair):
+            leases = [one._replace(key=None) for one in leases]  # else they would close their keys
+        return Change(holes=leases, passed=self._passed, skipped=self._skipped)
 
 
 class ReceiveFairly(Receive):

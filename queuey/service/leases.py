@@ -171,6 +171,8 @@ class Leases:
             receiver.join(again.groups)
         while True:
             if not has_looked:
+                if not receiver.is_awaited():
+                    return outcome  # nobody gets what it would find; if it was woken, the next receiver looks
                 receiver.looks()
                 try:
                     found = await self._step(_within(again, room))

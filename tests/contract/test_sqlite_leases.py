@@ -15,8 +15,6 @@ from hypothesis.stateful import run_state_machine_as_test
 
 from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt, OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import LoopInbox
-from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey, holes
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
@@ -24,45 +22,15 @@ from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_passing import append_for
-from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
+from queuey.storage.contract.lease_receiver import bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.leasing import changes as leasing_changes
 from queuey.storage.leasing import passing
 from queuey.storage.leasing.changes import StoredChanges
-from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite import leases as sqlite_leases
 from queuey.storage.sqlite.transaction import CommitFailed, Transaction
-from tests.support.sqlite_beside import beside
-from tests.support.turning_loop import carry_in_turn, turning_loop
-
-
-class Opened:
-    """A store that is opened again and again. Its commits are carried by an event loop and by the thread in turn."""
-
-    def __init__(self, path: Path, clock: ManualClock, inbox: LoopInbox) -> None:
-        self.path, self.clock, self._inbox = path, clock, inbox
-        self.stores = self._open()
-        self.log = QueueLog(self.stores.messages, clock)
-
-    def _open(self) -> SqliteStores:
-        stores = SqliteStores(self.path, self.clock, IdGenerator(self.clock))
-        carry_in_turn(stores, self._inbox)
-        return stores
-
-    def again(self) -> None:
-        self.stores.close()
-        self.stores = self._open()
-        queue = self.log.queue
-        self.log = QueueLog(self.stores.messages, self.clock)
-        self.log.queue = queue
-
-    def jobs(self, **settings: Any) -> Receiver:
-        return Receiver(self.stores.leases, self.log, **settings)
-
-    def rows(self, table: str) -> int:
-        with beside(self.path) as connection:
-            rows = connection.execute(f"select 1 from {table}")  # noqa: S608 - a table of ours
-            return len(rows.fetchall())
+from tests.support.opened_leases import Opened
+from tests.support.turning_loop import turning_loop
 
 
 @pytest.fixture
@@ -347,6 +315,27 @@ def test_a_step_that_fails_beside_others_fails_alone(opened: Opened, monkeypatch
         done(futures[0])
     assert not opened.jobs().settle(handed)
     assert opened.log.bodies(2) == [b"result"]
+
+
+def test_what_a_step_has_done_is_answered_if_messages_cannot_be_read(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    opened.log.add(b"0")
+    (handed,) = opened.jobs().receive()
+    opened.log.add(b"1")
+
+    def refuse(*_: Any) -> None:
+        raise StorageUnavailable("planted")
+
+    results = [AppendRequest(opened.log.queue, [draft(b"result", 2)])]
+    with monkeypatch.context() as planted:
+        planted.setattr(sqlite_leases._Access, "read", refuse)
+        outcome = opened.jobs().step({1: [settle_of(handed)]}, receive=ReceiveRequest(9), appends=results)
+        assert (len(outcome.appended), len(outcome.handed)) == (1, 0)
+        with pytest.raises(StorageUnavailable, match="planted"):
+            opened.jobs().receive()
+    assert not opened.jobs().settle(handed)
+    assert sorted(bodies(opened.jobs().receive(9))) == [b"1", b"result"]
 
 
 def _step(opened: Opened, handed: Any, appends: list[AppendRequest]) -> Any:

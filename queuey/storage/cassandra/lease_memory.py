@@ -173,7 +173,8 @@ class GroupMemory:
         if head.version == known.head.version and not self._anew:
             return True
         settings = head.group.settings
-        if head.group != known.head.group or settings.order == ORDER_BY_KEY or settings.fair:
+        has_keys = settings.order == ORDER_BY_KEY or settings.fair
+        if head.group != known.head.group or has_keys or any(book.state.skipped for book in self.books.values()):
             return False  # states of groups with keys have more in memory than the stored changes tell
         parcels: dict[Parcel, int] = {}
         self.has_new_parcels = head.newest > known.head.newest

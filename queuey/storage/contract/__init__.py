@@ -27,6 +27,7 @@ _PARTS = (
     "common",
     "headers",
     "lease_history",
+    "lease_order",
     "lease_queues",
     "lease_receiver",
     "lease_sharing",

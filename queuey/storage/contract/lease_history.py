@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
@@ -73,7 +74,7 @@ class _Model(RuleBasedStateMachine):
         log = QueueLog(stores().messages, clock, partitions=2)
         self.queue = log.queue
         self.result_queue = QueueLog(stores().messages, clock).queue
-        self.order = NO_ORDER
+        self.order, self.per_key = NO_ORDER, 1
         self.latest = clock.now_ticks()
 
     def _log(self) -> QueueLog:
@@ -82,7 +83,8 @@ class _Model(RuleBasedStateMachine):
         return log
 
     def _jobs(self) -> Receiver:
-        jobs = Receiver(self.stores().leases, self._log(), order=self.order, max_failures=_MOST_FAILURES)
+        rules: dict[str, Any] = {"order": self.order, "per_key": self.per_key, "max_failures": _MOST_FAILURES}
+        jobs = Receiver(self.stores().leases, self._log(), **rules)
         jobs.token = self.queue.uuid.int >> 65  # the next history has a group of its own, beside this one
         jobs.new = None if jobs.new is None else jobs.new._replace(token=jobs.token)
         return jobs
@@ -155,13 +157,15 @@ class _Model(RuleBasedStateMachine):
 
     def _check_keys(self, outcome: LeaseOutcome) -> None:
         """No older message of a key that is due waits, unless it is given up (G26)."""
+        before: set[Place] = set()
         for one in outcome.handed:
+            place = (one.partition, one.message.id)
             if one.message.key is not None:
-                place = (one.partition, one.message.id)
                 for other, fate in self.fates.items():
                     is_older = other[0] == place[0] and other < place and fate.key == one.message.key
-                    alive = fate.due <= self.clock.now_ticks() < fate.expires
-                    assert not (is_older and alive) or fate.is_given_up, "a younger message of a key overtook"
+                    waits = other not in before and fate.due <= self.clock.now_ticks() < fate.expires
+                    assert not (is_older and waits) or fate.is_given_up, "a younger message of a key overtook"
+            before.add(place)
 
     def _latest(self) -> int:
         """The latest moment of the wall clock: ids never go back behind it."""
@@ -172,9 +176,9 @@ class _Model(RuleBasedStateMachine):
 class LeaseHistory(_Model):
     """Any history of a group in two partitions: nobody has what another has, and nothing is passed over."""
 
-    @initialize(order=st.sampled_from([NO_ORDER, ORDER_BY_KEY]))
-    def begin(self, order: str) -> None:
-        self.order = order
+    @initialize(order=st.sampled_from([NO_ORDER, ORDER_BY_KEY]), per_key=st.sampled_from([1, 3]))
+    def begin(self, order: str, per_key: int) -> None:
+        self.order, self.per_key = order, per_key if order == ORDER_BY_KEY else 1
 
     @rule(
         number=st.integers(1, 6),
@@ -211,11 +215,18 @@ class LeaseHistory(_Model):
         most=st.integers(1, 5),
         partitions=st.sampled_from([(1,), (2,), (1, 2)]),
         pop=st.sampled_from([False, False, False, True]),
+        seconds=st.sampled_from([_LEASE_SECONDS, _LEASE_SECONDS, 0.0]),
         settles=st.lists(st.tuples(_ANY, _ACTIONS), max_size=3),
         result=st.booleans(),
     )
     def step(
-        self, most: int, partitions: tuple[int, ...], pop: bool, settles: list[tuple[int, Action]], result: bool
+        self,
+        most: int,
+        partitions: tuple[int, ...],
+        pop: bool,
+        seconds: float,
+        settles: list[tuple[int, Action]],
+        result: bool,
     ) -> None:
         self._log().watermark()
         asked = self._settles(settles)
@@ -224,7 +235,7 @@ class LeaseHistory(_Model):
         appends = [AppendRequest(self.result_queue, [draft(body)])] if result and fresh else []
         wanted: dict[str, object] = {
             "settles": asked or None,
-            "receive": ReceiveRequest(most, _LEASE_SECONDS, pop),
+            "receive": ReceiveRequest(most, seconds, pop),
             "partitions": partitions,
             "appends": appends,
             "attempt": IdempotencyKey(f"{len(self.attempts)}", b"d"),

@@ -14,7 +14,7 @@ from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model import leases as model
 from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED
-from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY, GroupSettings, LeaseGroup
+from queuey.model.lease_groups import NO_ORDER, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_rules import Backoff
 from queuey.model.lease_state import LeaseState
@@ -22,6 +22,7 @@ from queuey.model.lease_steps import RenewAll
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import SECOND, QueueLog, done, draft
 from queuey.storage.contract.lease_attempts import Attempts
+from queuey.storage.contract.lease_order import OrderedByKey
 from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_queues import SeveralQueues
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
@@ -268,53 +269,6 @@ class Together(WithLeases):
             jobs.step({1: [settle_of(handed)]}, appends=appends)
         assert log.bodies() == [b"0"]
         assert jobs.settle(handed)
-
-
-class OrderedByKey(WithLeases):
-    """Groups that keep the order of keys (G26)."""
-
-    def test_messages_of_a_key_are_handed_out_in_order(self, leases: LeaseStore, log: QueueLog) -> None:
-        jobs = Receiver(leases, log, order=ORDER_BY_KEY)
-        log.append(*[Draft(1, b"%d" % at, 3600, None, key) for at, key in enumerate(["a", "a", "b", None, "a", "b"])])
-        handed = jobs.receive(9)
-        assert bodies(handed) == [b"0", b"2", b"3"]
-        assert not jobs.receive(9)
-        assert jobs.count().closed_keys == 2
-        assert jobs.settle(handed[0])
-        (second,) = jobs.receive(9)
-        assert (second.message.body, second.message.key) == (b"1", "a")
-        assert jobs.settle(handed[1])
-        assert bodies(jobs.receive(9)) == [b"5"]
-        assert jobs.settle(second)
-        assert bodies(jobs.receive(9)) == [b"4"]
-
-    def test_a_group_that_orders_keys_no_more_hands_out_what_waits_behind_them(
-        self, leases: LeaseStore, log: QueueLog
-    ) -> None:
-        jobs = Receiver(leases, log, order=ORDER_BY_KEY)
-        log.append(*[Draft(1, b"%d" % at, 3600, None, "a") for at in range(4)])
-        (first,) = jobs.receive(9)
-        before = done(leases.find_group(log.queue.uuid, jobs.name))
-        assert before is not None
-        group = before._replace(settings=before.settings._replace(order=NO_ORDER))
-        assert done(leases.keep_group(log.queue.uuid, jobs.name, group, before))
-        log.append(*[Draft(1, b"%d" % at, 3600, None, "a") for at in range(4, 6)])
-        handed = jobs.receive(9)
-        assert bodies(handed) == [b"4", b"5"]
-        assert jobs.settle(first)
-        assert jobs.outcome.frees
-        for body in (b"1", b"2", b"3"):
-            (one,) = jobs.receive(9)
-            assert one.message.body == body
-            assert jobs.settle(one)
-        assert not jobs.step({1: [settle_of(one) for one in handed]}).stale
-        assert jobs.count()[2:6] == (0, 0, 0, 0)
-
-    def test_a_closed_key_hides_no_other_however_much_waits_behind_it(self, leases: LeaseStore, log: QueueLog) -> None:
-        jobs = Receiver(leases, log, order=ORDER_BY_KEY)
-        log.append(*[Draft(1, b"", 3600, None, "a")] * 3000, Draft(1, b"other", 3600, None, "b"))
-        assert [one.message.key for one in jobs.receive()] == ["a"]
-        assert bodies(jobs.receive()) == [b"other"]
 
 
 class Fair(WithLeases):

@@ -42,7 +42,8 @@ class LeaseStore(ABC):
         :raises KeyReused: the attempt was used for another digest, or an idempotency key was; nothing is done.
         :raises QueueNotFound: the incarnation of a queue was dropped; nothing is done.
         :raises StorageFull: the step appends; nothing is done. Other steps still work.
-        :raises CorruptMessage: a message that is to be handed out is damaged, and nothing is settled or appended.
+        :raises CorruptMessage, StorageUnavailable: a message that is to be handed out is damaged, or cannot be read, and
+            nothing is settled or appended. A step that does settle or append hands out nothing instead.
         """
 
     @abstractmethod

@@ -205,8 +205,8 @@ class PartitionBook:
         return passed_over
 
     def _take_appended(self, access: LeaseAccess, most: int) -> None:
-        """Take messages that this very transaction appends, unless others may come before them, or are among them."""
-        new = access.appended(self.place, self.upto, most)
+        """Take messages that this very transaction appends, unless others may come before or a look-up may miss them."""
+        new = access.appended(self.place, self.upto, most) if self.state.passed.upto >= self.state.frontier else ()
         if not new or new[-1].ticks >= self.next_unread:
             return
         found = Columns.of(new)

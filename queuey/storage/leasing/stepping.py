@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import NamedTuple
 
-from queuey.errors import CorruptMessage, InvalidReceipt, LeaseGroupNotFound, StaleReceipt
+from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, StaleReceipt
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Location, Message
 from queuey.model.holes import LEASED, Hole
@@ -166,8 +166,7 @@ class _Step:
         """Whether the receive has left out messages that it may come to."""
         for index, one in enumerate(self._step.groups):
             if not self._groups[index].group.settings.is_paused(self._access.now_ticks):
-                for number in one.receive_from:
-                    book = self._partition(index, number)
+                for book in _in_memory(self._groups[index], one.receive_from):
                     if book.is_cut or book.state.to_look_up is not None:
                         return True
         return False
@@ -181,8 +180,8 @@ class _Step:
                 ends = EPOCH_TICKS + round((group.group.settings.paused_until or 0.0) * TICKS_PER_SECOND)
                 moments: list[int | None] = [self._now + ends - self._access.now_ticks]
             else:
-                numbers = {*one.receive_from, *one.settles}
-                moments = [self._partition(index, number).state.next_due() for number in numbers]
+                known = _in_memory(group, {*one.receive_from, *one.settles})
+                moments = [book.state.next_due() for book in known]
             for moment in moments:
                 if moment is not None and (least is None or moment < least):
                     least = moment
@@ -239,7 +238,7 @@ class _Step:
         taken: list[_Taken] = []
         try:
             self._take(taken, self._step.receive)
-        except CorruptMessage:
+        except QueueyError:
             if not (must_answer or taken):
                 raise
         parts: list[HandedPart] = []
@@ -398,6 +397,11 @@ class _Step:
         return found
 
 
+def _in_memory(group: GroupBook, numbers: Iterable[int]) -> list[PartitionBook]:
+    """Those of some partitions whose states are in memory: reading another could fail, and the step is done."""
+    return [group.partitions[number] for number in numbers if number in group.partitions]
+
+
 def _most_ahead(asked: ReceiveRequest, rules: LeaseRules) -> int:
     """How many messages a receive may look at."""
     if rules.share is None:
@@ -446,7 +450,8 @@ def is_full(state: LeaseState, rules: LeaseRules) -> bool:
 def _without(state: LeaseState, gone: Sequence[Hole]) -> Change:
     """Settle messages that have expired or were deleted, be they holes or passed over while their key was closed."""
     holes = [hole.id for hole in gone if state.holes.find(hole.id) is not None]
-    behind: dict[str, MessageId | None] = {
-        hole.key: hole.id.following() for hole in gone if hole.key in state.skipped and hole.id not in holes
-    }
-    return Change(closed=holes, skipped=behind)
+    passed: dict[str, list[MessageId]] = {}
+    for hole in gone:
+        if hole.key in state.skipped and hole.id not in holes:
+            passed.setdefault(hole.key, []).append(hole.id)
+    return Change(closed=holes, skipped={key: state.passed.without(key, ids) for key, ids in passed.items()})

@@ -336,7 +336,10 @@ class _Access:
         return () if any(message.id.is_scheduled for message in found) else found
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
-        return self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()
+        found = self._messages.fetch(queue, wanted, now_ticks=self.now_ticks).wait()
+        if None in found and self.transaction.adds:  # an earlier step of this commit may have handed out what it adds
+            found = self._messages.fetch_within(self.transaction, queue, wanted, now_ticks=self.now_ticks)
+        return found
 
 
 def _checksum(token: int, number: int, change: bytes) -> int:

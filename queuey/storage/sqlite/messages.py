@@ -180,6 +180,16 @@ class SqliteMessages(MessageStore):
         except (QueueyError, apsw.Error, *NONSENSE) as error:
             return Future.failed(self._file.read_failed(error))
 
+    def fetch_within(
+        self, transaction: Transaction, queue: Queue, wanted: Sequence[Location], *, now_ticks: int
+    ) -> Sequence[Message | None]:
+        """Messages by location, with those that the transaction itself has added.
+
+        :raises CorruptMessage: one is damaged.
+        """
+        keyed = [(key_of(queue.partition(number)), message_id) for number, message_id in wanted]
+        return [_fetched(transaction.execute, *place, now_ticks) for place in keyed]
+
     def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
             if queue.uuid.bytes in self._dropped:

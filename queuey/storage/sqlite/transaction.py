@@ -106,6 +106,11 @@ class Transaction:
         begin = bisect_right(places, after, key=self._id_at)
         return [tuple(values[at : at + ROW_COLUMNS]) for at in places[begin : begin + most]]
 
+    @property
+    def adds(self) -> bool:
+        """Whether the group may have added messages so far: readers do not see them yet."""
+        return bool(self._values) or self.inserted > 0
+
     def _place_rows(self) -> None:
         """Find the rows of each partition, once for all that ask."""
         for at in range(self._placed, len(self._values), ROW_COLUMNS):

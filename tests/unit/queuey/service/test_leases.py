@@ -49,14 +49,15 @@ class Receivers:
         due = self.clock.now_ticks() + round(seconds * 10_000_000) if seconds else None
         run(self.service.log.append(AppendRequest(self.queue, [Draft(1, b"x", 1000, due_ticks=due)])))
 
-    def wait(self, seconds: float = WAIT_SECONDS) -> Future[LeaseOutcome]:
+    def wait(self, seconds: float = WAIT_SECONDS, *, is_awaited: bool = True) -> Future[LeaseOutcome]:
         new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
         receive = ReceiveRequest(1, 30.0)
         step = LeaseStep([GroupStep(self.queue, GROUP, new, receive_from=(1, 2))], receive=receive)
 
         async def received() -> LeaseOutcome:
+            waiting = Waiting(seconds, ["app:demo"], in_thread=False, is_awaited=lambda: is_awaited)
             with CountedRoom(EXEMPT, receive) as room:
-                return await self.service.leases.step(step, room, Waiting(seconds, ["app:demo"], in_thread=False))
+                return await self.service.leases.step(step, room, waiting)
 
         return start(received())
 
@@ -102,6 +103,17 @@ def test_what_comes_after_a_look_and_before_the_wait_is_found(receivers: Receive
     waiting.append(receivers.wait())
 
     assert [_handed(one) for one in waiting if one.done] == [1]
+
+
+def test_a_receiver_that_has_gone_does_not_look_again(receivers: Receivers) -> None:
+    def append() -> None:
+        receivers.after_look = lambda: None
+        receivers.append()
+
+    receivers.after_look = append
+
+    assert _handed(receivers.wait(is_awaited=False)) == 0
+    assert _handed(receivers.wait()) == 1
 
 
 @pytest.mark.parametrize("seconds", [WAIT_SECONDS - 1, WAIT_SECONDS])
