@@ -250,8 +250,7 @@ class Tasks:
             return await self._failed(task, queue, kind, error)
         except Exception:
             log.exception("%s of %s/%s failed", task.name, task.application, task.queue_name)
-            reason = "an error of the server: see its log"
-            return await self._ended(task, task.changed(state=TaskState.FAILED, reason=reason))
+            return await self._given_up(task, queue, kind, "an error of the server: see its log")
         self._troubles.pop(task.id, None)
         return await self._stepped(task, stepped)
 
@@ -273,12 +272,18 @@ class Tasks:
             self._troubles[task.id] = trouble._replace(rest_seconds=min(2 * trouble.rest_seconds, most))
             log.info("%s of %s/%s is tried again: %s", task.name, task.application, task.queue_name, error)
             return self._troubles[task.id].rest_seconds
+        return await self._given_up(task, queue, kind, str(error))
+
+    async def _given_up(self, task: StoredTask, queue: Queue, kind: TaskKind, reason: str) -> float:
+        """Bring what is under way to an end, as far as that is possible, and the task with it."""
+        ended = task
         try:
-            task_ended = await kind.end(task, queue)
+            ended = await kind.end(task, queue)
         except QueueyError:
             log.warning("%s of %s/%s left something behind", task.name, task.application, task.queue_name)
-            task_ended = task
-        return await self._ended(task, task_ended.changed(state=TaskState.FAILED, reason=str(error)))
+        except Exception:
+            log.exception("%s of %s/%s left something behind", task.name, task.application, task.queue_name)
+        return await self._ended(task, ended.changed(state=TaskState.FAILED, reason=reason))
 
     async def _ended(self, task: StoredTask, after: StoredTask) -> float:
         done = after.changed(finished=self._clock.now_ticks(), place={})

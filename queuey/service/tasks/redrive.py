@@ -10,7 +10,7 @@ first, so a server that wakes up late can move none of them.
 from __future__ import annotations
 
 import secrets
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from queuey.model import (
     Location,
     Message,
     Queue,
+    Retention,
     Span,
     decode_headers,
     encode_headers,
@@ -138,7 +139,8 @@ class RedriveKind(TaskKind):
                 read = QueueRead([(number, Span(after))], min(_PAGE, MOST_PREVIEWED - looked))
                 page = (await self._log.read(dead, read, turns)).pages[0].page
                 looked += len(page.messages)
-                matching += sum(wanted.matches(letter) is not None for letter in page.messages)
+                letters = [(number, letter) for letter in page.messages if wanted.matches(letter) is not None]
+                matching += len(letters) - len(await self._settled(dead, letters))
                 more = page.more
                 after = page.messages[-1].id if page.messages else after
         return Previewed(matching, looked, more=False)
@@ -174,10 +176,14 @@ class RedriveKind(TaskKind):
         if not handed:
             counts = await self._leases.count(dead.uuid, _group_of(task), numbers)
             waits = any(count.holes for count in counts.values()) or self._log.watermark(dead) < asked.upto
-            place["is_over"] = not waits
+            again = await self._come_again(task, dead, place["ended"], asked)
+            place["ended"] = [number for number in place["ended"] if number not in again]
+            place["is_over"] = not (waits or again)
             return Stepped(task.changed(place=place), _LOOK_AGAIN_SECONDS if waits else 0.0)
         place["ended"] = [*place["ended"], *{one.partition for one in handed if one.message.ticks > asked.upto}]
-        found = await self._judged([one for one in handed if one.message.ticks <= asked.upto], queue, asked)
+        meant = [one for one in handed if one.message.ticks <= asked.upto]
+        settled = await self._settled(dead, [(one.partition, one.message) for one in meant])
+        found = await self._judged(meant, settled, queue, asked)
         await self._settle(task, place, dead, found.passed, Action.ACKNOWLEDGE)
         await self._settle(task, place, dead, found.again, Action.RELEASE)
         failed = len(found.problems)
@@ -187,11 +193,50 @@ class RedriveKind(TaskKind):
         reason = found.problems[-1] if failed else task.reason
         return Stepped(task.changed(place=place, looked=looked, failed=task.failed + failed, reason=reason))
 
-    async def _judged(self, letters: Sequence[HandedOut], queue: Queue, asked: _Asked) -> _Judged:
+    async def _come_again(self, task: StoredTask, dead: Queue, ended: Sequence[int], asked: _Asked) -> Sequence[int]:
+        """Partitions that have handed out later letters, and hold some that are meant: their leases were given back."""
+        found = []
+        for number in ended:
+            _, holes, _ = await self._leases.held(dead.uuid, _group_of(task), number, after=ZERO_ID, limit=1)
+            if holes and holes[0].id.ticks <= asked.upto:
+                found.append(number)
+        return found
+
+    async def _settled(self, dead: Queue, letters: Sequence[tuple[int, Message]]) -> Collection[Location]:
+        """Those of some letters that their queue gives away once those before them are settled: nobody wants them back.
+
+        :param letters: with their partitions.
+        """
+        names: Sequence[str] = ()
+        if letters and dead.retention is Retention.ACKNOWLEDGED:
+            names = [name for name in await self._leases.list_groups(dead.uuid) if ":" not in name]
+        settled = {Location(number, letter.id) for number, letter in letters} if names else set[Location]()
+        for name in names:
+            for number, counts in (await self._leases.count(dead.uuid, name, [*{at for at, _ in letters}])).items():
+                keys = {letter.id: letter.key for at, letter in letters if at == number}
+                held = await self._held(dead, name, number, Span(min(keys).before(), max(keys)))
+                for id_, key in keys.items():  # one of a closed key may have been passed over
+                    if id_ > counts.frontier or (counts.closed_keys and key is not None) or id_ in held:
+                        settled.discard(Location(number, id_))
+        return settled
+
+    async def _held(self, dead: Queue, name: str, number: int, span: Span) -> Collection[MessageId]:
+        """What a group holds between two letters."""
+        found, after = set[MessageId](), span.after
+        while after < span.upto:
+            _, holes, _ = await self._leases.held(dead.uuid, name, number, after=after, limit=_PAGE)
+            found.update([hole.id for hole in holes])
+            after = holes[-1].id if len(holes) == _PAGE else span.upto
+        return found
+
+    async def _judged(
+        self, letters: Sequence[HandedOut], settled: Collection[Location], queue: Queue, asked: _Asked
+    ) -> _Judged:
         """What becomes of letters that were received. One without its message is moved alone: that may be large."""
         found = _Judged([], [], [], [])
         for at, one in enumerate(letters):
-            story = asked.filter.matches(one.message)
+            is_meant = Location(one.partition, one.message.id) not in settled
+            story = asked.filter.matches(one.message) if is_meant else None
             problem = None if story is None else await self._problem(one.message, story, queue, asked)
             if problem is not None:
                 found.problems.append(problem)

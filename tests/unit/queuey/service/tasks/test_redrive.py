@@ -132,6 +132,13 @@ def bury(service: Service, dead: Queue, count: int = LETTERS, **changed: Any) ->
     run(service.log.append(AppendRequest(dead, drafts)))
 
 
+def bury_alone(service: Service, dead: Queue, at: Location, body: bytes) -> None:
+    """Store the dead letter of a message that is too large for it."""
+    told = story(0, partition=at.partition, message_id=at.id.hex).alone(body)
+    letter = Draft(1, story_to_header(told), 86_400, ALONE_TYPE, headers=with_story(None, told))
+    run(service.log.append(AppendRequest(dead, [letter])))
+
+
 def messages_of(service: Service, queue: Queue) -> list[Message]:
     found: list[Message] = []
     for number in range(1, queue.partitions + 1):
@@ -380,10 +387,8 @@ def test_a_letter_without_its_message_takes_it_from_the_queue(
     service: Service, queue: Queue, dead: Queue, clock: ManualClock
 ) -> None:
     placed = run(service.log.append(AppendRequest(queue, [Draft(1, b"large", 86_400), Draft(1, b"gone", 86_400)])))
-    for body, (number, id_) in zip((b"large", b"gone"), placed.placed, strict=True):
-        told = story(0, partition=number, message_id=id_.hex).alone(body)
-        letter = Draft(1, story_to_header(told), 86_400, ALONE_TYPE, headers=with_story(None, told))
-        run(service.log.append(AppendRequest(dead, [letter])))
+    for body, at in zip((b"large", b"gone"), placed.placed, strict=True):
+        bury_alone(service, dead, at, body)
     service.log.delete(queue, [Location(1, placed.placed[1].id)]).wait()
     bury(service, dead, 2)
 
@@ -395,6 +400,40 @@ def test_a_letter_without_its_message_takes_it_from_the_queue(
     assert bodies(service, queue) == Counter({b"large": 2, b"0": 1, b"1": 1})
     assert len(messages_of(service, dead)) == 1
     assert all(STORY_HEADER not in decode_headers(message.headers) for message in messages_of(service, queue))
+
+
+def test_a_redrive_that_meets_an_error_of_ours_leaves_each_letter_in_one_place(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It comes when letters were moved, and are to be deleted."""
+    bury(service, dead)
+
+    def faulty(*_: Any) -> None:
+        monkeypatch.undo()
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(service.log, "arrived", faulty)
+    begin(service, queue)
+    found = to_its_end(service, queue, clock)
+
+    assert (found.state, found.done) == ("failed", LETTERS)
+    assert bodies(service, queue) + bodies(service, dead) == ALL
+    assert not service.stores.leases.list_groups(dead.uuid).wait()
+
+
+def test_letters_that_come_again_are_moved_though_later_ones_came_beside_them(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock
+) -> None:
+    placed = run(service.log.append(AppendRequest(queue, [Draft(1, b"large", 86_400)] * 3))).placed
+    for at in placed:
+        bury_alone(service, dead, at, b"large")  # each goes alone, and the others are given back
+    begin(service, queue)
+    clock.advance(5)
+    bury(service, dead, 3)
+
+    assert to_its_end(service, queue, clock).done == 3
+    assert bodies(service, queue) == Counter({b"large": 6})
+    assert len(messages_of(service, dead)) == 3
 
 
 def test_a_queue_that_goes_away_ends_it(service: Service, queue: Queue, dead: Queue, clock: ManualClock) -> None:
