@@ -3,7 +3,8 @@
 The server writes it, and so do the workers of qdo; whoever reads a dead letter reads this form.
 
 If there is no room for both, the letter is the story alone, and the message is in its queue only. Such a letter has
-:data:`ALONE_TYPE`, the key of the message, and none of its headers.
+:data:`ALONE_TYPE`, the key of the message, and none of its headers. A queue with ``retention=acknowledged`` gives the
+message away once it is among the dead letters, so the letters of its lease groups have both in any case.
 """
 
 from __future__ import annotations
@@ -109,12 +110,14 @@ def parted_reason(text: str) -> tuple[str, str]:
     return reason, traceback
 
 
-def with_story(headers: bytes | None, story: Story) -> bytes:
+def with_story(headers: bytes | None, story: Story, *, bounded: bool = True) -> bytes:
     """Encoded headers of a message, and the header with its story.
 
+    :param bounded: False if the story comes in any case.
     :raises ValueError: the message's own headers leave no room for it.
     """
-    return encode_headers(decode_headers(headers) | {STORY_HEADER: story_to_header(story)}) or b""
+    both = decode_headers(headers) | {STORY_HEADER: story_to_header(story)}
+    return encode_headers(both, bounded=bounded) or b""
 
 
 def with_origin(headers: Mapping[str, bytes], story: Story) -> dict[str, bytes]:

@@ -35,9 +35,10 @@ _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,128}")
 _LENGTH = struct.Struct(">i")
 
 
-def encode_headers(headers: MessageHeaders) -> bytes | None:
+def encode_headers(headers: MessageHeaders, *, bounded: bool = True) -> bytes | None:
     """Headers in the form that stores use; None if there are none.
 
+    :param bounded: False for what the server itself adds to the headers of a message: there may be more of them.
     :raises ValueError: a name is no token of 1 to 128 characters, there are more than 64 headers, or more than 64 KiB.
 
     >>> encode_headers({"b": b"2", "a": b"1"}) == encode_headers({"a": b"1", "b": b"2"})
@@ -45,7 +46,7 @@ def encode_headers(headers: MessageHeaders) -> bytes | None:
     """
     if not headers:
         return None
-    if len(headers) > MAX_HEADERS:
+    if bounded and len(headers) > MAX_HEADERS:
         raise ValueError(f"{len(headers)} headers: a message has at most {MAX_HEADERS}")
     pairs = sorted(headers.items())
     size = 0
@@ -57,7 +58,7 @@ def encode_headers(headers: MessageHeaders) -> bytes | None:
             )
         size += len(name) + len(value)
         parts += (_LENGTH.pack(len(name)), name.encode(), _LENGTH.pack(len(value)), value)
-    if size > MAX_HEADERS_BYTES:
+    if bounded and size > MAX_HEADERS_BYTES:
         raise ValueError(f"{size} bytes of headers: a message has at most {MAX_HEADERS_BYTES}")
     return b"".join(parts)
 

@@ -8,7 +8,7 @@ import zlib
 from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
 from queuey.ids import TICKS_PER_SECOND, format_timestamp
-from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, Location, Message, Queue
+from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, Location, Message, Queue, Retention
 from queuey.model.dead_letters import (
     ALONE_TYPE,
     DEAD_LETTER_SECONDS,
@@ -120,9 +120,10 @@ class DeadLetters:
             ttl=min((message.expires_ticks - message.ticks) // TICKS_PER_SECOND, MAX_TTL_SECONDS),
         )
         partition = partition_for(dead, message.key)
-        for told in (story, story._replace(traceback="")):
+        stays = one.queue.retention is not Retention.ACKNOWLEDGED
+        for told, bounded in ((story, True), (story._replace(traceback=""), stays)):
             try:
-                headers = with_story(message.headers, told)
+                headers = with_story(message.headers, told, bounded=bounded)
             except ValueError:  # the message's own headers leave no room for it
                 continue
             kind = message.content_type

@@ -96,9 +96,15 @@ class Retained(BackgroundWork):
         share = _MOST_TOGETHER // len(several)
         for one, removal in [(one, self._removal(one, share)) for one in several]:
             with _told(one.queue):
-                before, removed = self._gone.get(one.place, ZERO_ID), await removal
-                while self._note(one, removed) < one.upto and removed.upto > before and not self.stopping:
-                    before, removed = removed.upto, await self._removal(one, _MOST_TOGETHER)
+                before, gone = self._gone.get(one.place, ZERO_ID), self._note(one, await removal)
+                while before < gone < (upto := await self._upto(one)) and not self.stopping:
+                    removal = self._removal(one._replace(upto=upto), _MOST_TOGETHER)  # noqa: PLW2901
+                    before, gone = gone, self._note(one, await removal)
+
+    async def _upto(self, one: _Settled) -> MessageId:
+        """Up to where its messages may go still: a group may have begun, or was reset, while others of them went."""
+        settled = await self._leases.settled_by_all(one.queue)
+        return min(one.upto, settled.get(one.number, ZERO_ID))
 
     def _removal(self, one: _Settled, most: int) -> Future[SpanRemoval]:
         """Remove the first messages that may go."""

@@ -172,7 +172,7 @@ def _encoded(headers: tuple[Any, ...]) -> tuple[bytes | None, ...]:
 def _encoded_one(headers: Mapping[str, bytes]) -> bytes | None:
     """The encoding of one row's headers; of headers that no message can have, bytes that no checksum matches (G6)."""
     try:
-        return encode_headers(headers)
+        return encode_headers(headers, bounded=False)
     except ValueError:
         return _NO_ENCODING
 

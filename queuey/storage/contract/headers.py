@@ -10,12 +10,16 @@ from queuey.storage.contract.common import QueueLog, StoreContract, draft
 ONE = encode_headers({"Kind": b"order", "trace-id": bytes(range(256))})
 EMPTY_VALUE = encode_headers({"flag": b""})
 LARGEST = encode_headers({f"h{number}": b"x" * 1000 for number in range(64)})
+BEYOND = encode_headers({f"h{number}": b"x" * 1100 for number in range(65)}, bounded=False)
+"""Of a dead letter, with its story."""
 
 
 class Headers(StoreContract):
     """:attr:`Draft.headers` and :attr:`Message.headers`."""
 
-    @pytest.mark.parametrize("headers", [ONE, EMPTY_VALUE, LARGEST], ids=["two", "an empty value", "64 KiB"])
+    @pytest.mark.parametrize(
+        "headers", [ONE, EMPTY_VALUE, LARGEST, BEYOND], ids=["two", "an empty value", "64 KiB", "more than that"]
+    )
     def test_headers_are_as_they_were_sent(self, log: QueueLog, headers: bytes) -> None:
         ((partition, id_),) = log.append(draft(b"x", content_type="a/b", key="k", headers=headers)).placed
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused
-from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model import AppendRequest, IdempotencyKey, Retention, encode_headers
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.storage.contract.common import SECOND, QueueLog, draft
 from queuey.storage.contract.lease_receiver import Receiver, WithLeases, bodies
@@ -86,6 +87,22 @@ class Attempts(WithLeases):
         log.add(b"0")
         log.watermark()
         assert bodies(jobs.step(**wanted).handed) == [b"0"]
+
+    def test_a_pop_that_is_repeated_needs_no_message_that_its_queue_has_given_away(
+        self, jobs: Receiver, log: QueueLog, clock: ManualClock
+    ) -> None:
+        jobs.queue = replace(log.queue, retention=Retention.ACKNOWLEDGED)
+        whole = draft(b"0", content_type="text/plain", key="k", headers=encode_headers({"a": b"1"}))
+        placed = log.append(whole, draft(b""), draft(b"2", ttl_seconds=100)).placed
+        log.watermark()
+        wanted: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "receive": ReceiveRequest(3, pop=True)}
+        first = jobs.step(**wanted)
+        log.delete(*placed)
+        again = jobs.step(**wanted)
+        assert again.repeated
+        assert [list(one) for one in again.handed] == [list(one) for one in first.handed]
+        clock.advance(101)
+        assert bodies(jobs.step(**wanted).handed) == [b"0", b""]
 
     def test_a_repeated_answer_leaves_out_what_is_no_more(self, jobs: Receiver, log: QueueLog) -> None:
         ids = log.add(b"0", b"1")

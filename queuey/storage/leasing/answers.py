@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from queuey.ids import MessageId
 from queuey.model.columns import Alike, Columns
@@ -18,10 +18,16 @@ from queuey.model.messages import Appended, Location, Message
 __all__ = ["decode_answer", "encode_answer"]
 
 _SIZE = struct.Struct("<I")
+_COPY = struct.Struct("<qiiiI")
+"""Of a copy of a message: when it expires, and the bytes of its content type, key and headers, -1 for none, and of its
+body. These follow."""
 
 
-def encode_answer(outcome: LeaseOutcome) -> bytes:
-    """An outcome as bytes, without the messages: they are in the log."""
+def encode_answer(outcome: LeaseOutcome, copied: Collection[int] = ()) -> bytes:
+    """An outcome as bytes, without the messages: they are in the log.
+
+    :param copied: indexes of groups whose messages go with the answer, as they may leave the log before it is asked for.
+    """
     document = {
         "now": outcome.now,
         "wall": outcome.wall,
@@ -33,10 +39,34 @@ def encode_answer(outcome: LeaseOutcome) -> bytes:
         "due": outcome.next_due,
         "larger": outcome.larger,
         "more": outcome.more,
+        "copied": [at for at, part in enumerate(outcome.handed.parts) if part.group in copied],
     }
     head = json.dumps(document, separators=(",", ":")).encode()
-    changes = [encode_change(_leases(part)) for part in outcome.handed.parts]
-    return b"".join([_SIZE.pack(len(head)), head, *(_SIZE.pack(len(data)) + data for data in changes)])
+    pieces = [head, *(encode_change(_leases(part)) for part in outcome.handed.parts)]
+    pieces += [b"".join(map(_copy, part.messages)) for part in outcome.handed.parts if part.group in copied]
+    return b"".join([_SIZE.pack(len(data)) + data for data in pieces])
+
+
+def _copy(message: Message) -> bytes:
+    texts = [None if text is None else text.encode() for text in (message.content_type, message.key)]
+    beside = [*texts, message.headers]
+    sizes = [-1 if data is None else len(data) for data in beside]
+    head = _COPY.pack(message.expires_ticks, *sizes, len(message.body))
+    return b"".join([head, *(data or b"" for data in beside), message.body])
+
+
+def _copies(data: bytes, ids: Iterable[MessageId]) -> Iterator[Message]:
+    at = 0
+    for message_id in ids:
+        expires, *sizes = _COPY.unpack_from(data, at)
+        at += _COPY.size
+        parts: list[bytes | None] = []
+        for size in sizes:
+            parts.append(None if size < 0 else data[at : at + size])
+            at += max(size, 0)
+        kind, key, headers, body = parts
+        content_type, name = (None if text is None else text.decode() for text in (kind, key))
+        yield Message(*message_id, expires, content_type, name, body or b"", headers)
 
 
 def _leases(part: HandedPart) -> Change:
@@ -47,19 +77,28 @@ def _leases(part: HandedPart) -> Change:
     return Change(holes=[hole._replace(id=message_id) for hole, message_id in zip(leases, ids, strict=True)])
 
 
-def decode_answer(data: bytes, find: Callable[[int, Sequence[Location]], Sequence[Message | None]]) -> LeaseOutcome:
+def decode_answer(
+    data: bytes, find: Callable[[int, Sequence[Location]], Sequence[Message | None]], now_ticks: int
+) -> LeaseOutcome:
     """The outcome again, without messages that have expired or were deleted since.
 
     :param find: messages by the index of a group in the step, and by location.
+    :param now_ticks: copies of messages that have expired by then are left out.
     :raises ValueError: this is no answer.
     """
     try:
         pieces = _pieces(data)
         document = json.loads(pieces[0])
         parts: list[HandedPart] = []
-        for (group, partition), change in zip(document["handed"], map(decode_change, pieces[1:]), strict=True):
-            leases = [*_each(change)]
+        handed: list[tuple[int, int]] = document["handed"]
+        copies = dict(zip(document.get("copied", ()), pieces[1 + len(handed) :], strict=True))
+        for number, ((group, partition), piece) in enumerate(zip(handed, pieces[1 : 1 + len(handed)], strict=True)):
+            leases = [*_each(decode_change(piece))]
             found = find(group, [Location(partition, hole.id) for hole in leases])
+            if number in copies:
+                kept = _copies(copies[number], [hole.id for hole in leases])
+                both = zip(found, kept, strict=True)
+                found = [one or (copy if copy.expires_ticks > now_ticks else None) for one, copy in both]
             there = [at for at, message in enumerate(found) if message is not None]
             if there:
                 messages = Columns.of([message for message in found if message is not None])

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from queuey.errors import KeyReused
 from queuey.ids import TICKS_PER_SECOND
-from queuey.model import Location, Message
+from queuey.model import Location, Message, Retention
 from queuey.model.lease_steps import LeaseOutcome, LeaseStep
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing import ATTEMPT_SECONDS
@@ -40,8 +40,15 @@ def known_answer(step: LeaseStep, access: LeaseAccess, now: int) -> LeaseOutcome
         return found
 
     with making_sense():
-        answer = decode_answer(known.answer, find)
+        answer = decode_answer(known.answer, find, access.now_ticks)
     return None if lost and step.renews else answer
+
+
+def _leaving(step: LeaseStep) -> Collection[int]:
+    """Indexes of groups whose messages may leave the log once the step is done: they are popped, and settled so."""
+    if step.receive is None or not step.receive.pop:
+        return ()
+    return [at for at, one in enumerate(step.groups) if one.queue.retention is Retention.ACKNOWLEDGED]
 
 
 def remember(step: LeaseStep, access: LeaseAccess, now: int, outcome: LeaseOutcome) -> None:
@@ -49,5 +56,5 @@ def remember(step: LeaseStep, access: LeaseAccess, now: int, outcome: LeaseOutco
     if step.attempt is not None:
         first, attempt = step.groups[0], step.attempt
         expires = now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
-        answered = StoredAttempt(attempt.digest, encode_answer(outcome))
+        answered = StoredAttempt(attempt.digest, encode_answer(outcome, _leaving(step)))
         access.keep_attempt(first.queue.uuid, first.name, attempt.key, answered, expires)

@@ -229,7 +229,7 @@ class SqliteLeases(LeaseStore):
 def _size_of(step: LeaseStep) -> tuple[int, bool]:
     """The size of a step, and whether it takes no longer than that says."""
     messages = 0 if step.receive is None else step.receive.most
-    is_light = True
+    is_light = step.attempt is None or step.receive is None or not step.receive.pop  # it may store what it hands out
     for one in step.groups:
         is_light = is_light and not (one.renewals or one.passes)
         for settles in one.settles.values():

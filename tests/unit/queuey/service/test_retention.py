@@ -5,19 +5,30 @@ from __future__ import annotations
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.future import run
-from queuey.ids import IdGenerator, MessageId
-from queuey.model import AppendRequest, Draft, Queue, Retention
+from queuey.http.admission import EXEMPT
+from queuey.http.answer_room import CountedRoom
+from queuey.ids import ZERO_ID, IdGenerator, MessageId
+from queuey.model import AppendRequest, Draft, Queue, Retention, Span, SpanRemoval, decode_headers, encode_headers
+from queuey.model.dead_letters import Story, story_of, with_story, without_story
+from queuey.model.headers import MAX_HEADERS
+from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_state import LeaseState
-from queuey.service import Service
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.service import Service, retention
 from queuey.service.leases import Leases
+from queuey.service.log import QueueRead
 from queuey.service.queues import QueueSettings
+from queuey.service.tasks import LetterFilter, redrive_name
 from queuey.settings import load_settings
 from queuey.storage import Stores
+from queuey.storage.contract.lease_receiver import settle_of
 from queuey.storage.memory import MemoryStores
 from queuey.storage.sqlite import SqliteStores
 from tests.support.retaining import GROUPS, RetainedHistory
@@ -82,3 +93,75 @@ def test_a_queue_without_groups_keeps_all(service: Service) -> None:
     service.retained.note(queue)
     run(service.retained.turn())
     assert run(service.queues.inspect(queue))[0].depth == 5
+
+
+def test_a_group_that_begins_while_messages_go_keeps_those_that_are_left(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention, "_MOST_TOGETHER", 100)
+    queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    for _ in range(3):
+        run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 1000)))
+    delete_span, begun = service.log.delete_span, list[SpanRemoval]()
+
+    async def and_begin(*given: Any, **how: Any) -> SpanRemoval:
+        removed = await delete_span(*given, **how)
+        begun.append(removed)
+        await service.leases.keep(queue, "two", _new_group(service), None)
+        return removed
+
+    monkeypatch.setattr(service.log, "delete_span", and_begin)
+    for _ in range(3):
+        _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest(1000, pop=True))
+    service.retained.note(queue)
+    run(service.retained.turn())
+    assert len(begun) == 1
+    assert run(service.queues.inspect(queue))[0].depth == 3000 - begun[0].messages > 0
+
+
+def test_a_dead_letter_has_its_message_though_headers_leave_no_room(service: Service) -> None:
+    """Its queue gives the message away."""
+    queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    own = {f"h{number}": b"x" for number in range(MAX_HEADERS)}
+    run(service.log.append(AppendRequest(queue, [Draft(1, b"body", 3600, headers=encode_headers(own))])))
+    outcome = _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest())
+    (one,) = outcome.handed
+    rejected = Settle(one.message.id, one.hole.deliveries, Action.REJECT, reason="no\ntraceback")
+    _step(service, GroupStep(queue, "one", None, outcome.tokens[0], {1: [rejected]}))
+    run(service.retained.turn())
+    assert run(service.queues.inspect(queue))[0].depth == 0
+    dead = run(service.queues.find("demo", "a-dead"))
+    assert dead is not None
+    (page,) = run(service.log.read(dead, QueueRead([(1, Span(ZERO_ID))], 9))).pages
+    (letter,) = page.page.messages
+    headers = decode_headers(letter.headers)
+    assert (letter.body, without_story(headers), story_of(headers).reason) == (b"body", own, "no")
+
+
+def test_a_redrive_brings_no_letter_back_that_was_settled(service: Service, clock: ManualClock) -> None:
+    """The dead-letter queue keeps it until those before it are settled."""
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    dead = run(service.queues.create("demo", "a-dead", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    headers = with_story(None, Story("a", 1, "0" * 32, "workers", 3, "failed"))
+    letters = [Draft(1, b"%d" % number, 3600, headers=headers) for number in range(5)]
+    run(service.log.append(AppendRequest(dead, letters)))
+    outcome = _step(service, GroupStep(dead, "sqs", _new_group(service), receive_from=(1,)), ReceiveRequest(4))
+    settles = {1: [settle_of(one) for one in [*outcome.handed][1:3]]}
+    _step(service, GroupStep(dead, "sqs", None, outcome.tokens[0], settles))
+
+    assert run(service.tasks.redrives.preview(dead, LetterFilter("a", "workers"))).matching == 3
+    run(service.tasks.redrive(queue, "workers", {"from": "a-dead", "match": {}}))
+    for _ in range(20):
+        clock.advance(min(run(service.tasks.turn()), 5))
+    assert run(service.tasks.find(queue, redrive_name("workers"))).done == 3
+    (page,) = run(service.log.read(queue, QueueRead([(1, Span(ZERO_ID))], 9))).pages
+    assert [message.body for message in page.page.messages] == [b"0", b"3", b"4"]
+
+
+def _new_group(service: Service) -> LeaseGroup:
+    return service.leases.new_group(service.leases.default_settings, ZERO_ID)
+
+
+def _step(service: Service, group: GroupStep, receive: ReceiveRequest | None = None) -> LeaseOutcome:
+    with CountedRoom(EXEMPT, receive) as room:
+        return run(service.leases.step(LeaseStep([group], receive=receive), room))
