@@ -61,7 +61,7 @@ class Service:
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
         self.tasks = Tasks(stores, self.queues, self.log, self.leases, self.clock, self.monitor)
         self.queues.before_drop = self.tasks.abandon
-        self.retained = Retained(self.log, self.leases, self.clock, self.monitor)
+        self.retained = Retained(self.log, self.queues, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
         self.log.note_coming = self.leases.note_coming
         self.held_figures = HeldFigures(stores.leases, self.log, self.clock, self.monitor)

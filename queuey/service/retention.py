@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import NamedTuple, TypeVar
 from uuid import UUID
@@ -20,10 +20,11 @@ from queuey.errors import QueueyError
 from queuey.future import Future
 from queuey.ids import ZERO_ID, MessageId
 from queuey.locks import new_lock
-from queuey.model import PartitionId, Queue, Span, SpanRemoval
+from queuey.model import PartitionId, Queue, Retention, Span, SpanRemoval
 from queuey.monitor.metrics import MESSAGES_SETTLED_REMOVED, Monitor
 from queuey.service.leases import Leases
 from queuey.service.log import Log
+from queuey.service.queues import Queues
 
 __all__ = ["Retained"]
 
@@ -56,9 +57,10 @@ class _Settled(NamedTuple):
 class Retained(BackgroundWork):
     """The queues of one server whose messages go once they are settled."""
 
-    def __init__(self, log: Log, leases: Leases, clock: Clock, monitor: Monitor) -> None:
+    def __init__(self, log: Log, queues: Queues, leases: Leases, clock: Clock, monitor: Monitor) -> None:
         super().__init__("retention", SHARED_REST_SECONDS if log.reads_elsewhere else REST_SECONDS)
-        self._log, self._leases, self._clock, self._monitor = log, leases, clock, monitor
+        self._log, self._queues, self._leases = log, queues, leases
+        self._clock, self._monitor = clock, monitor
         self._noted: OrderedDict[UUID, Queue] = OrderedDict()
         self._gone: OrderedDict[PartitionId, MessageId] = OrderedDict()
         """Up to where partitions are empty, as far as it is known."""
@@ -84,7 +86,7 @@ class Retained(BackgroundWork):
 
     async def _settled(self, queues: Sequence[Queue]) -> list[_Settled]:
         """Partitions of some queues with messages that may go."""
-        asked = [(queue, future.start(self._leases.settled_by_all(queue))) for queue in queues]
+        asked = [(queue, future.start(self._settled_of(queue))) for queue in queues]
         found: list[_Settled] = []
         for queue, settled in asked:
             with _told(queue):
@@ -103,8 +105,15 @@ class Retained(BackgroundWork):
 
     async def _upto(self, one: _Settled) -> MessageId:
         """Up to where its messages may go still: a group may have begun, or was reset, while others of them went."""
-        settled = await self._leases.settled_by_all(one.queue)
+        settled = await self._settled_of(one.queue)
         return min(one.upto, settled.get(one.number, ZERO_ID))
+
+    async def _settled_of(self, queue: Queue) -> Mapping[int, MessageId]:
+        """See :meth:`Leases.settled_by_all`; empty if the queue gives nothing away any more."""
+        found = await self._queues.find(queue.application, queue.name)
+        if found is None or (found.uuid, found.retention) != (queue.uuid, Retention.ACKNOWLEDGED):
+            return {}
+        return await self._leases.settled_by_all(queue)
 
     def _removal(self, one: _Settled, most: int) -> Future[SpanRemoval]:
         """Remove the first messages that may go."""

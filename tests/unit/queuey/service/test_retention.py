@@ -95,8 +95,9 @@ def test_a_queue_without_groups_keeps_all(service: Service) -> None:
     assert run(service.queues.inspect(queue))[0].depth == 5
 
 
-def test_a_group_that_begins_while_messages_go_keeps_those_that_are_left(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("how", ["a group begins", "the queue keeps all from now on"])
+def test_what_is_left_stays_if_that_changes_while_messages_go(
+    service: Service, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
     monkeypatch.setattr(retention, "_MOST_TOGETHER", 100)
     queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
@@ -104,10 +105,13 @@ def test_a_group_that_begins_while_messages_go_keeps_those_that_are_left(
         run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 1000)))
     delete_span, begun = service.log.delete_span, list[SpanRemoval]()
 
-    async def and_begin(*given: Any, **how: Any) -> SpanRemoval:
-        removed = await delete_span(*given, **how)
+    async def and_begin(*given: Any, **named: Any) -> SpanRemoval:
+        removed = await delete_span(*given, **named)
         begun.append(removed)
-        await service.leases.keep(queue, "two", _new_group(service), None)
+        if how == "a group begins":
+            await service.leases.keep(queue, "two", _new_group(service), None)
+        else:
+            await service.queues.update(queue, QueueSettings(retention=Retention.TTL))
         return removed
 
     monkeypatch.setattr(service.log, "delete_span", and_begin)
