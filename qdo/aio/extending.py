@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
@@ -12,6 +13,8 @@ from qdo.client.extending import HeldLease, HeldLeases
 from queuey.errors import QueueyError
 
 __all__ = ["AsyncExtender"]
+
+log = logging.getLogger(__name__)
 
 Extend = Callable[[Sequence[HeldLease]], Awaitable[Collection[str]]]
 """Extends leases of one group, and returns the receipts of those that had ended."""
@@ -61,7 +64,11 @@ class AsyncExtender:
         began = time.monotonic()
         try:
             stale = await self._extend(leases)
-        except QueueyError:
+        except Exception as error:
+            if not isinstance(error, QueueyError):
+                log.exception(
+                    "leases of queue %s are not extended: the answer is none that Queuey gives", leases[0].queue
+                )
             self._leases.failed(leases, time.monotonic())
         else:
             self._leases.extended(leases, stale, began)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -11,8 +12,12 @@ from queuey.errors import QueueyError
 
 __all__ = ["IDLE_SECONDS", "MIN_EXTENSION_SECONDS", "Extender", "HeldLease", "HeldLeases"]
 
+log = logging.getLogger(__name__)
+
 MIN_EXTENSION_SECONDS = 1.0
 """A shorter lease is extended to this, or its extensions would be most of what a program does."""
+MOST_RECEIPTS = 1000
+"""That one request names. So does the server bound it."""
 IDLE_SECONDS = 10.0
 """A thread without leases ends after this time."""
 
@@ -70,12 +75,16 @@ class HeldLeases:
         return min((lease.due for lease in self._leases), default=None)
 
     def due(self, now: float) -> list[list[HeldLease]]:
-        """The leases that are due. Those of one group are extended by one request."""
+        """The leases that are due. Those of one group are extended by one request, or by as few as take them."""
         groups: dict[tuple[str, str], list[HeldLease]] = {}
         for lease in self._leases:
             if lease.due <= now and not lease.is_over:
                 groups.setdefault((lease.queue, lease.group), []).append(lease)
-        return [*groups.values()]
+        return [
+            some[first : first + MOST_RECEIPTS]
+            for some in groups.values()
+            for first in range(0, len(some), MOST_RECEIPTS)
+        ]
 
     def extended(self, leases: Sequence[HeldLease], stale: Collection[str], began: float) -> None:
         """Leases were extended.
@@ -163,7 +172,11 @@ class Extender:
         began = time.monotonic()
         try:
             stale = self._send(leases)
-        except QueueyError:
+        except Exception as error:
+            if not isinstance(error, QueueyError):
+                log.exception(
+                    "leases of queue %s are not extended: the answer is none that Queuey gives", leases[0].queue
+                )
             with self._changed:
                 self._leases.failed(leases, time.monotonic())
             return

@@ -36,7 +36,6 @@ __all__ = [
     "Settled",
 ]
 
-
 T = TypeVar("T")
 D = TypeVar("D", bound="LeasedMessage")
 
@@ -124,6 +123,11 @@ class LeasedMessage(Message):
         """
         leases, held = self._kept()
         leases._extender.keep(held)  # noqa: SLF001 -- the two are one part of the client
+
+    def let_go(self) -> None:
+        """Extend the lease no more: it runs out in its own time, unless the message is settled before."""
+        if self._leases is not None and self._held is not None:
+            self._leases._extender.drop(self._held)  # noqa: SLF001 -- the two are one part of the client
 
     def detach(self) -> None:
         """Leave the client, which serves one thread: another thread or process may have the message now.

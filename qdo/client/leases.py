@@ -18,7 +18,7 @@ from qdo.client.moments import moment_to_wire, place_to_wire
 from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended
 from qdo.client.wire import group_path, queue_path
-from queuey.errors import InvalidParameter, KeyReused
+from queuey.errors import InvalidParameter, InvalidReceipt, KeyReused
 from queuey.ids import MessageId, unique_bytes
 
 __all__ = ["LeaseCalls", "Popped"]
@@ -300,9 +300,19 @@ class LeaseCalls(ABC, Generic[D]):
         )
 
     def _extended(self, leases: Sequence[HeldLease]) -> Steps[Collection[str]]:
-        """Extend leases of one group, and return the receipts of those that had ended."""
+        """Extend leases of one group, and return the receipts of those that had ended.
+
+        Those of a group that was forgotten or reset are refused, and others with them: they are found by halves.
+        """
         wanted = {"extend": [{"receipt": lease.receipt, "visibility": lease.seconds} for lease in leases]}
-        answer = yield from self._step(leases[0].queue, leases[0].group, wanted)
+        try:
+            answer = yield from self._step(leases[0].queue, leases[0].group, wanted)
+        except InvalidReceipt:
+            if len(leases) == 1:
+                return frozenset([leases[0].receipt])
+            half = len(leases) // 2
+            first = yield from self._extended(leases[:half])
+            return frozenset(first).union((yield from self._extended(leases[half:])))
         return frozenset(answer.json()["settled"]["stale"])
 
 

@@ -79,7 +79,9 @@ def last_word(failure: Failure, method: str, *, lost: bool) -> QueueyError:
     if method == "GET":
         unanswered = isinstance(failure.error, OutcomeUnknown)
         return StorageUnavailable(str(failure.error)) if unanswered else failure.error
-    if lost and failure.again and not isinstance(failure.error, OutcomeUnknown):
+    # A credential may be withdrawn between two attempts.
+    is_open = failure.again or isinstance(failure.error, Unauthenticated | Forbidden)
+    if lost and is_open and not isinstance(failure.error, OutcomeUnknown):
         return OutcomeUnknown(f"{failure.error}; the write may or may not be stored")
     return failure.error
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -33,7 +34,10 @@ class Transport:
 
     def __init__(self, sleep: Callable[[float], None] = time.sleep) -> None:
         self._sleep = sleep
-        self._session = requests.Session()
+        self._open()
+
+    def _open(self) -> None:
+        self._process, self._session = os.getpid(), requests.Session()
         # requests lets a .netrc replace a plain header, but not an auth of our own.
         self._session.auth = _KeepHeaders()
 
@@ -82,6 +86,8 @@ class Transport:
                 return answer.source.read(seconds) if isinstance(answer.source, _Source) else b""
 
     def _attempt(self, wanted: Request) -> Reply | NoAnswer:
+        if self._process != os.getpid():
+            self._open()  # on a connection from before a fork each process would read answers of the other
         session = self._session
         request = requests.Request(wanted.method, wanted.url, wanted.headers, data=wanted.body)
         from_outside = session.merge_environment_settings(wanted.url, {}, wanted.is_stream, None, None)

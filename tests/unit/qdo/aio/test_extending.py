@@ -92,3 +92,21 @@ def test_the_task_ends_with_the_last_lease_and_begins_again() -> None:
             await asyncio.wait([extender._task])
 
     run(scenario)
+
+
+def test_an_answer_that_is_none_leaves_the_leases_to_the_next_try() -> None:
+    """The task would have ended, and every lease with it."""
+
+    async def scenario(sent: Sent, extender: AsyncExtender) -> None:
+        async def none(leases: Sequence[HeldLease]) -> set[str]:
+            raise KeyError(await sent.extend(leases))
+
+        extender._extend = none
+        one = lease("a", 1)
+        extender.keep(one)
+        assert await sent.receipts.get() == ["a"]
+        extender._extend = sent.extend
+        assert await sent.receipts.get() == ["a"]
+        assert not one.is_lost
+
+    run(scenario)

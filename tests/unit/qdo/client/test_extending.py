@@ -149,3 +149,23 @@ def test_an_extender_that_is_closed_ends_its_thread_and_connections(extender: Ex
     assert not thread.is_alive()
     assert thread not in threading.enumerate()
     assert sent.closed == 1
+
+
+def test_an_answer_that_is_none_leaves_the_leases_to_the_next_try(extender: Extender, sent: Sent) -> None:
+    """The thread would have ended, and every lease with it."""
+    extender._send = lambda leases: {}[sent.send(leases)]  # type: ignore[index]
+    one = lease("a", 1)
+    extender.keep(one)
+    assert sent.next() == ["a"]
+    extender._send = sent.send
+
+    assert sent.next() == ["a"]
+    assert not one.is_lost
+
+
+def test_no_request_names_more_leases_than_a_server_takes(extender: Extender, sent: Sent) -> None:
+    with extender._changed:  # it looks when all of them are there
+        for number in range(2500):
+            extender.keep(lease(str(number)))
+
+    assert sorted(len(sent.next()) for _ in range(3)) == [500, 1000, 1000]

@@ -188,3 +188,18 @@ def test_a_group_that_is_to_begin_somewhere_is_not_made_twice(client: Client, sc
     assert client.set_lease_group("q", "g", visibility=5, k=None) == {"visibility": 5}
 
     assert bodies(script) == [{"start": "end"}, {"visibility": 5}, {"visibility": 5}]
+
+
+def test_leases_of_a_group_that_was_reset_keep_no_others_from_being_extended(script: Script) -> None:
+    """One receipt that is none refuses the request, and all of them would run out."""
+    refused, none = refusal(400, "InvalidReceipt"), says(settled={"stale": []})
+    script.say(says(messages=[{**LEASED, "receipt": receipt} for receipt in "abcd"]))
+    with Client(script.url, "app") as client:
+        kept = [delivery._held for delivery in client.receive("q", "g", 4)]
+        script.say(refused, none, refused, refused, none)
+
+        ended = client._do(client._extended([held for held in kept if held is not None]))
+
+    asked = ["".join(one["receipt"] for one in body["extend"]) for body in bodies(script)[1:]]
+    assert asked == ["abcd", "ab", "cd", "c", "d"]
+    assert ended == {"c"}

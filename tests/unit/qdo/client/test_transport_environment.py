@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
 
-from qdo.client import QueueSettings
+from qdo.client import Client, QueueSettings
 from queuey.errors import ConfigurationError, ServerUnreachable
 from tests.support.client_answers import KEY, MADE
 from tests.support.over_asyncio import CLIENTS, make_client
@@ -70,3 +71,19 @@ def test_an_authority_is_trusted_if_it_is_named(tmp_path: Path, monkeypatch: pyt
         with make_client(kind, script.url, "app", KEY) as client:
             assert client.create_queue("q").name == "q"
         assert len(script.asked) == 1
+
+
+def test_a_process_that_was_forked_has_connections_of_its_own(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On one connection each of the two could read the answer to the other: messages that it never asked for."""
+    script.say(MADE, MADE, MADE)
+    with Client(script.url, "app", KEY) as client:
+        client.create_queue("q")
+        before = client._transport._session
+        client.create_queue("q")
+        assert client._transport._session is before
+
+        with monkeypatch.context() as forked:
+            forked.setattr(os, "getpid", lambda: -1)
+            client.create_queue("q")
+
+        assert client._transport._session is not before

@@ -267,3 +267,13 @@ def test_a_proxy_whose_server_has_gone_is_waited_for_as_the_server_itself(script
 
     assert [pause <= 0.02 for pause in pauses] == [True, True, True, False, False, False]
     assert pauses[3:] == sorted(pauses[3:])
+
+
+@pytest.mark.parametrize(("status", "code"), [(401, "InvalidApplicationKey"), (403, "Forbidden")])
+def test_a_credential_that_is_withdrawn_says_nothing_of_an_attempt_before(
+    client: Client, script: Script, status: int, code: str
+) -> None:
+    script.say(DROP, refusal(status, code))
+
+    with pytest.raises(OutcomeUnknown, match="because; the write may or may not be stored"):
+        client.append("q", "hello")
