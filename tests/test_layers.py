@@ -213,7 +213,7 @@ LAYERS = {
         ours=(*LEAVES, "qdo.client.", "qdo.adapters.clients", "qdo.adapters.settling"), others=("dramatiq",)
     ),
     "qdo.adapters.outbox": Layer(
-        ours=(*LEAVES, "qdo.client.", "qdo.adapters.stopping"), others=("click", "sqlalchemy")
+        ours=(*LEAVES, "qdo.client.", "qdo.adapters.stopping", "qdo.groups.waking"), others=("click", "sqlalchemy")
     ),
     "qdo.adapters.django": Layer(
         ours=(

@@ -26,7 +26,7 @@ class ThreadClients:
     def get(self) -> Client:
         """The client of this thread."""
         if self._process != os.getpid():
-            self._process, self._made, self._own = os.getpid(), [], threading.local()
+            self._process, self._made, self._own, self._lock = os.getpid(), [], threading.local(), threading.Lock()
         found: Client | None = getattr(self._own, "client", None)
         if found is None:
             found = self._own.client = self._make_client()

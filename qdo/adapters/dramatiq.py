@@ -49,6 +49,8 @@ class LeasedProxy(dramatiq.MessageProxy):
     def __init__(self, message: dramatiq.Message[Any], delivery: Delivery) -> None:
         super().__init__(message)
         self.delivery = delivery
+        self.is_followed = True
+        """What dramatiq sent because of how it ended is stored: another attempt, the next step of a pipeline, a callback."""
 
 
 class QueueyBroker(dramatiq.Broker):
@@ -72,7 +74,8 @@ class QueueyBroker(dramatiq.Broker):
         self.group, self.visibility = group, visibility
         self.settler = Settler(make_client, group)
         self.clients = ThreadClients(make_client)
-        self._made: set[str] = set()
+        self._ended = threading.local()
+        """Its ``message`` was processed by this thread, and middleware sends what follows."""
 
     def close(self) -> None:
         """Settle what has ended, and end the connections."""
@@ -105,11 +108,23 @@ class QueueyBroker(dramatiq.Broker):
         try:
             self._append(message.queue_name, new)
         except QueueyError as error:
+            if (ended := getattr(self._ended, "message", None)) is not None:
+                ended.is_followed = False  # dramatiq only logs this error
             if error.retriable:
                 raise ConnectionClosed(error) from error
             raise
         self.emit_after("enqueue", message, delay)
         return message
+
+    def emit_after(self, signal: str, *args: Any, **more: Any) -> None:
+        """As any broker, but a message is known while what follows it is sent."""
+        if signal == "process_message" and isinstance(args[0], LeasedProxy):
+            self._ended.message = args[0]
+        try:
+            super().emit_after(signal, *args, **more)
+        finally:
+            if signal == "process_message":
+                self._ended.message = None
 
     def consume(self, queue_name: str, prefetch: int = 1, timeout: int = 5000) -> dramatiq.Consumer:
         """:raises dramatiq.errors.QueueNotFound: the queue was never declared."""
@@ -187,15 +202,22 @@ class _LeaseConsumer(dramatiq.Consumer):
         return None
 
     def ack(self, message: Any) -> None:
+        """The message is done; or it comes again, if what was to follow it is not stored."""
         self._end(message.delivery)
-        self._broker.settler.acknowledge(message.delivery)
+        if message.is_followed:
+            self._broker.settler.acknowledge(message.delivery)
+        else:
+            self._broker.settler.release(message.delivery)
 
     def nack(self, message: Any) -> None:
         """The message becomes a dead letter, with the error of its last attempt."""
+        if not message.is_followed:
+            self.ack(message)
+            return
         error, traceback = message._exception, message.options.get("traceback") or ""  # noqa: SLF001 -- dramatiq has no other way
         reason = f"{type(error).__name__}: {error}" if error is not None else "given up by dramatiq"
         self._end(message.delivery)
-        self._broker.settler.reject(message.delivery, _printable(reason), traceback[-MOST_TRACEBACK:])
+        self._broker.settler.reject(message.delivery, _printable(reason), _sendable(traceback)[-MOST_TRACEBACK:])
 
     def requeue(self, messages: Iterable[Any]) -> None:
         """Give messages back. That is no failure."""
@@ -247,3 +269,12 @@ class _LeaseConsumer(dramatiq.Consumer):
 
 def _printable(text: str) -> str:
     return "".join(letter if letter.isprintable() else " " for letter in text)[:MOST_REASON]
+
+
+def _sendable(text: str) -> str:
+    r"""UTF-8 has a form for it.
+
+    >>> _sendable("\udcff")
+    '\\udcff'
+    """
+    return text.encode("utf-8", "backslashreplace").decode()

@@ -82,18 +82,32 @@ class Settler:
     def _add(self, end: LeaseEnd) -> None:
         with self._changed:
             self._ended.append(end)
-            if self._thread is None:
+            if self._thread is None or not self._thread.is_alive():  # a process that was forked has none
                 self._thread = threading.Thread(target=self._run, name="settle", daemon=True)
                 self._thread.start()
             self._changed.notify_all()
 
     def _run(self) -> None:
-        with self._make_client() as client:
+        with self._made() as client:
             while ends := self._next():
                 try:
                     self._settle(client, ends)
                 except Exception:
                     log.exception("%d leases were not settled: their messages come again", len(ends))
+                    _let_go(ends)
+
+    def _made(self) -> Client:
+        """A client, however often it has to be tried: without this thread leases would neither end nor run out.
+
+        :raises Exception: there is no more time.
+        """
+        while True:
+            try:
+                return self._make_client()
+            except Exception:
+                log.exception("leases are not settled: no client can be made")
+                if not self._rest(MOST_PAUSE_SECONDS):
+                    raise
 
     def _next(self) -> list[LeaseEnd]:
         """What has ended; nothing once closed."""
@@ -129,6 +143,7 @@ class Settler:
                     return
                 else:
                     log.warning("%d messages come again, since their leases cannot be settled: %s", len(ends), error)
+                    _let_go(ends)
                     return
             else:
                 if done.stale and not unknown:  # after a lost answer it may have been this settler
@@ -143,3 +158,9 @@ class Settler:
                 return False
             self._changed.wait(min(seconds, left))
             return True
+
+
+def _let_go(ends: Sequence[LeaseEnd]) -> None:
+    """Extend these leases no more: without an end they would keep their messages from everybody."""
+    for end in ends:
+        end.delivery.let_go()

@@ -16,8 +16,9 @@ from dramatiq.errors import ConnectionClosed, QueueJoinTimeout, QueueNotFound
 
 from qdo.adapters.clients import is_done
 from qdo.adapters.dramatiq import QueueyBroker
-from qdo.client import Client
+from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
+from queuey.errors import StorageUnavailable
 from tests.support.client import Server, emptied
 from tests.support.dramatiq_actors import VISIBILITY, declared
 from tests.support.loaded import Program
@@ -92,6 +93,47 @@ def test_an_actor_that_fails_is_tried_again_and_then_a_dead_letter(broker: Queue
     ((_, letter),) = letters(client, "default-dead")
     assert letter.story.reason == "ValueError: no luck"
     assert "ValueError: no luck" in (letter.story.traceback or "")
+
+
+def test_a_message_does_not_end_before_what_follows_it_is_stored(
+    broker: QueueyBroker, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Dramatiq only logs that it could not send the next attempt, and acknowledges this one."""
+    attempts: list[int] = []
+    append, refused = broker._append, iter([StorageUnavailable("away for a while")])
+
+    @dramatiq.actor(broker=broker, max_retries=1, min_backoff=1, max_backoff=1)  # type: ignore[untyped-decorator]
+    def fail() -> None:
+        attempts.append(1)
+        raise ValueError("no luck")
+
+    def away_once(queue_name: str, new: NewMessage) -> None:
+        if (error := next(refused, None)) is not None:
+            raise error
+        append(queue_name, new)
+
+    fail.send()
+    client.set_lease_group("default", "dramatiq", backoff={"first": 0, "most": 0})
+    monkeypatch.setattr(broker, "_append", away_once)
+    with working(broker):
+        broker.join("default", timeout=JOIN)
+
+    assert len(attempts) == 3
+    eventually(lambda: len(list(letters(client, "default-dead"))) == 1)
+
+
+def test_a_traceback_that_is_not_utf8_makes_a_dead_letter_too(broker: QueueyBroker, client: Client) -> None:
+    broker.declare_queue("default")
+    broker.enqueue(dramatiq.Message("default", "note", (), {}, {}))
+    message = next(broker.consume("default", timeout=60_000))
+    assert message is not None
+    message.options["traceback"] = "ValueError: \udcff is no luck"
+
+    broker.consume("default").nack(message)
+
+    eventually(lambda: len(list(letters(client, "default-dead"))) == 1)
+    ((_, letter),) = letters(client, "default-dead")
+    assert letter.story.traceback == r"ValueError: \udcff is no luck"
 
 
 def test_a_delay_is_a_delivery_time_in_the_store(broker: QueueyBroker, client: Client) -> None:

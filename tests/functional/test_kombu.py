@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import socket
 import threading
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from kombu.exceptions import ChannelError
 from kombu.pidbox import Mailbox
 
 import qdo.adapters.kombu  # noqa: F401 -- makes queuey:// known
-from qdo.client import Client
+from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
 from queuey.errors import ConfigurationError, InvalidApplicationKey, ServerUnreachable
 from tests.support.client import Server, emptied
@@ -371,3 +372,18 @@ def test_the_environment_names_the_server(server: Server, monkeypatch: pytest.Mo
         queue = jobs(connection)
         send(connection, "hello")
         assert [*Bodies(connection, queue, no_ack=True).wait(1)] == ["hello"]
+
+
+def test_a_strange_message_in_its_log_ends_no_transient_queue(
+    connection: Connection, other: Connection, client: Client
+) -> None:
+    exchange = Exchange("news", type="fanout")
+    queue = Queue("mine", exchange, auto_delete=True, durable=False)
+    exchange(connection.default_channel).declare()
+    queue(other.default_channel).declare()
+    strange = {"properties": {"delivery_info": ["x"]}, "headers": {}, "content-encoding": "utf-8"}
+    client.append("kombu.news", NewMessage("strange", headers={"queuey-kombu": json.dumps(strange)}))
+
+    send(connection, "good", exchange="news", key="")
+
+    assert Bodies(other, queue, no_ack=True).wait(2)[-1] == "good"

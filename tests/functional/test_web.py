@@ -12,12 +12,14 @@ from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import requests
 import uvicorn
 
+from qdo.adapters.clients import is_done
 from qdo.adapters.outbox import OutboxRelay
 from qdo.client import Client
 from queuey.errors import Forbidden
@@ -280,6 +282,25 @@ def test_a_task_of_django_whose_worker_died_runs_again_and_counts_it(site: Site,
 
     sent.refresh()
     assert (sent.return_value, sent.attempts, sent.worker_ids[0]) == (4, 2, "dead")
+
+
+def test_a_task_of_django_that_is_done_is_not_run_again_if_its_worker_died_then(site: Site, client: Client) -> None:
+    """It had recorded the end, and not acknowledged the message. That is no failure: it may have held others as well."""
+    from examples.web.django_shop.tasks import double
+    from qdo.adapters.django.tasks import TaskRunner
+    from tests.support.tasks_of_django import tasks
+
+    sent = double.enqueue(2)
+    (delivery,) = client.receive("default", "django", visibility=30)
+    context: Any = SimpleNamespace(queue="default", member="dead", attempt=1, generation=1)
+    TaskRunner(cast(Any, tasks.default_task_backend))(delivery, context)
+    delivery.release(0, count=False)
+
+    site.command("queuey_tasks", exit_at_end=True, queue=["default"])
+
+    sent.refresh()
+    assert (sent.return_value, sent.worker_ids) == (4, ["dead"])
+    assert is_done(client, "default", "django")
 
 
 def test_what_the_backend_cannot_do_is_refused(site: Site, client: Client) -> None:

@@ -187,14 +187,18 @@ class TaskRunner:
     def __call__(self, message: Message, context: Context) -> None:
         """Run a task once, and record what became of it. One that raises has failed, and is not tried again.
 
+        One whose end was recorded by a worker that died before it acknowledged the message is not run again.
+
         :raises RejectMessage: the message is no task of this site.
         """
         try:
             result = self._backend.waiting(context.queue, message)
         except (ImportError, LookupError, TypeError, ValueError) as error:
             raise RejectMessage(f"no task of this site: {reason_of(error)}") from error
-        if context.attempt > 1:  # its worker died
+        if context.generation > 1:  # it was handed out before, and its worker may have died
             result = self._known(result)
+            if result.status in (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED):
+                return
         close_old_connections()
         try:
             self._run(result, context.member)

@@ -24,6 +24,7 @@ AHEAD = timedelta(days=365)
 MOST_NAME = 45
 """Characters of a queue's name; its dead letters have five more."""
 
+_NOWHERE = {"exchange": "", "routing_key": ""}
 _FINE = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}")
 _STRANGE = re.compile(r"[^A-Za-z0-9_.-]")
 
@@ -79,9 +80,9 @@ def payload_of(message: Message, tag: str) -> dict[str, Any]:
         beside = json.loads(message.headers[HEADER])
         properties, headers = dict(beside["properties"]), dict(beside["headers"] or {})
         encoding = beside["content-encoding"]
+        info = dict(properties.get("delivery_info") or _NOWHERE)
     except (LookupError, TypeError, ValueError):
-        properties, headers, encoding = {}, {}, "utf-8"
-    info = dict(properties.get("delivery_info") or {"exchange": "", "routing_key": ""})
+        properties, headers, encoding, info = {}, {}, "utf-8", dict(_NOWHERE)
     if isinstance(message, Delivery):
         info |= {"redelivered": message.deliveries > 1}
     return {

@@ -126,6 +126,9 @@ class TransientQueue:
                 except QueueyError as error:
                     log.warning("queue %s: still following %s: %s", self.name, name, error)
                     self._stop.wait(PAUSE_SECONDS)
+                except Exception:  # if this thread ended, the queue would get nothing any more
+                    log.exception("queue %s: still following %s behind a message that cannot be read", self.name, name)
+                    self._stop.wait(PAUSE_SECONDS)
 
     def _begin_to_follow(self, client: Client, exchange: str, cursor: str) -> FollowedPages:
         pages = client.follow(log_name(exchange), cursor=cursor or None)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from itertools import groupby
 
 from qdo.adapters.outbox.rows import OutboxRow, OutboxTable
 from qdo.client import Client
+from qdo.groups.waking import Waker
 from queuey.errors import BadRequest, QueueNotFound, QueueyError
 
 __all__ = ["OutboxRelay"]
@@ -33,7 +33,7 @@ class OutboxRelay:
     def __init__(self, table: OutboxTable, client: Client) -> None:
         """:param client: of one thread, the one that runs the relay."""
         self._table, self._client = table, client
-        self._stopped = threading.Event()
+        self._stopped, self._waker = False, Waker()
 
     def send_waiting(self) -> int:
         """Send what waits now.
@@ -50,20 +50,21 @@ class OutboxRelay:
     def run(self, poll_seconds: float = POLL_SECONDS) -> None:
         """Send whatever comes, until :meth:`stop`."""
         pause = FIRST_PAUSE_SECONDS
-        while not self._stopped.is_set():
+        while not self._stopped:
             try:
                 self.send_waiting()
             except Exception as error:  # the database may be away as well, and its errors are not ours
                 log.warning("the outbox waits: %s", error, exc_info=not isinstance(error, QueueyError))
-                self._stopped.wait(pause)
+                self._waker.wait(pause)
                 pause = min(pause * 2, MOST_PAUSE_SECONDS)
             else:
                 pause = FIRST_PAUSE_SECONDS
-                self._stopped.wait(poll_seconds)
+                self._waker.wait(poll_seconds)
 
     def stop(self) -> None:
-        """End :meth:`run`. Another thread, or a signal handler, may call this."""
-        self._stopped.set()
+        """End :meth:`run`. Another thread, or a signal handler, may call this: it takes no lock."""
+        self._stopped = True
+        self._waker.wake()
 
     def _send(self, queue: str, rows: Sequence[OutboxRow]) -> int:
         try:
