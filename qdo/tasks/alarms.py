@@ -41,6 +41,7 @@ def send_occurrence(message: Message, context: Context) -> None:
     now = max(book.now(), float(message.timestamp))
     if alarm.moment > now:  # longer ahead than a message can be scheduled
         context.append(ALARMS, alarm.to_message(now))
+        book.renew(kept, now)  # until the next occurrence of a leap day it would expire
         return
     schedule = alarm.schedule
     moments = _moments(schedule, alarm.moment, min(now, last))

@@ -107,7 +107,7 @@ class TaskOptions:
     def pause(self, attempt: int) -> float:
         """Seconds after a failed attempt, from 1."""
         if callable(self.backoff):
-            return max(float(self.backoff(attempt)), 0.0)
+            return max(0.0, float(self.backoff(attempt)))
         return float(min(self.backoff * 2.0 ** min(attempt - 1, 60), MOST_PAUSE_SECONDS))
 
     @property

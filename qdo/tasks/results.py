@@ -15,7 +15,7 @@ from qdo.client.values import Message
 from qdo.tasks.arguments import ReturnValue
 from qdo.tasks.sending import default_client
 from qdo.tasks.wire import RESULT_OF, STATUS, header
-from queuey.errors import ConfigurationError, InvalidParameter, QueueNotFound
+from queuey.errors import ConfigurationError, CursorLost, InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
 __all__ = ["RESULT_SECONDS", "TaskFailed", "TaskResult", "watch"]
@@ -108,6 +108,9 @@ class _Reader:
             )
         except QueueNotFound:
             time.sleep(min(seconds, LOOK_SECONDS))
+            return
+        except CursorLost:  # the queue was made anew
+            self._cursor = None
             return
         for message in page.messages:
             result = self.waiting.get(header(message, RESULT_OF) or "")

@@ -64,7 +64,7 @@ class TaskJob:
         token = _current.set(context)
         try:
             parcels = call.done(call.value())
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - a user's
+        except BaseException as error:  # noqa: BLE001 - a user's
             _raise(self._failed(call, error), error)
         finally:
             _current.reset(token)
@@ -104,7 +104,7 @@ class TaskJob:
         """Let the result say so, if one is asked for: it is stored with the rejection."""
         parcels = result_of(message, context, "failed", msgspec.json.encode({"reason": reason_of(rejected)}))
         if context.can_append:
-            self._make_queues(parcels)
+            self._make_queues(parcels, context)
             rejected.results = parcels
         else:
             self._store(context, parcels)
@@ -112,16 +112,17 @@ class TaskJob:
 
     def _store(self, context: Context, parcels: Parcels) -> None:
         """Store messages with the acknowledgement; or, where offsets are recorded apart, once before it."""
-        self._make_queues(parcels)
+        self._make_queues(parcels, context)
         for queue, message in parcels:
             if context.can_append:
                 context.append(queue, message)
             else:
                 default_client().append(queue, message)
 
-    def _make_queues(self, parcels: Parcels) -> None:
+    def _make_queues(self, parcels: Parcels, context: Context) -> None:
         for queue, _ in parcels:
-            if queue not in self._known_queues:
+            # An earlier attempt may have failed since a queue was deleted that this worker had made.
+            if queue not in self._known_queues or context.attempt > 1:
                 make_queue(default_client(), queue)
                 self._known_queues.add(queue)
 

@@ -151,7 +151,8 @@ class ScheduleBook:
     def set(self, wanted: Schedule) -> bool:
         """Make a schedule, or change what it sends and when. A pause stays.
 
-        It may be repeated after an error: an occurrence is sent once in any case.
+        It may be repeated after an error: an occurrence is sent once in any case. Only if the server takes longer than
+        ``CHANGE_SECONDS`` to store the change, what comes due in that time may be sent as it was and as it is.
 
         :returns: False if it was like this already.
         :raises ConfigurationError: the cron line is none, or the time zone does not exist.
@@ -169,6 +170,7 @@ class ScheduleBook:
             self._put(made)
             if self.now() <= since:
                 break
+            self._append_first(made, line)  # what is due up to the next try is this revision's
             before = made
         self._start(made, line)
         return True
@@ -184,10 +186,13 @@ class ScheduleBook:
         return replace(wanted, revision=uuid.uuid4().hex, since=since, former=former, paused=paused, started=False)
 
     def _start(self, schedule: Schedule, line: Cron) -> None:
+        self._append_first(schedule, line)
+        self._put_over(schedule, started=True)
+
+    def _append_first(self, schedule: Schedule, line: Cron) -> None:
         first = Alarm.at(line.after(schedule.since), schedule)
         # As an entry of a batch, like those that follow: a key of the request would be another one to the server.
         self._client.append_batch(ALARMS, [first.to_message(self.now())])
-        self._put(replace(schedule, started=True))
 
     def pause(self, name: str, *, paused: bool) -> Schedule:
         """Send no occurrence that comes due while the schedule is paused.
@@ -209,7 +214,13 @@ class ScheduleBook:
     def renew(self, schedule: Schedule, now: float) -> None:
         """Keep a schedule from expiring."""
         if now - schedule.written > RENEW_SECONDS:
-            self._put(schedule)
+            self._put_over(schedule)
+
+    def _put_over(self, schedule: Schedule, **changes: Any) -> None:
+        """Change a schedule, unless somebody has removed it, or made another of it, since it was read."""
+        kept = self.get(schedule.name)
+        if kept is not None and kept.revision == schedule.revision:
+            self._put(replace(kept, **changes))
 
     def _found(self, name: str) -> Schedule:
         found = self.get(name)

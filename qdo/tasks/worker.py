@@ -78,13 +78,20 @@ class TaskWorker(Worker):
         self._prepare()
         if self._is_over:
             return self.counts
-        alarms = threading.Thread(target=self._alarms.run, name="schedules", daemon=True)
+        alarms = threading.Thread(target=self._run_alarms, name="schedules", daemon=True)
         alarms.start()
         try:
             return super().run()
         finally:
             self._alarms.stop()
             alarms.join(self.options.drain_seconds)
+
+    def _run_alarms(self) -> None:
+        try:
+            self._alarms.run()
+        except Exception as error:  # noqa: BLE001 - the worker raises it: without schedules it must not go on
+            self.work.error = error
+            self.stop()
 
     def stop(self, *, at_once: bool = False) -> None:
         self._is_over = True
@@ -112,14 +119,17 @@ class TaskWorker(Worker):
                 self._allow_attempts(client, name)
 
     def _allow_attempts(self, client: Client, queue: str) -> None:
-        """Tasks count their attempts by themselves: the group must not give a message up before."""
+        """Tasks count their attempts by themselves: the group must not give a message up before.
+
+        It hands out one more, so that a task whose worker died in its last attempt is given up here, with a result.
+        """
         group = self.options.group
         try:
             most = int(client.lease_group(queue, group).settings["max_failures"])
         except LeaseGroupNotFound:
             most = int(client.set_lease_group(queue, group)["max_failures"])
-        if 0 < most < self._attempts:
-            client.set_lease_group(queue, group, max_failures=self._attempts)
+        if 0 < most <= self._attempts:
+            client.set_lease_group(queue, group, max_failures=self._attempts + 1)
 
     def _set_schedules(self, client: Client) -> None:
         book = ScheduleBook(client)

@@ -6,10 +6,20 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from qdo import Client
-from qdo.tasks.schedules import ALARMS, ALARMS_GROUP, Alarm, ScheduleBook, ScheduleNotFound
+from qdo import Client, NewMessage
+from qdo.tasks.schedules import (
+    ALARMS,
+    ALARMS_GROUP,
+    CHANGE_SECONDS,
+    SCHEDULES,
+    Alarm,
+    Schedule,
+    ScheduleBook,
+    ScheduleNotFound,
+)
 from queuey.errors import ConfigurationError, LeaseGroupNotFound
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
@@ -125,6 +135,71 @@ def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(clie
 
     before = [one for one in client.iterate("reports") if one.text == "go"]
     assert [int(one.headers["queuey-occurrence"]) for one in before] == [*range(first, changed.since + 1, MINUTE)]
+
+
+def test_what_somebody_changes_meanwhile_is_not_written_over(client: Client, book: ScheduleBook) -> None:
+    """A worker renews schedules, and may have read this one before it was paused, changed or removed."""
+    book.set(EVERY_MINUTE)
+    before = book.get("report")
+    assert before is not None
+    book.pause("report", paused=True)
+    book.renew(before, before.written + 31 * 86_400)
+    paused = book.get("report")
+
+    book.set(replace(EVERY_MINUTE, body="other"))
+    book._start(before, before.line)
+    changed = book.get("report")
+    book.remove("report")
+    book.renew(before, before.written + 31 * 86_400)
+
+    assert (paused is not None and paused.paused, changed is not None and changed.body) == (True, "other")
+    assert book.get("report") is None
+
+
+class SlowBook(ScheduleBook):
+    """The server takes ten seconds to store what it writes first. The clock is the test's."""
+
+    at = 0.0
+    waits = 10.0
+
+    def now(self) -> float:
+        return self.at
+
+    def _put(self, schedule: Schedule) -> None:
+        super()._put(schedule)
+        self.at, self.waits = self.at + self.waits, 0.0
+
+
+def test_a_change_that_is_stored_late_leaves_no_moment_out(client: Client, book: ScheduleBook) -> None:
+    """It was to take effect before it was there, so it is made again: what is due between the two is sent as well."""
+    wanted = replace(EVERY_MINUTE, missed="all")
+    book.set(wanted)
+    first = int(book.now()) // MINUTE * MINUTE - 5 * MINUTE
+    slow = SlowBook(client)
+    slow.at = first - CHANGE_SECONDS - 3
+
+    slow.set(replace(wanted, body="changed"))
+    with on_alarms(2):
+        eventually(lambda: len(occurrences(client)) >= 5)
+
+    assert sorted(occurrences(client))[:5] == [first + number * MINUTE for number in range(5)]
+
+
+def test_a_schedule_does_not_expire_before_an_occurrence_that_is_years_away(client: Client, book: ScheduleBook) -> None:
+    """Its alarm comes each 300 days until then."""
+    leap = replace(EVERY_MINUTE, cron="0 0 29 2 *", revision="first", started=True)
+    book._make_queues()
+    body = msgspec.json.encode(leap)  # written in 1970
+    client.put(SCHEDULES, book._place(leap.name), NewMessage(body, ttl_seconds=3600, content_type="application/json"))
+    moment = int(book.now()) + 1000 * 86_400
+    client.append(ALARMS, NewMessage(msgspec.json.encode(Alarm.at(moment, leap)), content_type="application/json"))
+
+    with on_alarms():
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+
+    found = book.get(leap.name)
+    assert found is not None
+    assert found.written > book.now() - MINUTE
 
 
 def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, book: ScheduleBook) -> None:

@@ -279,6 +279,17 @@ def test_a_worker_that_ends_when_all_is_done_does_what_its_tasks_send(
     assert worker.all_done
 
 
+def test_a_queue_for_results_that_was_deleted_is_made_again(client: Client) -> None:
+    """Or each task would be run again and again, and end as a dead letter."""
+    with at_work():
+        first = add.send(1, 2)
+        assert first.get(WAIT) == 3
+        client.set_lease_group("numbers", "default", backoff={"first": 0, "most": 0})
+        client.delete_queue("numbers-results")
+
+        assert add.send(3, 4).get(WAIT) == 7
+
+
 def test_a_step_that_fails_ends_its_chain(client: Client) -> None:
     sent = add.then(double).then(refuse, text="this").then(double).send(1, 2)
 
@@ -353,7 +364,7 @@ def test_more_retries_than_the_group_allows_raise_what_it_allows(
     client.set_lease_group("mail", "default", max_failures=1)
 
     with at_work():
-        eventually(lambda: client.lease_group("mail", "default").settings["max_failures"] == 5)
+        eventually(lambda: client.lease_group("mail", "default").settings["max_failures"] == 6)
 
 
 @pytest.mark.parametrize(
