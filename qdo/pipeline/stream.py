@@ -13,11 +13,14 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 
+from qdo.client.refusals import may_pass
 from qdo.pipeline.backlog import Backlog
 from qdo.pipeline.checkpoint import Offsets, from_json, to_json
 from qdo.pipeline.options import ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, dealt
+from qdo.pipeline.task_reader import log
 from qdo.pipeline.tasks import PartReader, Task
+from queuey.errors import QueueNotFound, QueueyError
 
 if TYPE_CHECKING:
     from pyspark.sql.datasource import InputPartition
@@ -91,13 +94,21 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: dict[str, Any]) -> None:
         """Record offsets of the group, if the query has one, for people to see.
 
-        Spark goes on from its checkpoint alone.
+        Spark goes on from its checkpoint alone, so what cannot be recorded now does not end the query.
         """
         if self._options.group is None:
             return
         for name, offset in from_json(end).items():
-            if offset.ids:
+            if not offset.ids:
+                continue
+            try:
                 self._backlog.client.reset_offsets(name, self._options.group, dict(offset.ids))
+            except QueueNotFound:  # the offsets went with the queue, which stays in the checkpoint
+                continue
+            except QueueyError as error:
+                if not may_pass(error):
+                    raise
+                log.warning("offsets of group %s in %s are not recorded: %s", self._options.group, name, error)
 
     def stop(self) -> None:
         self._backlog.close()

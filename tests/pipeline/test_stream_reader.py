@@ -320,6 +320,18 @@ def test_the_group_follows_for_people_to_see(running: RunningServer, client: Cli
     ]
 
 
+def test_a_queue_that_was_deleted_keeps_the_query_from_nothing(running: RunningServer, client: Client) -> None:
+    """It stays in the checkpoint, so the query could never go on."""
+    gone, left = fill(client, messages=1), fill(client, messages=1)
+    stream = Stream(running, subscribe=f"{gone},{left}", startingOffsets="earliest", groupId="spark")
+    end = stream.latest(stream.reader.initialOffset())
+    client.delete_queue(gone)
+
+    stream.reader.commit(end)
+
+    assert all(offset.id is not None for offset in client.offsets(left, "spark"))
+
+
 def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "qdo.pipeline.stream")
     monkeypatch.setitem(sys.modules, "pyspark.sql.streaming.datasource", None)
