@@ -267,6 +267,8 @@ class Prefetched:
         self._most_bytes = prefetch_bytes
         self.bytes = 0
         """Of bodies fetched and not finished yet."""
+        self.fetched = 0
+        """Messages so far."""
         self.closed = False
 
     def all(self) -> list[PartitionBuffer]:
@@ -338,6 +340,7 @@ class Prefetched:
                 buffer = buffers[message.partition]
                 buffer.fetched = message.id
                 if buffer.open:
+                    self.fetched += 1
                     self.bytes += buffer.put(message)
             for buffer in buffers.values():
                 for key_queue in buffer.key_queues:
@@ -430,13 +433,16 @@ class Prefetched:
             self.closed = True
             self.lock.notify_all()
 
-    def places_at_end(self) -> Mapping[str, FetchedUpTo] | None:
-        """Where each queue was read to; None if something is left to do, as far as the last answers knew.
-
-        Partitions in which nothing begins any more are left out.
-        """
+    @property
+    def fetched_if_over(self) -> int | None:
+        """How many messages were fetched so far; None if something is left to do, as far as the last answers knew."""
         with self.lock:
-            if not all(buffer.is_over(self._most) for buffer in self._by_claim.values()):
+            return self.fetched if all(buffer.is_over(self._most) for buffer in self._by_claim.values()) else None
+
+    def places_at_end(self) -> Mapping[str, FetchedUpTo] | None:
+        """Where each queue was read to, but for partitions in which nothing begins any more; None as above."""
+        with self.lock:
+            if self.fetched_if_over is None:
                 return None
             found: dict[str, FetchedUpTo] = {}
             for buffer in self._by_claim.values():
@@ -458,12 +464,13 @@ class Prefetched:
             }
 
     def committed(self, offsets: Mapping[Claim, CommittedOffset]) -> None:
-        """These offsets are recorded."""
+        """These offsets are recorded. The next commit begins with others: it may not take all of them."""
         with self.lock:
             for claim, offset in offsets.items():
-                buffer = self._by_claim.get(claim)
-                if buffer is not None and buffer.incarnation == offset.incarnation:
-                    buffer.committed = offset.message_id
+                if claim in self._by_claim:
+                    buffer = self._by_claim[claim] = self._by_claim.pop(claim)
+                    if buffer.incarnation == offset.incarnation:
+                        buffer.committed = offset.message_id
 
     def drained(self, claims: Iterable[Claim]) -> list[Claim]:
         """Those with nothing under way or to commit, and those that were removed."""

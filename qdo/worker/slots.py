@@ -118,6 +118,10 @@ class SlotTable:
         """Numbers of slots that were gained, and of which nothing is known but their moment."""
         self.more = threading.Event()
         """A sweep should begin soon."""
+        self.is_to_end = False
+        """Somebody asks whether this is the end."""
+        self._swept_at_rest: int | None = None
+        """The messages that were fetched before the last sweep, if nothing was left to do when it began."""
         self._record_at = 0.0
 
     # What the group says
@@ -172,10 +176,19 @@ class SlotTable:
         return len(self._prefetched.drained(claims)) == len(claims)
 
     def at_end(self) -> bool:
-        """Whether everything that the last sweep found has buffers."""
+        """Whether a sweep has found nothing since the last job ended: what jobs send may go to any queue.
+
+        If none has, one begins soon.
+        """
         with self.lock:
+            self.is_to_end = True
             taken_over = all(queue.buffers and queue.is_taken_over for queue in self.active.values())
-            return taken_over and all(slot.sweeps for slot in self.slots.values())
+            fetched = self._prefetched.fetched_if_over
+            if fetched is None or not taken_over or not all(slot.sweeps for slot in self.slots.values()):
+                return False
+            if self._swept_at_rest != fetched:
+                self.more.set()
+            return self._swept_at_rest == fetched
 
     # Recording
 
@@ -278,14 +291,18 @@ class SlotTable:
                     self._prefetched.remove(queue.claims())
                     del self.active[name]
 
-    def swept(self, slots: Collection[Slot], looked_at: Mapping[str, RecentlyActive], upto: int) -> None:
+    def swept(
+        self, slots: Collection[Slot], looked_at: Mapping[str, RecentlyActive], upto: int, at_rest: int | None
+    ) -> None:
         """A sweep found all messages up to this moment.
 
         Slots that went meanwhile are left out.
 
         :param looked_at: recently active queues that the sweep looked at.
+        :param at_rest: the messages that were fetched before it, if it found all that their jobs have sent.
         """
         with self.lock:
+            self._swept_at_rest = at_rest
             for slot in slots:
                 if slot.open:
                     slot.swept = max(slot.swept, upto)

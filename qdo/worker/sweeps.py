@@ -22,14 +22,14 @@ from math import inf
 from qdo.client import Client, GroupOffset
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, CommittedOffset, last_id_of
-from qdo.groups.hash_slots import slot_of
+from qdo.groups.hash_slots import ALL, slot_of
 from qdo.groups.probes import Probe, probe_batches, with_new_messages
 from qdo.groups.subscription import WorkerSubscription
 from qdo.worker.buffers import PartitionBuffer
 from qdo.worker.parts import WorkerParts
 from qdo.worker.slots import ActiveQueue, RecentlyActive, Slot, SlotTable
 from queuey.errors import InvalidParameter, QueueNotFound, QueueyError, StaleGeneration
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID, MessageId
 
 __all__ = ["RESETS", "Sweeper"]
 
@@ -79,6 +79,8 @@ class Sweeper:
         self._told_all = False
         """The server told everything that came since the last sweep began."""
         self._hear_at = 0.0
+        self._sent_upto: tuple[int | None, int] = None, 0
+        """The messages that were fetched before nothing was left to do, and up to which moment their jobs may have sent."""
 
     def run(self, over: threading.Event) -> None:
         """Hear of work and look for it until ``over`` is set."""
@@ -162,10 +164,14 @@ class Sweeper:
         """
         began, self._swept_at = self._clock.elapsed(), -inf
         self._told_all = self._cursor is not None
+        at_rest = self._parts.prefetched.fetched_if_over if self._table.is_to_end else None
+        now = _now(client) if at_rest not in (None, self._sent_upto[0]) else None
         first = next(client.queues(page_size=1), None)
         upto = 0 if first is None else client.news([first.name], 0)[1]
         if first is not None and not upto:
             return  # that queue has just been deleted: try again soon
+        if now is not None:  # readers may stay behind the clock, and the clocks of servers differ by less than that
+            self._sent_upto = at_rest, max(now, 2 * now - upto) if upto else 0
         with self._table.lock:
             for slot in self._table.slots.values():
                 if slot.begins and not slot.swept:
@@ -187,7 +193,7 @@ class Sweeper:
             return
         self._swept_at = self._clock.elapsed()
         self._looked = self._swept_at - began - elsewhere
-        self._table.swept(slots.values(), recently_active, upto)
+        self._table.swept(slots.values(), recently_active, upto, at_rest if upto >= self._sent_upto[1] else None)
 
     def _look_at(
         self,
@@ -260,6 +266,11 @@ class Sweeper:
             before = client.offsets(queue, self._group)
             above = max(each.generation for each in before if each.partition in numbers) + 1
             return client.take_over(queue, self._group, sorted(numbers), above)
+
+
+def _now(client: Client) -> int:
+    """The server's clock, in ticks. It tells milliseconds."""
+    return EPOCH_TICKS + round((client.figures(prefix=ALL, limit=1).time + 0.001) * TICKS_PER_SECOND)
 
 
 def _beginning(offset: GroupOffset, floor: int) -> MessageId:

@@ -14,6 +14,7 @@ from qdo import Client, Context, Message, NewMessage, Worker
 from qdo.groups.hash_slots import SLOTS
 from qdo.groups.local import LocalCoordinator
 from qdo.groups.offsets_in_queuey import OffsetsInQueuey
+from qdo.worker import sweeps
 from queuey.errors import ConfigurationError
 from tests.support.client import new_name
 from tests.support.member_work import member_of
@@ -174,3 +175,26 @@ def test_a_backlog_in_slots_has_an_end(tmp_path: Path, make_client: Callable[[],
 
     assert len(noted.texts) == len(names[::3]) * 5
     assert all(texts == sorted(texts) for texts in noted.places.values())
+
+
+@both_stores
+def test_a_worker_that_ends_does_what_its_jobs_send_to_idle_queues(
+    tmp_path: Path, make_client: Callable[[], Client], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sweeps, "HEAR_SECONDS", 3600)  # the server does not say in time where there is something
+    names = make_queues(make_client, 3)
+    noted: list[str] = []
+
+    def pass_on(message: Message, context: Context) -> None:
+        noted.append(message.text)
+        if number := int(message.text):
+            with make_client() as client:
+                client.append(names[number - 1], str(number - 1))
+
+    with make_client() as client:
+        client.append(names[2], "2")
+    worker = Worker(pass_on, ["u*"], LocalCoordinator("g", tmp_path), make_client, slots=True, exit_at_end=True)
+
+    worker.run()
+
+    assert (noted, worker.all_done) == (["2", "1", "0"], True)

@@ -286,3 +286,23 @@ def test_the_end_is_where_all_that_was_fetched_is_done_and_committed(
     prefetched.committed(prefetched.to_commit())
 
     assert prefetched.places_at_end() == {"q": FetchedUpTo(INCARNATION, {1: message.id})}
+
+
+def test_partitions_that_a_commit_left_out_come_first_in_the_next_one(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
+) -> None:
+    """Those that are always busy would keep the others from ever being recorded."""
+    buffers = [buffer_of(prefetched, clock, number) for number in (1, 2, 3)]
+
+    def finish_one(buffer: PartitionBuffer) -> None:
+        (message,) = make.messages(1, buffer.claim.partition.number)
+        prefetched.fill({message.partition: buffer}, [message], more=False)
+        prefetched.finished(buffer.key_queues[0], 1)
+
+    for buffer in buffers:
+        finish_one(buffer)
+    first, *_ = prefetched.to_commit().items()
+    prefetched.committed(dict([first]))
+    finish_one(buffers[0])
+
+    assert [claim.partition.number for claim in prefetched.to_commit()] == [2, 3, 1]
