@@ -92,6 +92,7 @@ class Worker:
 
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
+        :raises Exception: whatever ``make_client`` raised in one of the threads, without which the worker cannot go on.
         """
         try:
             self.work.run()

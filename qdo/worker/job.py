@@ -69,7 +69,7 @@ class RetryLater(Exception):
     def __init__(self, seconds: float, reason: str = "") -> None:
         """:param seconds: until the next attempt, at most 12 hours with leases."""
         super().__init__(seconds, reason)
-        self.seconds = min(max(float(seconds), 0.0), MOST_LATER_SECONDS)
+        self.seconds = min(max(0.0, float(seconds)), MOST_LATER_SECONDS)  # in this order 0 takes the place of NaN
         self.reason = reason
 
     def __str__(self) -> str:

@@ -63,6 +63,7 @@ class MemberWork(AnyWork):
     ) -> None:
         """:raises ConfigurationError: the dead letters of a queue that is named would need a name that no queue can have."""
         self.options = options
+        make_client = self.ending_without(make_client)
         names = None if options.dead_letters is None else DeadLetterNames(options.dead_letters)
         self._clock = options.clock or SystemClock()
         self._coordinator = coordinator
@@ -129,8 +130,8 @@ class MemberWork(AnyWork):
             self._coordinator.close()
             self._owner.close()
             self._jobs.close()
-        if self._jobs.error is not None:
-            raise self._jobs.error
+        if (error := self._jobs.error or self.error) is not None:
+            raise error
 
     def stop(self, *, at_once: bool = False) -> None:
         self._stopped_at_once = self._stopped_at_once or at_once

@@ -42,8 +42,17 @@ def _ending_nothing() -> Iterator[None]:
         yield
     except SystemExit as error:
         raise JobEnded(f"it called sys.exit({error.code!r}): to end the worker, raise qdo.StopWorker") from error
-    except (CancelledError, asyncio.CancelledError, KeyboardInterrupt) as error:
-        raise JobEnded(f"it raised {type(error).__name__}: to end the worker, raise qdo.StopWorker") from error
+    except CancelledError as error:
+        raise _ended_by(error) from error
+    except Exception:
+        raise
+    except BaseException as error:  # such as the panic of a library in Rust
+        raise _ended_by(error) from error
+
+
+def _ended_by(error: BaseException) -> JobEnded:
+    said = f"it raised {type(error).__name__}: to end the worker, raise qdo.StopWorker"
+    return JobEnded(f"{said} ({error})" if str(error) else said)
 
 
 class Direct:

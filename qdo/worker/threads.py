@@ -87,7 +87,7 @@ class JobThreads:
                     # What is done cannot be recorded, and never will be.
                     self.error = error
                     self._stop()
-                except Exception:
+                except BaseException:  # a thread that ended nobody would miss
                     log.exception("a worker's thread failed in %s", key_queue.buffer.claim.partition)
                 finally:
                     prefetched.end_turn(key_queue, resume_at)

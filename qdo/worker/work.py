@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from qdo.client import Client
 from qdo.client.values import Message
 from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.options import WorkerOptions
@@ -100,12 +101,15 @@ class AnyWork(ABC):
     """What calls the job."""
     all_done = False
     """The end that ``exit_at_end`` asks for was reached, and everything that was there is done."""
+    error: Exception | None = None
+    """What ended a thread, and with it the worker."""
 
     @abstractmethod
     def run(self) -> None:
         """Work until something ends it.
 
         :raises QueueyError: what is done could not be recorded, and never will be.
+        :raises Exception: whatever ``make_client`` raised in one of the threads.
         """
 
     @abstractmethod
@@ -114,6 +118,19 @@ class AnyWork(ABC):
 
         :param at_once: wait for nothing. What is not recorded will be done again.
         """
+
+    def ending_without(self, make_client: Callable[[], Client]) -> Callable[[], Client]:
+        """Have the worker end if a thread gets no client: nobody would notice that the thread is missing."""
+
+        def made() -> Client:
+            try:
+                return make_client()
+            except Exception as error:
+                self.error = error
+                self.stop()
+                raise
+
+        return made
 
     @property
     @abstractmethod

@@ -66,6 +66,7 @@ class LeaseServer:
         deliveries: int = 1,
         failures: int = 0,
         size: int = 1,
+        body: bytes | None = None,
         key: str | None = None,
         seconds: float = VISIBILITY,
     ) -> Delivery:
@@ -73,7 +74,7 @@ class LeaseServer:
         return Delivery(
             MessageId(1000 + self.number, 0),
             1,
-            b"x" * size,
+            b"x" * size if body is None else body,
             key=key,
             queue=queue,
             group="g",

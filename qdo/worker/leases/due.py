@@ -8,7 +8,7 @@ A request settles what has ended, extends leases and receives more. Which one is
   while this process reads an answer.
 - After an answer that was short, the next request waits a moment for the jobs, so that it can settle their messages.
 - What ended while a request waits at the server, or a quarter of a second ago, is settled by a request of its own.
-- All leases of one length are extended together, at a third of that length.
+- All leases of one length are extended together, at a third of that length, whatever else is under way.
 """
 
 from __future__ import annotations
@@ -60,6 +60,10 @@ def due(holdings: Holdings, asked: QueueSet, now: float) -> LeaseRequest | float
         if (asked.divided or settle_at <= now) and (settling := _new_settle(asked, now)) is not None:
             return _begun(settling)
         look_at = min(look_at, settle_at)
+    elif not any(one.extends for one in asked.under_way):  # leases go on while the server refuses what is settled
+        if asked.extend_at <= now and (extension := _new_extension(asked, now)) is not None:
+            return _begun(extension)
+        look_at = min(look_at, asked.extend_at)
     return look_at
 
 
@@ -104,6 +108,11 @@ def _new_settle(asked: QueueSet, now: float) -> LeaseRequest | None:
         ended = asked.next_ended()
     named = [*dict.fromkeys([*queues, *(one.queue for one in ended)])]
     return LeaseRequest(asked, named, [*ended], now, extends=seconds) if named else None
+
+
+def _new_extension(asked: QueueSet, now: float) -> LeaseRequest | None:
+    seconds, queues = asked.to_extend(now)
+    return LeaseRequest(asked, [*queues], [], now, extends=seconds) if queues else None
 
 
 def _room(holdings: Holdings, asked: QueueSet, now: float) -> tuple[int, float]:

@@ -111,7 +111,7 @@ class Holdings:
         """Short jobs go in turns, so that threads need not meet for each; a long one is a turn by itself."""
         if self.message_seconds is None or queue.per_key != 1 or self.is_apart:
             return 1
-        seconds = max(self.message_seconds, 1e-6)
+        seconds = max(self.message_seconds * self.options.batch, 1e-6)
         fair = max(len(queue.ready) // (self.options.threads * self.options.batch), int(LEAST_TURN_SECONDS / seconds))
         return max(min(int(TURN_SECONDS / seconds), fair, MOST_CALLS), 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import random
 import threading
@@ -17,6 +18,7 @@ from qdo.worker.leases.due import MOST_WAITING
 from qdo.worker.leases.values import Ended, JobOutcome, LeaseQueue, LeaseRequest
 from queuey.clock import Clock
 from queuey.errors import (
+    ApplicationNotFound,
     InvalidParameter,
     InvalidReceipt,
     LeaseGroupNotFound,
@@ -24,6 +26,7 @@ from queuey.errors import (
     QueueyError,
     StaleReceipt,
     TooManyWaiters,
+    Unauthenticated,
 )
 
 __all__ = ["LeaseSenders"]
@@ -84,7 +87,10 @@ class LeaseSenders:
             self._not_done(request, error)
             if isinstance(error, QueueNotFound):
                 self._look_for_end(client, request.queues)
-        except Exception:
+        except Exception as error:
+            if request.has_results and not self._can_be_written(request):  # it never could, and nothing was sent
+                self._find_out(request, error)
+                return
             log.exception("%s: the answer is none that Queuey gives", request.names)
             with self._buffer.outcomes() as outcomes:
                 outcomes.failed(request, _pause(request.tries), "the answer is none that Queuey gives")
@@ -93,6 +99,14 @@ class LeaseSenders:
                 outcomes.answered(request, settled)
             if request.receives and not settled.messages:
                 self._look_for_end(client, request.queues)
+
+    def _can_be_written(self, request: LeaseRequest) -> bool:
+        """Whether JSON has a form for it. A result may have a field of a type that no message has."""
+        try:
+            json.dumps(request.to_settle(self._receiver).to_wire())
+        except Exception:  # noqa: BLE001 - whatever it is
+            return False
+        return True
 
     def _not_done(self, request: LeaseRequest, error: QueueyError) -> None:
         why, is_of_several = f"{error.code}: {error}", len(request.queues) > 1
@@ -108,7 +122,7 @@ class LeaseSenders:
         elif is_of_several and isinstance(error, InvalidParameter) and "queues" in error.problems:
             with self._buffer.outcomes() as outcomes:
                 outcomes.split(request)
-        elif request.ended and (isinstance(error, InvalidReceipt | StaleReceipt) or request.has_results):
+        elif request.ended and (isinstance(error, InvalidReceipt | StaleReceipt) or _may_be_of_results(request, error)):
             self._find_out(request, error)
         elif is_of_several:
             log.info("%s: refused, each is asked by itself: %s", request.names, why)
@@ -124,13 +138,14 @@ class LeaseSenders:
             with self._buffer.outcomes() as outcomes:
                 outcomes.refused(request, pause, why)
 
-    def _find_out(self, request: LeaseRequest, error: QueueyError) -> None:
-        """Something that a request settles or appends was refused, and nothing was done."""
+    def _find_out(self, request: LeaseRequest, error: Exception) -> None:
+        """Something that a request settles or appends may be what it was refused for. Nothing was done."""
         first, *others = request.ended
-        if others:
+        is_of_lease = isinstance(error, InvalidReceipt | StaleReceipt)
+        if others or (request.receives and not is_of_lease):  # it may be a queue that it receives from
             with self._buffer.outcomes() as outcomes:
                 outcomes.divided(request)
-        elif isinstance(error, InvalidReceipt | StaleReceipt):
+        elif is_of_lease:
             if len(first.messages) > 1 and not first.results:
                 request.ended = [replace(first, messages=[one]) for one in first.messages]
                 with self._buffer.outcomes() as outcomes:
@@ -138,10 +153,14 @@ class LeaseSenders:
                 return
             log.warning("%s: a lease had ended, and what its job did does not count: %s", request.names, error)
             with self._buffer.outcomes() as outcomes:
-                outcomes.lost(request)
+                if len(first.messages) > 1:  # those that are still leased would be extended with all others
+                    request.ended = Ended(first.messages, JobOutcome.GIVEN_BACK).parts()
+                    outcomes.divided(request)
+                else:
+                    outcomes.lost(request)
         else:
             log.error("%s: the results of a job are refused: %s", request.names, error)
-            request.ended = [Ended(first.messages, JobOutcome.FAILED)]
+            request.ended = Ended(first.messages, JobOutcome.FAILED).parts()
             self._buffer.counts.failed += 1
             with self._buffer.outcomes() as outcomes:
                 outcomes.divided(request)
@@ -203,6 +222,11 @@ class LeaseSenders:
             return True
         is_paused = float(found.settings["paused_until"] or 0) > time()
         return not (is_paused or any(one.held or one.more is not False for one in found.partitions))
+
+
+def _may_be_of_results(request: LeaseRequest, error: QueueyError) -> bool:
+    """Whether a request may be refused for what it appends. Some are, whatever they ask for."""
+    return request.has_results and not isinstance(error, Unauthenticated | ApplicationNotFound)
 
 
 def _pause(tries: int) -> float:

@@ -49,8 +49,11 @@ class LeaseThreads:
             ended: list[Ended] = []
             try:
                 self._work(turn, context, ended)
-            except Exception:
+            except BaseException:  # a thread that ended nobody would miss
                 log.exception("a worker's thread failed")
+                if turn.current:
+                    ended.append(Ended(turn.current, JobOutcome.FAILED))
+                    turn.current = ()
             finally:
                 if turn.current:
                     ended.append(Ended(turn.current, JobOutcome.GIVEN_BACK))
@@ -58,8 +61,17 @@ class LeaseThreads:
 
     def _work(self, turn: Turn, context: LeaseContext, ended: list[Ended]) -> None:
         """Make the calls of a turn, and note how they end."""
+        done: list[HeldMessage] = []
+        try:
+            self._make_calls(turn, context, ended, done)
+        finally:
+            if done:
+                ended.append(Ended(done, JobOutcome.DONE))
+
+    def _make_calls(self, turn: Turn, context: LeaseContext, ended: list[Ended], done: list[HeldMessage]) -> None:
+        """:param done: gets the messages of calls that returned, and left no results."""
         elapsed, holdings = self._clock.elapsed, self._buffer.holdings
-        now, done = elapsed(), list[HeldMessage]()
+        now = elapsed()
         while not holdings.has_ended and turn.begin_next(now):
             held = turn.current
             if lease_until(held) <= now:  # somebody else may have it, or gets it sooner so
@@ -79,8 +91,6 @@ class LeaseThreads:
                 ended.append(one)
             turn.current = ()
             now = elapsed()
-        if done:
-            ended.append(Ended(done, JobOutcome.DONE))
 
     def _attempt(self, held: Sequence[HeldMessage], context: LeaseContext) -> Ended | None:
         """Call the job once.

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 
@@ -140,6 +140,13 @@ class Ended:
     @property
     def queue(self) -> LeaseQueue:
         return self.messages[0].queue
+
+    def parts(self) -> list[Ended]:
+        """The same in parts that one request may settle. With results it stays whole: they belong to all messages."""
+        if self.results or len(self.messages) <= MOST_RECEIPTS:
+            return [self]
+        firsts = range(0, len(self.messages), MOST_RECEIPTS)
+        return [replace(self, messages=self.messages[first : first + MOST_RECEIPTS]) for first in firsts]
 
     @property
     def result_count(self) -> int:
@@ -324,6 +331,8 @@ class QueueSet:
         receipts = results = size = 0
         names: set[str] = set()
         while self.ended:
+            if len(self.ended[0].messages) > MOST_RECEIPTS:
+                self.ended.extendleft(reversed(self.ended.popleft().parts()))
             one = self.ended[0]
             receipts += len(one.messages)
             results += one.result_count

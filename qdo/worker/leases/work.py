@@ -44,7 +44,7 @@ class LeaseWork(AnyWork):
         self.name = f"{(options.name or socket.gethostname().partition('.')[0])[:100]}-{uuid.uuid4().hex[:8]}"
         """The receiver, to the server: the leases of one process are extended together."""
         self._patterns = list(queues)
-        self._make_client = make_client
+        self._make_client = make_client = self.ending_without(make_client)
         self._clock = options.clock or SystemClock()
         self._buffer = LeaseBuffer(options, self._clock.elapsed, Counts())
         if options.in_order:
@@ -80,6 +80,8 @@ class LeaseWork(AnyWork):
             self._over.set()
             self._buffer.close()
             self._jobs.caller.close()
+        if self.error is not None:
+            raise self.error
 
     def stop(self, *, at_once: bool = False) -> None:
         self._stopped_at_once = self._stopped_at_once or at_once

@@ -61,7 +61,11 @@ def test_a_job_that_a_closed_pool_does_not_run_to_its_end_has_not_failed(
     assert ends[0] in (StopWorker, type(None))
 
 
-@pytest.mark.parametrize("error", [CancelledError, asyncio.CancelledError, KeyboardInterrupt])
+class Panic(BaseException):
+    """As libraries in Rust raise it: no Exception."""
+
+
+@pytest.mark.parametrize("error", [CancelledError, asyncio.CancelledError, KeyboardInterrupt, Panic])
 def test_what_a_job_raises_ends_neither_its_thread_nor_the_worker(context: Context, error: type[BaseException]) -> None:
     """In a process it would have said that the job never began, and the worker would have ended as if it had been told to."""
     for caller in (Direct(raises), InProcesses(raises, 1), Awaited(raises_in_a_loop)):

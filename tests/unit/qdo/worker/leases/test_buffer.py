@@ -330,3 +330,52 @@ def test_a_message_is_suspect_if_its_receiver_died_or_it_has_its_last_try(
     found = [group.delivery(deliveries=number, failures=failures) for number, failures in deliveries]
 
     assert is_suspect(found, most) == expected
+
+
+def test_more_messages_than_one_request_may_settle_are_settled_by_several() -> None:
+    """Jobs that take batches end thousands of messages in one turn."""
+    group = LeaseServer(threads=1, batch=2500, prefetch_messages=5000)
+    group.answer(group.asks(), *(group.delivery() for _ in range(2500)))
+    group.end(group.begin())
+
+    settled: list[int] = []
+    while group.held:
+        request = group.asks()
+        settled.append(len(receipts(request)))
+        group.answer(request)
+
+    assert settled == [1000, 1000, 500]
+
+
+def test_a_turn_is_as_short_for_batches_as_for_single_messages() -> None:
+    group = LeaseServer(threads=1, batch=100)
+    group.answer(group.asks(), *(group.delivery() for _ in range(100)))
+    began = group.begin()
+    group.clock.advance(0.005)
+    group.end(began)
+    group.answer(group.asks(), *(group.delivery() for _ in range(1000)))
+
+    turn = group.buffer.take(0)
+
+    assert turn is not None
+    assert len(turn.calls) == 2  # of 5 ms each
+
+
+def test_leases_are_extended_while_the_server_refuses_what_is_settled(group: LeaseServer) -> None:
+    """A queue for results may be full for long, and the jobs under way go on meanwhile."""
+    group.answer(group.asks(), group.delivery(), group.delivery())
+    first = group.begin(0)
+    group.begin(1)
+    group.buffer.holdings.has_ended = True  # it receives no more, and settles by itself
+    group.end(first)
+    settle = group.asks()
+    with group.buffer.outcomes() as outcomes:
+        outcomes.failed(settle, 600.0, "StorageFull")
+    assert group.due() is None
+
+    group.clock.advance(VISIBILITY / 2)
+    extension = group.asks()
+
+    assert (receipts(settle), settle.extends) == (["r1"], None)
+    assert (receipts(extension), extension.extends) == ([], VISIBILITY)
+    assert group.due() is None

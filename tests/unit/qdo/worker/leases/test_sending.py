@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import timedelta
 
 import pytest
 
-from qdo.client import Client
+from qdo.client import Client, NewMessage
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.due import due
 from qdo.worker.leases.sending import LeaseSenders
-from qdo.worker.leases.values import LeaseQueue, LeaseRequest
+from qdo.worker.leases.values import Ended, JobOutcome, LeaseQueue, LeaseRequest
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
 from queuey.clock import ManualClock
@@ -19,28 +20,26 @@ from tests.support.scripted_server import Say, Script, refusal, scripted_server
 
 NONE = Say(200, b'{"status":"ok","messages":[]}', {"Content-Type": "application/json"})
 NO_GROUP = refusal(404, "LeaseGroupNotFound")
-ONE = Say(
-    200,
-    json.dumps(
-        {
-            "status": "ok",
-            "messages": [
-                {
-                    "message_id": "1f9f6640e56711f189bf02fc00000001",
-                    "timestamp": "1795236650.0128320",
-                    "partition": 1,
-                    "body": "x",
-                    "deliveries": 1,
-                    "failures": 0,
-                    "first_delivered": "1795236650.0128320",
-                    "visible_at": "1795236680.0128320",
-                    "receipt": "r",
-                }
-            ],
-        }
-    ).encode(),
-    {"Content-Type": "application/json"},
-)
+MESSAGE = {
+    "message_id": "1f9f6640e56711f189bf02fc00000001",
+    "timestamp": "1795236650.0128320",
+    "partition": 1,
+    "queue": "q",
+    "body": "x",
+    "deliveries": 1,
+    "failures": 0,
+    "first_delivered": "1795236650.0128320",
+    "visible_at": "1795236680.0128320",
+    "receipt": "r",
+}
+
+
+def leased(*receipts: str) -> Say:
+    messages = [{**MESSAGE, "receipt": receipt} for receipt in receipts]
+    return Say(200, json.dumps({"status": "ok", "messages": messages}).encode(), {"Content-Type": "application/json"})
+
+
+ONE = leased("r")
 
 
 def group(*, more: bool) -> Say:
@@ -62,12 +61,14 @@ def script() -> Iterator[Script]:
 class Sending:
     """One queue, whose requests are sent by hand."""
 
-    def __init__(self, url: str, *, exit_at_end: bool) -> None:
+    def __init__(self, url: str, *, exit_at_end: bool = False, others: Sequence[str] = (), batch: int = 1) -> None:
+        """:param others: queues that are asked together with it."""
         self.clock = ManualClock()
-        options = WorkerOptions(lease=True, exit_at_end=exit_at_end)
+        options = WorkerOptions(lease=True, exit_at_end=exit_at_end, batch=batch)
         self.buffer = LeaseBuffer(options, self.clock.elapsed, Counts())
-        self.buffer.follow(["q"])
-        self.queue.asked_with.is_on_trial = False
+        self.buffer.follow(["q", *others])
+        for queue in self.buffer.holdings.queues.by_name.values():
+            self.buffer.holdings.queues.has_passed(queue, self.clock.elapsed())
         self.senders = LeaseSenders(
             lambda: pytest.fail("it needs no thread"), self.buffer, self.clock, "g", exit_at_end=exit_at_end
         )
@@ -77,11 +78,25 @@ class Sending:
     def queue(self) -> LeaseQueue:
         return self.buffer.holdings.queues.by_name["q"]
 
-    def send(self) -> LeaseRequest:
+    def due(self) -> LeaseRequest:
+        """The request that another thread would send now."""
         request = due(self.buffer.holdings, self.queue.asked_with, self.clock.elapsed())
         assert isinstance(request, LeaseRequest)
+        return request
+
+    def send(self) -> LeaseRequest:
+        request = self.due()
         self.senders._send(self.client, request)
         return request
+
+    def end_one(self, *results: NewMessage) -> None:
+        """Receive a message, and end its job with these results in another queue."""
+        self.send()
+        turn = self.buffer.take(1)
+        assert turn is not None
+        assert turn.begin_next(self.clock.elapsed())
+        self.clock.advance(1)
+        self.buffer.end(1, [Ended(turn.current, JobOutcome.DONE, results={"results": results})])
 
 
 def test_where_too_many_wait_a_request_asks_again_and_does_not_wait(script: Script) -> None:
@@ -159,3 +174,67 @@ def test_a_queue_with_messages_that_nobody_is_given_yet_is_not_at_its_end(script
     script.say(NONE, group(more=False))
     sending.send()
     assert sending.buffer.is_at_end
+
+
+def test_a_queue_that_is_gone_costs_no_other_queue_the_results_of_a_job(script: Script) -> None:
+    """The request that would have stored them receives from both."""
+    sending = Sending(script.url, others=["gone"])
+    script.say(NO_GROUP, NO_GROUP, ONE)
+    sending.end_one(NewMessage("a result"))
+
+    script.say(refusal(404, "QueueNotFound"), NONE)
+    refused, waiting, settling = sending.send(), sending.due(), sending.send()
+
+    assert [one.receives for one in (refused, waiting, settling)] == [True, True, False]
+    assert json.loads(script.asked[-1].body)["append"] == [{"queue": "results", "messages": [{"body": "a result"}]}]
+    assert (sending.buffer.counts.done, sending.buffer.counts.failed) == (1, 0)
+
+
+def test_results_outlast_a_credential_that_is_refused_for_a_while(script: Script) -> None:
+    sending = Sending(script.url)
+    script.say(NO_GROUP, ONE)
+    sending.end_one(NewMessage("a result"))
+
+    script.say(refusal(401, "InvalidApplicationKey"))
+    sending.send()
+    sending.clock.advance(1)
+    script.say(NONE)
+    sending.send()
+
+    assert json.loads(script.asked[-1].body)["append"][0]["messages"] == [{"body": "a result"}]
+    assert (sending.buffer.counts.done, sending.buffer.counts.failed) == (1, 0)
+
+
+def test_a_result_that_cannot_be_written_is_a_failure_of_its_job_alone(
+    script: Script, caplog: pytest.LogCaptureFixture
+) -> None:
+    """To send the request again and again would keep the worker from settling anything."""
+    sending = Sending(script.url)
+    script.say(NO_GROUP, ONE)
+    sending.end_one(NewMessage("a result", ttl_seconds=timedelta(hours=1)))  # type: ignore[arg-type]
+
+    sending.send()
+    sending.due()  # a receive, which waits
+    sending.send()
+    script.say(NONE)
+    sending.send()
+
+    assert json.loads(script.asked[-1].body)["release"] == [{"receipt": "r"}]
+    assert "the results of a job are refused" in caplog.text
+
+
+def test_of_a_batch_whose_results_do_not_count_the_others_are_given_back(script: Script) -> None:
+    """The server would keep them for this worker, which extends all that it has at once."""
+    sending = Sending(script.url, batch=2)
+    script.say(NO_GROUP, leased("lost", "alive"))
+    sending.end_one(NewMessage("a result of both"))
+
+    script.say(refusal(409, "StaleReceipt"))
+    sending.send()
+    sending.due()  # a receive, which waits
+    script.say(Say(200, b'{"status":"ok","settled":{"released":1,"stale":["lost"]}}'))
+    sending.send()
+
+    released = [{"receipt": receipt, "count": False} for receipt in ("lost", "alive")]
+    assert json.loads(script.asked[-1].body)["release"] == released
+    assert (sending.buffer.counts.done, sending.buffer.counts.lost) == (0, 1)
