@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ def _together(opened: Opened, *begin: Callable[[], Any]) -> list[Any]:
     committer, futures = opened.stores.file.committer, list[Any]()
 
     def hold() -> None:
-        with committer.turns.held_off():
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(committer.turns, "takes", lambda write: False)  # or the event loop might commit some
             futures.extend([one() for one in begin])
 
     done(committer.run_between(hold))
@@ -122,3 +124,17 @@ def test_a_group_that_orders_keys_no_more_hands_out_nothing_again_after_a_restar
     opened.again()
     assert opened.jobs().settle(first)
     assert not opened.jobs().receive(9)
+
+
+@pytest.mark.parametrize("end", ["forgotten", "dropped"])
+def test_a_group_that_ends_in_the_commit_of_a_step_leaves_nothing(opened: Opened, end: str) -> None:
+    opened.log.add(b"0")
+    queue, leases = opened.log.queue, opened.stores.leases
+    group = GroupStep(queue, "workers", opened.jobs().new, receive_from=(1,))
+    step = LeaseStep([group], receive=ReceiveRequest(), attempt=IdempotencyKey("a1", b""))
+    drop, forget = opened.stores.messages.drop, leases.forget_group
+    ends = partial(drop, queue.uuid) if end == "dropped" else partial(forget, queue.uuid, "workers")
+    outcome, _ = _together(opened, lambda: leases.step(step), ends)
+    assert len(outcome.handed) == 1
+    assert opened.rows("lease_changes") == 0
+    assert opened.stores.file.lease_book._holes == 0, "it would be taken for memory in use"

@@ -483,14 +483,14 @@ class LeaseBook:
             self._forget(key)
 
     def forget_partition(self, group: GroupBook, number: int) -> None:
-        """Forget the state of a group in a partition."""
+        """Forget the state of a group in a partition, and what of it is not saved."""
         book = group.partitions.pop(number)
+        self.unsaved = [one for one in self.unsaved if one is not book]
         watching = self.watched[partition_key(book.place)]
         watching.remove(book)
         if not watching:
             del self.watched[partition_key(book.place)]
-        _, size = self._ahead.pop(id(book), (None, 0))
-        self._ahead_bytes -= size
+        self._ahead_bytes -= self._ahead.pop(id(book), (None, 0))[1]
         self._holes -= book.counted
 
     def _forget(self, key: GroupName) -> None:
