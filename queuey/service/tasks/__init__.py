@@ -264,26 +264,32 @@ class Tasks:
 
     async def _failed(self, task: StoredTask, queue: Queue, kind: TaskKind, error: QueueyError) -> float:
         """A step failed. It is repeated if that may help, but not for ever."""
-        now = self._clock.elapsed()
-        first, most = _RETRY_SECONDS
-        trouble = self._troubles.get(task.id, _Trouble(now, first / 2))
-        may_help = error.retriable or isinstance(error, OutcomeUnknown)
-        if may_help and now - trouble.since < _PATIENCE_SECONDS:
-            self._troubles[task.id] = trouble._replace(rest_seconds=min(2 * trouble.rest_seconds, most))
+        trouble = self._troubles.get(task.id)
+        if _may_help(error) and (trouble is None or self._clock.elapsed() - trouble.since < _PATIENCE_SECONDS):
             log.info("%s of %s/%s is tried again: %s", task.name, task.application, task.queue_name, error)
-            return self._troubles[task.id].rest_seconds
+            return self._rest(task)
         return await self._given_up(task, queue, kind, str(error))
 
+    def _rest(self, task: StoredTask) -> float:
+        """Seconds until a task is tried again, more each time."""
+        first, most = _RETRY_SECONDS
+        trouble = self._troubles.get(task.id, _Trouble(self._clock.elapsed(), first / 2))
+        self._troubles[task.id] = trouble._replace(rest_seconds=min(2 * trouble.rest_seconds, most))
+        return self._troubles[task.id].rest_seconds
+
     async def _given_up(self, task: StoredTask, queue: Queue, kind: TaskKind, reason: str) -> float:
-        """Bring what is under way to an end, as far as that is possible, and the task with it."""
-        ended = task
+        """Bring what is under way to an end first. What a redrive has moved and not deleted, the next would move again."""
+        after = task
         try:
-            ended = await kind.end(task, queue)
-        except QueueyError:
+            after = await kind.end(task, queue)
+        except QueueyError as error:
+            if _may_help(error):
+                log.info("%s of %s/%s ends later: %s", task.name, task.application, task.queue_name, error)
+                return self._rest(task)
             log.warning("%s of %s/%s left something behind", task.name, task.application, task.queue_name)
         except Exception:
             log.exception("%s of %s/%s left something behind", task.name, task.application, task.queue_name)
-        return await self._ended(task, ended.changed(state=TaskState.FAILED, reason=reason))
+        return await self._ended(task, after.changed(state=TaskState.FAILED, reason=reason))
 
     async def _ended(self, task: StoredTask, after: StoredTask) -> float:
         done = after.changed(finished=self._clock.now_ticks(), place={})
@@ -304,3 +310,8 @@ class Tasks:
         if await self._store.find_task(before.queue, before.name) is None:
             await self._abandon(before)
         return False
+
+
+def _may_help(error: QueueyError) -> bool:
+    """Whether the same may succeed later."""
+    return error.retriable or isinstance(error, OutcomeUnknown)

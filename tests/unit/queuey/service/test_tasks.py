@@ -262,6 +262,29 @@ def test_an_error_that_stays_ends_a_task_with_its_reason(first: Service, queue: 
     assert not stores.tasks.open_tasks().wait()
 
 
+def test_a_task_ends_once_what_was_under_way_is_at_an_end(
+    first: Service, queue: Queue, stores: Stores, clock: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a redrive would leave letters that it has moved, and the next one would move them again."""
+
+    async def cannot_end(task: StoredTask, queue: Queue) -> StoredTask:
+        raise StorageUnavailable("no node answers")
+
+    def turns() -> None:
+        for _ in range(8):
+            clock.advance(min(run(first.tasks.turn()), 60.0))
+
+    stores.error = CorruptMessage("message 5 does not match")
+    with monkeypatch.context() as away:
+        away.setattr(first.tasks._kinds[PURGE], "end", cannot_end)
+        purge(first, queue)
+        turns()
+        assert purge_of(first, queue).is_open
+    turns()
+    found = purge_of(first, queue)
+    assert (found.state, found.reason) == ("failed", "message 5 does not match")
+
+
 def test_a_store_that_is_away_is_waited_for_but_not_for_ever(
     first: Service, queue: Queue, stores: Stores, clock: Slow
 ) -> None:
