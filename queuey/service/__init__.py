@@ -27,6 +27,7 @@ from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.offsets import Offsets
 from queuey.service.queues import Queues
+from queuey.service.removals import Removals
 from queuey.service.retention import Retained
 from queuey.service.shared_events import SharedEvents
 from queuey.service.tasks import Tasks
@@ -61,6 +62,7 @@ class Service:
         self.leases = Leases(stores, self.log, self.queues, self.waiters, self.clock, self.monitor)
         self.tasks = Tasks(stores, self.queues, self.log, self.leases, self.clock, self.monitor)
         self.queues.before_drop = self.tasks.abandon
+        self.removals = Removals(self.queues)
         self.retained = Retained(self.log, self.queues, self.leases, self.clock, self.monitor)
         self.leases.note_step = self.retained.note
         self.log.note_coming = self.leases.note_coming
@@ -112,7 +114,9 @@ class Service:
             self.telemetry = open_telemetry(self.settings.telemetry.endpoint, "queuey")
             self.telemetry.report(self.figures)
         self.trust.start()
-        await self.queues.finish_removals()
+        if await self.queues.finish_removals():
+            self.removals.wake()
+        self.removals.start()
         self.tasks.start()
         self.retained.start()
         self.held_figures.start()
@@ -169,6 +173,7 @@ class Service:
         """Finish what was accepted, and close the stores. May be called again."""
         if not self.closed:
             self.closed = True
+            self.removals.stop()
             self.tasks.stop()
             self.retained.stop()
             self.held_figures.stop()

@@ -65,6 +65,10 @@ class Queues:
         self._monitor = monitor
         self.before_drop: Callable[[uuid.UUID], Coroutine[Future[Any], None, None]] = _nothing
         """Hears of each queue that was removed, while what is stored beside it is still there. May hear of it again."""
+        self.is_left: Callable[[], None] = lambda: None
+        """Hears that something is left of a removed queue, for :meth:`finish_removals`."""
+        self._left: set[uuid.UUID] = set()
+        """Removed queues of which something was left at the last look."""
 
     @property
     def hears_of_changes(self) -> bool:
@@ -220,7 +224,8 @@ class Queues:
         self._waiters.changed(queue.uuid)
         try:
             await self._drop(queue.uuid)
-        except StorageUnavailable as error:
+        except (StorageUnavailable, OutcomeUnknown) as error:
+            self.is_left()
             raise OutcomeUnknown from error  # the queue is gone; its unreadable messages go later
         self._waiters.changed(queue.uuid)  # again: a receiver that looked before found a queue without messages
 
@@ -229,18 +234,23 @@ class Queues:
         await self._stores.messages.drop(incarnation)
         await self._metadata.forget_removed(incarnation)
 
-    async def finish_removals(self) -> None:
-        """Drop the messages of queues whose removal a crash interrupted. The next start tries again what fails now."""
-        tried = set[uuid.UUID]()
+    async def finish_removals(self) -> bool:
+        """Drop the messages of queues whose removal was interrupted.
+
+        :returns: whether some are left, for another call.
+        """
+        tried, left_before = set[uuid.UUID](), self._left
+        self._left = set()
         while left := {*await self._metadata.removed()} - tried:
             for incarnation in left:
                 try:
                     await self._drop(incarnation)
                 except (StorageUnavailable, OutcomeUnknown) as error:
-                    log.warning(
-                        "what is left of the removed queue %s stays until a later start: %s", incarnation, error
-                    )
+                    self._left.add(incarnation)
+                    if incarnation not in left_before:  # log a repeated failure only once
+                        log.warning("what is left of the removed queue %s stays for now: %s", incarnation, error)
             tried |= left
+        return bool(self._left)
 
     async def page(self, application: str, *, start: str, limit: int) -> Sequence[Queue]:
         """Queues by name, starting with ``start``."""

@@ -13,6 +13,7 @@ from queuey.model import EMPTY_PARTITION, PartitionId, PartitionState
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
+from tests.support.servers import eventually
 
 
 @pytest.fixture
@@ -72,7 +73,25 @@ def test_a_removal_that_cannot_be_finished_keeps_no_other_from_it(
                 run(service.queues.delete(queue))
     with monkeypatch.context() as away:
         away.setattr(service.stores.messages, "drop", drop_others)
-        run(service.queues.finish_removals())
+        assert run(service.queues.finish_removals())
         assert [*service.stores.metadata.removed().wait()] == [held]
-    run(service.queues.finish_removals())
+    assert not run(service.queues.finish_removals())
     assert [*service.stores.metadata.removed().wait()] == []
+
+
+def test_a_removal_that_could_not_be_finished_goes_on_by_itself(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    drop, failures = service.stores.messages.drop, [OutcomeUnknown(), StorageUnavailable(), StorageUnavailable()]
+
+    def drop_later(incarnation: UUID) -> Future[None]:
+        return Future.failed(failures.pop()) if failures else drop(incarnation)
+
+    monkeypatch.setattr(service.stores.messages, "drop", drop_later)
+    monkeypatch.setattr(service.removals, "_rest_seconds", 0.01)
+    service.removals.start()
+    with pytest.raises(OutcomeUnknown):
+        run(service.queues.delete(queue))
+    assert eventually(lambda: not [*service.stores.metadata.removed().wait()])
+    assert not failures
