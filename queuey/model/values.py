@@ -36,6 +36,11 @@ class Consistency(StrEnum):
     STRONG = "strong"
     VERY_STRONG = "very_strong"
 
+    @property
+    def at_least_strong(self) -> Consistency:
+        """For a read after which something is gone: no single replica decides that."""
+        return Consistency.STRONG if self is Consistency.WEAK else self
+
 
 class Retention(StrEnum):
     """How long a message stays: until its TTL ends, or until each lease group has settled it, if that is sooner."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import logging
 import zlib
+from dataclasses import replace
 
 from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
 from queuey.ids import TICKS_PER_SECOND, format_timestamp
-from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, Location, Message, Queue, Retention
+from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, IdempotencyKey, Location, Message, Queue, Retention
 from queuey.model.dead_letters import (
     ALONE_TYPE,
     DEAD_LETTER_SECONDS,
@@ -47,6 +48,15 @@ def dead_letter_queue(queue: str) -> str:
     return queue[: _MOST_NAME - len(digest)] + digest
 
 
+def _name_of(one: GroupStep, given_up: GivenUp, group: LeaseGroup) -> IdempotencyKey:
+    """Keeps the letter of a message one, though servers of a weak group may move it at the same time.
+
+    No caller can use such a key: it is not ASCII.
+    """
+    place = f"{one.queue.uuid.hex} {one.name} {group.token} {given_up.partition} {given_up.hole.id.hex}"
+    return IdempotencyKey(f"† {place}", b"dead letter")
+
+
 class DeadLetters:
     """Moves one message after the other. The store reports a message until it is moved, so none is lost on the way."""
 
@@ -80,19 +90,23 @@ class DeadLetters:
         if group is None:
             return
         place = Location(given_up.partition, given_up.hole.id)
-        (message,) = await self._stores.messages.fetch(one.queue, [place], now_ticks=self._clock.now_ticks())
-        appends = []
+        queue = replace(one.queue, consistency=one.queue.consistency.at_least_strong)
+        (message,) = await self._stores.messages.fetch(queue, [place], now_ticks=self._clock.now_ticks())
+        appends: list[AppendRequest] = []
         breaker = group.settings.breaker
         if message is not None:
             dead = await self._queue(one.queue, group)
             await self._breakers.prepare(one.queue, one.name, group.settings, dead)
-            appends.append(AppendRequest(dead, [self._letter(one, given_up, message, dead)]))
+            letter = self._letter(one, given_up, message, dead)
+            if not group.settings.exact:
+                letter = letter._replace(idempotency=_name_of(one, given_up, group))
+            appends.append(AppendRequest(dead, [letter]))
         moved = Settle(given_up.hole.id, given_up.hole.deliveries, Action.MOVED)
         step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [moved]})
         outcome = await leases.step(LeaseStep([step], appends))
         for request, appended in zip(appends, outcome.appended, strict=True):
             self._log.arrived(request.queue, appended.placed)
-            if breaker is not None:
+            if breaker is not None and not appended.repeated:
                 await self._breakers.note(one.queue, one.name, breaker, appended.placed[0].id.ticks)
 
     async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:

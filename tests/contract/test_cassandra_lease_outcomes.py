@@ -25,7 +25,7 @@ from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
-from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, rows_of
+from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, leave_a_parcel, refuses, rows_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
 
@@ -208,10 +208,6 @@ def test_a_network_that_loses_pieces_loses_no_message_and_doubles_none(
 # What a dead server leaves
 
 
-def refuses(*_: object) -> Any:
-    raise StorageUnavailable
-
-
 def test_messages_of_a_step_whose_server_died_are_appended_by_another(
     lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -242,18 +238,6 @@ def test_messages_of_a_step_whose_server_died_are_appended_by_another(
     assert results.bodies() == [b"result"]
 
 
-def _leave_a_parcel(dies: LeaseServer, results: QueueLog, monkeypatch: pytest.MonkeyPatch, **settings: Any) -> None:
-    """Settle the only message, and die before what this appends is appended."""
-    dies.log.add(b"0")
-    here = dies.jobs(**settings)
-    (handed,) = here.receive()
-    for name in ("append", "carry", "carry_last"):
-        monkeypatch.setattr(dies.leases._means.carrier, name, refuses)
-    with pytest.raises(OutcomeUnknown):
-        here.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"result")])])
-    assert results.bodies() == []
-
-
 def _forget(server: LeaseServer, queue: Queue) -> None:
     done(server.leases.forget_group(queue.uuid, "workers"))
 
@@ -279,7 +263,7 @@ def test_a_group_does_not_end_before_the_messages_of_its_steps_are_appended(
 ) -> None:
     dies, other = lease_servers.another(), lease_servers.another()
     results = QueueLog(other.stores.messages, dies.clock)
-    _leave_a_parcel(dies, results, monkeypatch, exact=exact)
+    leave_a_parcel(dies, results, monkeypatch, exact=exact)
     with pytest.raises(StorageUnavailable, match="still appends messages"):
         end(other, dies.log.queue)
     assert rows_of(session, dies.log, "and kind = 2") == 1
@@ -287,6 +271,18 @@ def test_a_group_does_not_end_before_the_messages_of_its_steps_are_appended(
     end(other, dies.log.queue)
     assert results.bodies() == [b"result"]
     assert rows_of(session, dies.log, "and kind = 2") == 0
+
+
+def test_a_group_that_was_reset_leaves_nothing_when_it_ends(first: LeaseServer, session: CassandraSession) -> None:
+    text = f"select tag from {session.options.keyspace}.lease_groups where queue = %s"  # noqa: S608
+    for end in (_forget, _drop):
+        first.log.add(b"0")
+        assert first.jobs().receive()
+        _reset(first, first.log.queue)
+        assert [*session.driver.execute(text, (first.log.queue.uuid,))] == [(TOKEN + 1,)]
+        end(first, first.log.queue)
+        assert rows_of(session, first.log) == 0
+        assert not [*session.driver.execute(text, (first.log.queue.uuid,))]
 
 
 def test_servers_that_learn_of_each_other_forget_no_message_that_is_to_be_appended(

@@ -6,22 +6,27 @@ import secrets
 import threading
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from functools import partial
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Future, start
+from queuey.future import Future, run, start
 from queuey.ids import IdGenerator
-from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model import AppendRequest, Consistency, IdempotencyKey
 from queuey.model.lease_groups import AUTO, NO_ORDER, LeaseGroup
-from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+from queuey.settings import load_settings
 from queuey.storage import Unobserved
 from queuey.storage.cassandra import CassandraLeases, lease_memory
-from queuey.storage.cassandra.session import CassandraSession, Change, Rows
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_attempts import Attempts
 from queuey.storage.contract.lease_passing import PassingOver
@@ -174,6 +179,47 @@ def test_an_attempt_and_what_it_appends_are_found_by_another_server(several: lis
     assert results.bodies() == [b"result"]
 
 
+def test_a_repeat_of_what_appends_does_not_depend_on_one_replica(
+    several: list[LeaseServer], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here, levels, ask = several[0], set[int](), CassandraSession.ask
+
+    def note(session: CassandraSession, name: str, values: Sequence[Any], level: int, **how: Any) -> Future[Rows]:
+        if name == "lease_attempt":
+            levels.add(level)
+        return ask(session, name, values, level, **how)
+
+    monkeypatch.setattr(CassandraSession, "ask", note)
+    here.log.add(b"0")
+    results = QueueLog(here.stores.messages, here.clock)
+    jobs = here.jobs()
+    assert jobs.receive()
+    appends = [AppendRequest(results.queue, [draft(b"result")])]
+    jobs.step(attempt=IdempotencyKey("a", b"digest"), appends=appends)
+    assert levels == {ALL_CENTRES}
+
+
+@pytest.mark.parametrize("exact", [True, False])
+def test_no_single_replica_of_a_weak_queue_says_that_a_message_is_gone(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    here, levels, ask = lease_servers.another(), set[int](), CassandraSession.ask
+
+    def note(session: CassandraSession, name: str, values: Sequence[Any], level: int, **how: Any) -> Future[Rows]:
+        if name == "message_find":
+            levels.add(level)
+        return ask(session, name, values, level, **how)
+
+    here.log.queue = replace(here.log.queue, consistency=Consistency.WEAK)
+    here.log.add(b"0")
+    jobs = here.jobs(exact=exact)
+    (handed,) = jobs.receive()
+    jobs.settle(handed, Action.RELEASE, seconds=0.0)
+    monkeypatch.setattr(CassandraSession, "ask", note)
+    assert bodies(jobs.receive()) == [b"0"]
+    assert levels == {here.stores.messages._session.to_read(Consistency.STRONG)}
+
+
 def test_servers_prefer_partitions_of_their_own_and_take_any_when_those_are_empty(
     several: list[LeaseServer], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -278,3 +324,38 @@ def test_calls_that_come_while_others_are_stored_do_not_share_their_fate(
         with pytest.raises(type(error)):
             done(earlier)
     assert jobs.count().leased == int(second) + 1
+
+
+def test_two_servers_that_give_a_message_up_at_once_store_one_dead_letter(
+    lease_servers: LeaseServers, held: _Held
+) -> None:
+    servers = [lease_servers.another(session=session) for session in (held, lease_servers.session)]
+    here, there = servers
+    services = [
+        Service(load_settings(None, {}, {}), server.stores, clock=here.clock, waiters_by_hand=True)
+        for server in servers
+    ]
+    queue, dead = [run(services[0].queues.create("demo", uuid4().hex, QueueSettings())) for _ in range(2)]
+    here.log.queue = queue
+    here.log.add(b"0")
+    receivers = [server.jobs(here, exact=False, max_failures=1, dead_letter_queue=dead.name) for server in servers]
+    assert receivers[0].receive(visibility_seconds=1.0)
+    moves = []
+    for service, jobs in zip(services, receivers, strict=True):
+        here.clock.advance(30)  # what is not moved is reported again
+        assert not jobs.receive()
+        (given_up,) = jobs.outcome.given_up
+        step = GroupStep(queue, jobs.name, None)
+        moves.append(partial(service.leases._dead_letters.bury, step, given_up))
+
+    held.hold()
+    with ThreadPoolExecutor(1) as thread:
+        first = thread.submit(lambda: run(moves[0]()))
+        assert held.has_begun.wait(60)
+        run(moves[1]())
+        held.may.set_result(None)
+        first.result(60)
+
+    letters = QueueLog(there.stores.messages, there.clock)
+    letters.queue = dead
+    assert letters.bodies() == [b"0"]

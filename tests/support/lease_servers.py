@@ -6,13 +6,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import pytest
+
 from queuey.clock import ManualClock
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import IdGenerator
-from queuey.storage.cassandra import Timing
+from queuey.model import AppendRequest, Draft
+from queuey.storage.cassandra import Timing, lease_carrying
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import LeaseHistory
-from queuey.storage.contract.common import QueueLog
-from queuey.storage.contract.lease_receiver import Receiver
+from queuey.storage.contract.common import QueueLog, draft
+from queuey.storage.contract.lease_receiver import Receiver, settle_of
 from tests.support.cassandra_stores import CassandraStores
 
 AT_ONCE = Timing(read_delay_seconds=0.0)
@@ -82,3 +86,23 @@ def rows_of(session: CassandraSession, log: QueueLog, where: str = "") -> int:
     """Rows of the states of a queue's group."""
     text = f"select kind from {session.options.keyspace}.lease_states where queue = %s and name = 'workers' {where}"  # noqa: S608
     return sum(kind is not None for (kind,) in session.driver.execute(text, (log.queue.uuid,)))
+
+
+def refuses(*_: object) -> Any:
+    """In place of a call that a server does not get to."""
+    raise StorageUnavailable
+
+
+def leave_a_parcel(
+    dies: LeaseServer, results: QueueLog, monkeypatch: pytest.MonkeyPatch, *drafts: Draft, **settings: Any
+) -> None:
+    """Settle the only message, and die before what this appends is appended."""
+    dies.log.add(b"0")
+    here = dies.jobs(**settings)
+    (handed,) = here.receive()
+    monkeypatch.setattr(lease_carrying, "CARRIED_AGAIN_SECONDS", ())
+    for name in ("append", "carry", "carry_last"):
+        monkeypatch.setattr(dies.leases._means.carrier, name, refuses)
+    with pytest.raises(OutcomeUnknown):
+        here.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, drafts or [draft(b"result")])])
+    assert results.bodies() == []

@@ -87,6 +87,7 @@ def open_messages(
     offsets = CassandraOffsets(server)
     messages = CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close)
     leases = CassandraLeases(server, messages)
+    leases.left.start()
     return messages, offsets, leases, CassandraTasks(server)
 
 

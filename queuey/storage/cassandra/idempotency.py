@@ -8,6 +8,7 @@ between leaves its ids in the row. The attempt that takes over withdraws them fi
 from __future__ import annotations
 
 import random
+from collections import defaultdict
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,9 +17,11 @@ from uuid import UUID
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId, unique_uuid
-from queuey.model import Appended, Consistency, Draft, IdempotencyKey, Location, Queue
+from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Location, Queue
 from queuey.model.values import IDEMPOTENCY_SECONDS
 from queuey.storage.cassandra.appending import CassandraAppender
+
+__all__ = ["StoredKey", "append_keyed", "refuse_reused", "reused_keys"]
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
 _LOCATION_BYTES = 17
@@ -64,6 +67,38 @@ async def append_keyed(
             waited += wait
             await appender.session.pause(wait * random.uniform(0.5, 1.0))  # noqa: S311 - spreads, hides nothing
             wait = min(2 * wait, _MOST_WAIT_SECONDS)
+
+
+async def refuse_reused(appender: CassandraAppender, requests: Sequence[AppendRequest]) -> None:
+    """:raises KeyReused: a message's key stands for something else."""
+    keyed: defaultdict[UUID, list[Draft]] = defaultdict(list)
+    queues = {request.queue.uuid: request.queue for request in requests}
+    for request in requests:
+        keyed[request.queue.uuid] += [draft for draft in request.drafts if draft.idempotency is not None]
+    for uuid, drafts in keyed.items():
+        if drafts and await reused_keys(appender, queues[uuid], drafts):
+            raise KeyReused
+
+
+async def reused_keys(appender: CassandraAppender, queue: Queue, drafts: Sequence[Draft]) -> Collection[str]:
+    """Keys of these drafts that stand for something else, so that :func:`append_keyed` would refuse the drafts."""
+    wanted, reused = dict[str, IdempotencyKey](), set[str]()
+    for one in [draft.idempotency for draft in drafts if draft.idempotency is not None]:
+        if wanted.setdefault(one.key, one) != one:
+            reused.add(one.key)
+    stored, now = await _stored_keys(appender, queue, wanted), appender.clock.now_ticks()
+    return reused | {key for key, one in wanted.items() if _is_another(stored[key], one, now)}
+
+
+async def _stored_keys(appender: CassandraAppender, queue: Queue, keys: Collection[str]) -> dict[str, StoredKey | None]:
+    level = appender.session.to_read(Consistency.STRONG)
+    asked = {key: appender.session.ask("idempotency_find", (queue.uuid, key), level) for key in keys}
+    return {key: _kept(await rows) for key, rows in asked.items()}
+
+
+def _is_another(kept: StoredKey | None, wanted: IdempotencyKey, now: int) -> bool:
+    """Whether a key stands for something else."""
+    return kept is not None and kept.expires > now and kept.digest != wanted.digest
 
 
 def _keys(drafts: Sequence[Draft], idempotency: IdempotencyKey | None) -> dict[str, IdempotencyKey]:
@@ -117,15 +152,9 @@ class _Attempt:
 
     async def _look(self) -> None:
         """Read all keys, and refuse the request before any is claimed."""
-        level = self._appender.session.to_read(Consistency.STRONG)
-        asked = {
-            key: self._appender.session.ask("idempotency_find", (self._queue.uuid, key), level) for key in self._keys
-        }
-        for key, future in asked.items():
-            kept = _kept(await future)
-            self._found[key] = kept
-            if kept is not None and kept.expires > self._now and kept.digest != self._keys[key].digest:
-                raise KeyReused
+        self._found = await _stored_keys(self._appender, self._queue, self._keys)
+        if any(_is_another(kept, self._keys[key], self._now) for key, kept in self._found.items()):
+            raise KeyReused
 
     def _known(self, idempotency: IdempotencyKey | None) -> Sequence[Location] | None:
         """The locations that an earlier request with this key stored."""

@@ -12,6 +12,7 @@ from queuey.ids import MessageId, unique_bytes
 from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, PartitionId, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_steps import LeaseStep
+from queuey.storage.cassandra.idempotency import refuse_reused
 from queuey.storage.cassandra.lease_parcels import encode_parcel, refuse_large
 from queuey.storage.cassandra.lease_rows import (
     ROW_BITS,
@@ -236,6 +237,7 @@ class GroupAccess:
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         if any(request.queue.uuid in self._dropped for request in requests):
             raise QueueNotFound
+        start(refuse_reused(self._messages.appender, requests)).wait()  # once a step has settled, it is too late
         if self._call is not None:
             self._call.appends = True
         return [Appended([]) for _ in requests]
@@ -247,4 +249,5 @@ class GroupAccess:
         return ()
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
-        return start(self._messages.found(queue, wanted, self.now_ticks)).wait()
+        found = self._messages.found(queue, wanted, self.now_ticks, queue.consistency.at_least_strong)
+        return start(found).wait()

@@ -17,6 +17,10 @@ log = logging.getLogger(__name__)
 
 CARRIED_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Pauses between the attempts to append what could not be appended."""
+LISTED_SECONDS = 3600
+"""A server lists a group anew whose steps append, if it did so longer ago."""
+MOST_LEFT = 16
+"""Parcels of a group that are taken over from other servers at the same time. Each has up to 4 MiB, or a large message."""
 _LATER = "messages of a step of the lease group %s of queue %s are appended later: %s"
 
 
@@ -33,6 +37,10 @@ class Carrying:
         """And since when, in ticks on the clock of leases."""
         self._ours: set[tuple[int, Parcel]] = set()
         """Those that this server appends now, with the token of the group."""
+        self._left: set[Parcel] = set()
+        """Those of them that others have left behind."""
+        self._listed_until = 0.0
+        """In elapsed seconds."""
 
     def know(self, token: int, parcels: dict[Parcel, int]) -> None:
         """What waits in the group, as it was read."""
@@ -41,6 +49,16 @@ class Carrying:
     def carried(self, version: int) -> int:
         """A version up to which nothing waits, before this one."""
         return min((parcel.number for parcel in [*self._waiting]), default=version) - 1
+
+    def announce(self) -> None:
+        """Let all servers know that steps of the group append, before any of them is stored.
+
+        :raises StorageUnavailable: they may not know.
+        """
+        elapsed = self._carrier.clock.elapsed()
+        if elapsed >= self._listed_until:
+            start(self._carrier.announce(self._place)).wait()
+            self._listed_until = elapsed + LISTED_SECONDS
 
     def take(self, token: int, parcels: list[Parcel]) -> None:
         """This server is about to store these, and to append them."""
@@ -97,9 +115,12 @@ class Carrying:
         :param moment: on the clock of leases.
         """
         for parcel, since in [*self._waiting.items()]:
+            if len(self._left) >= MOST_LEFT:
+                return  # the next call goes on
             if moment - since > self._carrier.grace_ticks and (self._token, parcel) not in self._ours:
                 self._waiting[parcel] = moment  # if it fails, it is tried again after as long a time
                 self._ours.add((self._token, parcel))
+                self._left.add(parcel)
                 start(self._carry(self._token, parcel))
 
     async def _carry(self, token: int, parcel: Parcel) -> bool:
@@ -111,6 +132,7 @@ class Carrying:
             return False
         finally:
             self._ours.discard((token, parcel))
+            self._left.discard(parcel)
         self._is_carried(token, parcel)
         return True
 

@@ -269,6 +269,7 @@ class LeaseLine:
         )
         brought = access.parcels(head)
         if brought:
+            carrying.announce()
             head = head._replace(newest=head.version)
         token, parcels = head.group.token, [parcel for parcel, _ in brought]
         change = rows.begin if memory.stored is None else rows.advance
@@ -313,6 +314,8 @@ class LeaseLine:
         if parts:
             statements += weak.rows(token, self._moment, parts)
         told: Future[Rows] | None = None
+        if brought:
+            self._carrying.announce()
         if statements:
             level = ALL_CENTRES if brought else session.to_write(Consistency.WEAK)
             self._carrying.take(token, [parcel for parcel, _ in brought])

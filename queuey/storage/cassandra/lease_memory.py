@@ -214,6 +214,8 @@ class GroupMemory:
     def attempts(self, calls: Sequence[GroupCall]) -> dict[str, Rows] | None:
         """What is stored under the attempts of these calls. The group must be known before they are read.
 
+        What was appended is stored by a quorum in a weak group as well, so a repeat of that finds it.
+
         :returns: None if the group has changed since it was read.
         """
         if self.stored is None or all(call.attempt is None for call in calls):
@@ -221,9 +223,11 @@ class GroupMemory:
         if self.weak is None and not self._settle():
             return None
         session = self._means.rows.session
-        level = ALL_CENTRES if self.weak is None else session.to_read(Consistency.WEAK)
+        usual = ALL_CENTRES if self.weak is None else session.to_read(Consistency.WEAK)
         asked = {
-            call.attempt: session.ask("lease_attempt", (*self._place, call.attempt), level)
+            call.attempt: session.ask(
+                "lease_attempt", (*self._place, call.attempt), ALL_CENTRES if call.requests else usual
+            )
             for call in calls
             if call.attempt is not None
         }

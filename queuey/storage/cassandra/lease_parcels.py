@@ -15,24 +15,26 @@ from collections.abc import Sequence
 from typing import Any
 from uuid import UUID
 
-from queuey.errors import InProgress, MessageTooLarge, QueueNotFound, StorageUnavailable
-from queuey.ids import TICKS_PER_SECOND
+from queuey.errors import InProgress, KeyReused, MessageTooLarge, OutcomeUnknown, QueueNotFound, StorageUnavailable
+from queuey.ids import TICKS_PER_SECOND, unique_uuid
 from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Queue, bytes_of
 from queuey.storage.cassandra.appending import CassandraAppender
-from queuey.storage.cassandra.idempotency import append_keyed
+from queuey.storage.cassandra.idempotency import append_keyed, reused_keys
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, Parcel, checksum_of_change
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
 from queuey.storage.checksums import making_sense
 
-__all__ = ["MOST_BYTES", "Carrier", "decode_parcel", "encode_parcel", "refuse_large"]
+__all__ = ["APPENDERS", "MOST_BYTES", "Carrier", "decode_parcel", "encode_parcel", "refuse_large"]
 
 log = logging.getLogger(__name__)
 
 MOST_BYTES = 4 << 20
-"""Bodies and headers in the parcels of one transaction, but for a lone message: half of what a node takes in one write.
-"""
+"""Bodies, headers and idempotency keys in the parcels of one transaction, but for a lone message: half of what a node takes
+in one write."""
 _SIZE = struct.Struct("<I")
+APPENDERS = 0
+"""The one shard of the list of groups whose steps append."""
 _LAST_PAUSES = (0.05, 0.1, 0.2, 0.4)
 """How long the end of a group waits for servers that append their own parcels, in seconds."""
 
@@ -42,7 +44,7 @@ def refuse_large(requests: Sequence[AppendRequest]) -> int:
 
     :raises MessageTooLarge: they are several, and more than one step may append.
     """
-    size = sum(bytes_of(request.drafts) for request in requests)
+    size = sum(bytes_of(request.drafts) + _bytes_of_keys(request.drafts) for request in requests)
     if size > MOST_BYTES and sum(len(request.drafts) for request in requests) > 1:
         raise MessageTooLarge(
             f"a request that settles leases may append {MOST_BYTES} bytes on Cassandra, not {size}; nothing was "
@@ -51,15 +53,20 @@ def refuse_large(requests: Sequence[AppendRequest]) -> int:
     return size
 
 
+def _bytes_of_keys(drafts: Sequence[Draft]) -> int:
+    keys = [draft.idempotency for draft in drafts if draft.idempotency is not None]
+    return sum([len(key.key) + 2 * len(key.digest) for key in keys])
+
+
 def encode_parcel(requests: Sequence[AppendRequest]) -> bytes:
     """Messages as bytes; of the queues, what an append needs."""
     head, blobs = [], list[bytes]()
     for queue, drafts, _, _ in requests:
         described = []
-        for partition, body, ttl, content_type, key, due, _, headers in drafts:
-            described.append(
-                [partition, ttl, content_type, key, due, len(body), None if headers is None else len(headers)]
-            )
+        for partition, body, ttl, content_type, key, due, once, headers in drafts:
+            sizes = [len(body), None if headers is None else len(headers)]
+            own = None if once is None else [once.key, once.digest.hex(), once.seconds]
+            described.append([partition, ttl, content_type, key, due, own, *sizes])
             blobs += [body, headers or b""]
         named = [queue.application, queue.name, queue.uuid.hex, queue.created_ticks, queue.partitions]
         head.append([*named, queue.consistency.value, described])
@@ -78,10 +85,11 @@ def decode_parcel(data: bytes) -> list[AppendRequest]:
         requests = []
         for *named, consistency, described in json.loads(data[_SIZE.size : at]):
             drafts = []
-            for partition, ttl, content_type, key, due, of_body, of_headers in described:
+            for partition, ttl, content_type, key, due, own, of_body, of_headers in described:
                 body, at = data[at : at + of_body], at + of_body
                 headers, at = (None, at) if of_headers is None else (data[at : at + of_headers], at + of_headers)
-                drafts.append(Draft(partition, body, ttl, content_type, key, due, None, headers))
+                once = None if own is None else IdempotencyKey(own[0], bytes.fromhex(own[1]), own[2])
+                drafts.append(Draft(partition, body, ttl, content_type, key, due, once, headers))
             requests.append(AppendRequest(_queue(*named, consistency), drafts))
         return requests
 
@@ -100,6 +108,18 @@ class Carrier:
         self._error_ticks = round(timing.clock_error_seconds * TICKS_PER_SECOND)
         self.grace_ticks = round((2 * timing.request_seconds + 5) * TICKS_PER_SECOND)
         """A parcel that waits longer has lost its server."""
+        self.clock = server.clock
+
+    async def announce(self, place: GroupPlace) -> None:
+        """List a group whose steps are about to append, so that each server finds what is left behind.
+
+        :raises StorageUnavailable: it may not be listed, so none of its steps may append.
+        """
+        entry = (APPENDERS, *place, unique_uuid(), self.clock.now_ticks())
+        try:
+            await self._rows.session.tell("lease_appender_keep", entry, ALL_CENTRES)
+        except OutcomeUnknown as error:
+            raise StorageUnavailable from error
 
     async def append(self, step: bytes, requests: Sequence[AppendRequest]) -> list[Appended]:
         """Append the messages of a step, unless they are appended already.
@@ -107,11 +127,27 @@ class Carrier:
         :param step: the step's own identity.
         :raises StorageUnavailable, OutcomeUnknown, InProgress: some may be appended now or later, by whoever has them.
         """
-        appended = []
-        for index, (queue, drafts, _, _) in enumerate(requests):
-            key = IdempotencyKey(f"lease step {step.hex()} {index}", step)
-            appended.append(await append_keyed(self._appender, queue, drafts, key))
-        return appended
+        return [await self._append(step, index, request) for index, request in enumerate(requests)]
+
+    async def _append(self, step: bytes, index: int, request: AppendRequest) -> Appended:
+        """Append the messages of one request. What they settle is settled, so none of them is refused.
+
+        A key of a message that another message has got meanwhile is left out: they are two messages.
+        """
+        queue, drafts, _, _ = request
+        key = IdempotencyKey(f"lease step {step.hex()} {index}", step)
+        while True:
+            try:
+                return await append_keyed(self._appender, queue, drafts, key)
+            except KeyReused:
+                reused = await reused_keys(self._appender, queue, drafts)
+                log.warning("messages for the queue %s lose their idempotency keys, which stand for others", queue.name)
+                drafts = [
+                    draft._replace(idempotency=None)
+                    if draft.idempotency is not None and draft.idempotency.key in reused
+                    else draft
+                    for draft in drafts
+                ]
 
     async def forget(self, place: GroupPlace, token: int, parcel: Parcel) -> None:
         """Delete a parcel that was carried.
@@ -142,25 +178,32 @@ class Carrier:
 
         :raises StorageUnavailable, OutcomeUnknown: some wait on, so the life must not end.
         """
+        try:
+            for seconds in _LAST_PAUSES:
+                if not await self.carry_old(place, head):
+                    return
+                await self._rows.session.pause(seconds)
+            if await self.carry_old(place, head):
+                raise InProgress
+        except InProgress as error:
+            said = f"a step of the lease group {place[1]} still appends messages: nothing was done, try again"
+            raise StorageUnavailable(said) from error
+
+    async def carry_old(self, place: GroupPlace, head: GroupHead) -> bool:
+        """Append what is in the parcels of a group that have lost their servers.
+
+        :returns: whether others wait.
+        :raises StorageUnavailable, OutcomeUnknown, InProgress: some of these wait on.
+        """
         waiting = await self._rows.parcels(place, head)
-        for seconds in _LAST_PAUSES:
-            if not waiting:
-                return
-            await self._rows.session.pause(seconds)
-            waiting = await self._rows.parcels(place, head)
-        moment = self._server.clock.now_ticks() - self._error_ticks
-        for parcel, since in waiting.items():
-            try:
-                if moment - since <= self.grace_ticks:
-                    raise InProgress
-                await self.carry(place, head.group.token, parcel)
-            except InProgress as error:
-                said = f"a step of the lease group {place[1]} still appends messages: nothing was done, try again"
-                raise StorageUnavailable(said) from error
+        moment = self.clock.now_ticks() - self._error_ticks
+        old = [parcel for parcel, since in waiting.items() if moment - since > self.grace_ticks]
+        for parcel in old:
+            await self.carry(place, head.group.token, parcel)
+        return len(old) < len(waiting)
 
     async def _append_left(self, step: bytes, index: int, request: AppendRequest) -> None:
-        key = IdempotencyKey(f"lease step {step.hex()} {index}", step)
         try:
-            await append_keyed(self._appender, request.queue, request.drafts, key)
+            await self._append(step, index, request)
         except QueueNotFound:
             log.info("the queue %s was dropped before messages of a lease step were appended", request.queue.name)

@@ -23,6 +23,7 @@ import json
 import struct
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
 
@@ -61,6 +62,8 @@ _ROWS = 200
 """Changes in one page. Each takes 64 KiB mostly, and 400 KiB at most if it is part of a base."""
 _TRIES = 50
 """Attempts of one change of settings while steps change the same group."""
+_PARCELS = 1000
+"""Parcels that are listed together."""
 _NEWS = 2000
 """Rows that are read beside a version that is known; if there are more, the group is read anew."""
 _LOOKS = 3
@@ -227,7 +230,7 @@ class LeaseRows:
             return StoredGroup(head._replace(version=-1), {}, {})
         parcels: dict[Parcel, int] = {}
         if head.newest > head.carried or not is_exact:
-            parcels = _waiting(head, await self.session.ask("lease_waiting", (*place, head.carried), level))
+            parcels = await self._waiting(place, head, partial(self.session.ask, level=level))
         return StoredGroup(head, found.changes, parcels)
 
     async def parcels(self, place: GroupPlace, head: GroupHead) -> dict[Parcel, int]:
@@ -237,7 +240,18 @@ class LeaseRows:
         """
         if head.group.settings.exact and head.newest <= head.carried:
             return {}
-        return _waiting(head, await self.session.ask_serially("lease_waiting", (*place, head.carried)))
+        return await self._waiting(place, head, self.session.ask_serially)
+
+    async def _waiting(
+        self, place: GroupPlace, head: GroupHead, ask: Callable[[str, Sequence[Any]], Future[Rows]]
+    ) -> dict[Parcel, int]:
+        found, behind, token = dict[Parcel, int](), (head.carried + 1, ""), head.group.token
+        while True:
+            rows = await ask("lease_waiting", (*place, *behind, _PARCELS))
+            found |= {Parcel.of_key(number, label): since for number, label, life, since in rows if life == token}
+            if len(rows) < _PARCELS:
+                return found
+            behind = rows[-1][:2]
 
     def _slice(self, place: GroupPlace, parts: Collection[int], number: int) -> Future[Rows]:
         """Changes of some partitions from a number on, and what the group's rows have in common."""
@@ -328,13 +342,13 @@ class LeaseRows:
             is_another = group.token != before.token
             if is_another:
                 await last(place, found)
+                await self.session.tell("lease_list_keep", (*place, group.token), ALL_CENTRES)
             head = (found._replace(steps=b"") if is_another else found).next(step)._replace(group=group)
             values = (group.token, *_described(group), head.version, head.steps, *place, before.token, found.version)
-
-            def ours(rows: Rows, head: GroupHead = head) -> bool:
-                return _is_in(rows, head)
-
+            ours = partial(_is_in, wanted=head)
             if await self.session.decide_together([("leases_set", values)], "lease_head", place, ours):
+                if is_another:
+                    await self._unlist(place, before.token)
                 return True
         raise StorageUnavailable("too many change this lease group at once: nothing was changed, try again")
 
@@ -370,7 +384,7 @@ class LeaseRows:
             raise OutcomeUnknown from error  # the group is forgotten; its name in the list leads nowhere
 
     async def _unlist(self, place: GroupPlace, token: int) -> None:
-        """Remove a life that did not begin from the list. If that fails, readers of the list look it up in vain."""
+        """Remove a life from the list that did not begin, or is over. If that fails, readers of the list look it up in vain."""
         try:
             head = await self.head(place)
             if head is not None and head.group.token == token:
@@ -412,10 +426,6 @@ class LeaseRows:
                     failure = error
         if failure is not None:
             raise failure
-
-
-def _waiting(head: GroupHead, rows: Rows) -> dict[Parcel, int]:
-    return {Parcel.of_key(number, label): since for number, label, life, since in rows if life == head.group.token}
 
 
 class _Changes:

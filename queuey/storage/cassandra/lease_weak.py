@@ -19,7 +19,7 @@ from typing import Any, NamedTuple
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Consistency, Page, ReadRequest
+from queuey.model import Consistency, Location, Message, Page, Queue, ReadRequest
 from queuey.model.lease_codec import decode_changes, encode_change
 from queuey.model.lease_groups import AUTO, LeaseGroup
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
@@ -300,6 +300,15 @@ class WeakAccess(GroupAccess):
                 raise
             page = self._messages.page(request, now_ticks=self.now_ticks, consistency=Consistency.WEAK)
             return start(page).wait()
+
+    def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
+        """As :meth:`read`."""
+        try:
+            return super().fetch(queue, wanted)
+        except StorageUnavailable:
+            if queue.consistency is not Consistency.WEAK:
+                raise
+            return start(self._messages.found(queue, wanted, self.now_ticks)).wait()
 
 
 def _state(changes: Iterable[Change], group: LeaseGroup) -> LeaseState:

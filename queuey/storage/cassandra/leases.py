@@ -23,6 +23,7 @@ from queuey.model import PartitionId
 from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
 from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_left import LeftParcels
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
@@ -65,6 +66,7 @@ class CassandraLeases(LeaseStore):
         self._server = server
         self._rows = LeaseRows(server.session)
         self._carrier = Carrier(server, self._rows, messages.appender)
+        self.left = LeftParcels(server, self._rows, self._carrier)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="leases")
         self._means = GroupMeans(server, messages, self._rows, self._carrier, self._threads)
         self._several = SeveralGroups(self._step_one, self._look)
@@ -198,4 +200,5 @@ class CassandraLeases(LeaseStore):
 
     def close(self) -> None:
         """End the threads, once no call is under way. May be called again."""
+        self.left.stop()
         self._threads.shutdown(wait=False)

@@ -128,9 +128,14 @@ class CassandraMessages(MessageStore):
             return Future.of([None] * len(wanted))
         return self._server.underway.start(self.found(queue, wanted, now_ticks))
 
-    async def found(self, queue: Queue, wanted: Sequence[Location], now_ticks: int) -> Sequence[Message | None]:
-        """Messages by location, for a call that is under way already."""
-        level = self._session.to_read(queue.consistency)
+    async def found(
+        self, queue: Queue, wanted: Sequence[Location], now_ticks: int, consistency: Consistency | None = None
+    ) -> Sequence[Message | None]:
+        """Messages by location, for a call that is under way already.
+
+        :param consistency: if it is not the queue's.
+        """
+        level = self._session.to_read(consistency or queue.consistency)
         asked = [
             self._session.ask("message_find", (queue.uuid, number, Bucket.of(id_).number, id_.uuid), level)
             for number, id_ in wanted

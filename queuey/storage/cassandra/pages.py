@@ -21,7 +21,7 @@ _HELD = 4
 _MOST_AT_ONCE = 8
 """Buckets that are opened together if the ones before had few messages."""
 _ROWS_TOGETHER = 4096
-"""Rows of several buckets in one query. The driver splits an answer of more than 5,000."""
+"""Rows of several buckets in one query."""
 
 
 async def read_page(

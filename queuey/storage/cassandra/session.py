@@ -89,6 +89,7 @@ class CassandraSession:
         try:
             self.driver: Session = self.cluster.connect()
             self.driver.client_protocol_handler = EncodedHandler
+            self.driver.default_fetch_size = None  # or an answer ends after 5,000 rows, as if there were no more
             _see_keyspace(self.driver, options)
             know_replicas(self.cluster, options.keyspace)
             self._statements = self._prepare()

@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueNotFound, StaleReceipt
+from queuey.errors import InvalidReceipt, KeyReused, LeaseGroupNotFound, QueueNotFound, StaleReceipt
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey
 from queuey.model import leases as model
@@ -269,6 +269,22 @@ class Together(WithLeases):
             jobs.step({1: [settle_of(handed)]}, appends=appends)
         assert log.bodies() == [b"0"]
         assert jobs.settle(handed)
+
+    def test_messages_whose_keys_stand_for_others_are_refused_and_settle_nothing(
+        self, jobs: Receiver, log: QueueLog
+    ) -> None:
+        log.add(b"0")
+        results = QueueLog(log.store, log.clock)
+        results.append(draft(b"first", idempotency=IdempotencyKey("a", b"first")))
+        (handed,) = jobs.receive()
+        several = [IdempotencyKey("b", digest) for digest in (b"1", b"2")]
+        for keys in ([IdempotencyKey("a", b"second")], several):
+            drafts = [draft(b"second", idempotency=key) for key in keys]
+            with pytest.raises(KeyReused):
+                jobs.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, drafts)])
+        again = [AppendRequest(results.queue, [draft(b"first", idempotency=IdempotencyKey("a", b"first"))])]
+        assert jobs.step({1: [settle_of(handed)]}, appends=again).appended[0].repeated
+        assert results.bodies() == [b"first"]
 
 
 class Fair(WithLeases):

@@ -1,0 +1,148 @@
+"""Lease groups in Cassandra: what dead servers leave behind is found, and appended as it was meant."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.future import Future, start
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.storage.cassandra import lease_carrying, lease_rows
+from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.contract.common import QueueLog, done, draft
+from queuey.storage.contract.lease_receiver import settle_of
+from tests.support.lease_servers import LeaseServer, LeaseServers, leave_a_parcel, rows_of
+from tests.support.servers import eventually
+
+
+@pytest.fixture
+def first(lease_servers: LeaseServers) -> LeaseServer:
+    return lease_servers.another()
+
+
+@pytest.fixture
+def no_entries(session: CassandraSession) -> None:
+    """No group of an earlier test is looked at."""
+    session.driver.execute(f"delete from {session.options.keyspace}.lease_appenders where shard = 0")  # noqa: S608
+
+
+def _look_for_what_is_left(server: LeaseServer) -> None:
+    done(start(server.leases.left.look()))
+
+
+def _entries(session: CassandraSession, log: QueueLog) -> int:
+    """How often the groups of a queue are listed as groups whose steps append."""
+    text = f"select id from {session.options.keyspace}.lease_appenders where shard = 0 and queue = %s"  # noqa: S608
+    return len(list(session.driver.execute(text, (log.queue.uuid,))))
+
+
+@pytest.mark.usefixtures("no_entries")
+@pytest.mark.parametrize("exact", [True, False])
+def test_what_a_dead_server_left_behind_is_appended_though_nobody_uses_the_group(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch, exact: bool
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    leave_a_parcel(dies, results, monkeypatch, draft(b"result", ttl_seconds=100_000), exact=exact)
+    _look_for_what_is_left(other)
+    assert results.bodies() == [], "its server may append it still"
+    dies.clock.advance(60)
+    _look_for_what_is_left(other)
+    assert results.bodies() == [b"result"]
+    assert rows_of(session, dies.log, "and kind = 2") == 0
+    assert _entries(session, dies.log) == 1
+    dies.clock.advance(2 * lease_carrying.LISTED_SECONDS)
+    _look_for_what_is_left(other)
+    assert results.bodies() == [b"result"]
+    assert _entries(session, dies.log) == 0
+
+
+def test_a_group_is_listed_as_long_as_its_steps_append(first: LeaseServer, session: CassandraSession) -> None:
+    jobs, results = first.jobs(), QueueLog(first.stores.messages, first.clock)
+
+    def append() -> None:
+        first.log.add(b"0")
+        (handed,) = jobs.receive()
+        jobs.step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"result")])])
+
+    jobs.receive()
+    assert _entries(session, first.log) == 0
+    append()
+    append()
+    assert _entries(session, first.log) == 1
+    first.clock.advance(lease_carrying.LISTED_SECONDS + 1)
+    append()
+    assert _entries(session, first.log) == 2
+
+
+def test_a_step_whose_group_may_not_be_listed_is_not_stored(
+    first: LeaseServer, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.log.add(b"0")
+    results = QueueLog(first.stores.messages, first.clock)
+    appends = [AppendRequest(results.queue, [draft(b"result")])]
+    (handed,) = first.jobs().receive()
+    tell = session.tell
+
+    def unsure(name: str, values: Sequence[Any], level: int) -> Future[Rows]:
+        return Future.failed(OutcomeUnknown()) if name == "lease_appender_keep" else tell(name, values, level)
+
+    with monkeypatch.context() as away:
+        away.setattr(session, "tell", unsure)
+        with pytest.raises(StorageUnavailable):
+            first.jobs().step({1: [settle_of(handed)]}, appends=appends)
+    first.jobs().step({1: [settle_of(handed)]}, appends=appends)
+    assert results.bodies() == [b"result"]
+
+
+@pytest.mark.usefixtures("no_entries")
+def test_messages_that_wait_keep_their_idempotency_keys(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    before, after = [draft(body, idempotency=IdempotencyKey(body.decode(), b"digest")) for body in (b"a", b"b")]
+    leave_a_parcel(dies, results, monkeypatch, before, after)
+    results.append(before)
+    dies.clock.advance(60)
+    _look_for_what_is_left(other)
+    assert results.append(after).repeated
+    assert results.bodies() == [b"a", b"b"]
+
+
+@pytest.mark.usefixtures("no_entries")
+def test_a_key_that_another_message_has_got_meanwhile_keeps_none_back(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    keyed = [draft(body, idempotency=IdempotencyKey(body.decode(), body)) for body in (b"a", b"b")]
+    leave_a_parcel(dies, results, monkeypatch, *keyed)
+    results.append(draft(b"another", idempotency=IdempotencyKey("a", b"another")), keyed[1])
+    dies.clock.advance(60)
+    _look_for_what_is_left(other)
+    assert sorted(results.bodies()) == [b"a", b"another", b"b"]
+    assert rows_of(session, dies.log, "and kind = 2") == 0
+
+
+def test_all_that_waits_is_found_and_appended_some_at_a_time(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_rows, "_PARCELS", 2)
+    monkeypatch.setattr(lease_carrying, "MOST_LEFT", 2)
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    for number in range(5):
+        leave_a_parcel(dies, results, monkeypatch, draft(b"%d" % number))
+    dies.clock.advance(60)
+    there = other.jobs(dies)
+
+    def all_are_carried() -> bool:
+        there.count()
+        return rows_of(session, dies.log, "and kind = 2") == 0
+
+    assert eventually(all_are_carried)
+    assert sorted(results.bodies()) == [b"%d" % number for number in range(5)]
