@@ -9,6 +9,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy import Engine, MetaData, create_engine, select
@@ -18,7 +19,7 @@ from qdo import NewMessage
 from qdo.adapters.outbox import OutboxRelay
 from qdo.adapters.outbox.sqlalchemy import SqlOutbox
 from qdo.client import Client
-from queuey.errors import InvalidApplicationKey, InvalidParameter, ServerUnreachable
+from queuey.errors import Forbidden, InvalidApplicationKey, InvalidParameter, ServerUnreachable
 from tests.support.client import Server, emptied
 from tests.support.servers import eventually
 
@@ -192,3 +193,25 @@ def test_what_no_message_can_be_is_refused_before_it_is_written(engine: Engine, 
     with Session(engine) as session, pytest.raises(InvalidParameter):
         outbox.add(session, queue, body)  # type: ignore[arg-type]
     assert left(engine) == []
+
+
+def test_a_queue_that_the_key_may_not_use_stops_no_other(
+    engine: Engine, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    append = client.append_batch
+
+    def append_batch(queue: str, messages: Any) -> Any:
+        if queue == "closed":
+            raise Forbidden("not with this key")
+        return append(queue, messages)
+
+    monkeypatch.setattr(client, "append_batch", append_batch)
+    with Session(engine) as session:
+        for queue, body in (("orders", "one"), ("closed", "two"), ("orders", "three")):
+            outbox.add(session, queue, body)
+        session.commit()
+
+    with pytest.raises(Forbidden, match="not with this key"):
+        OutboxRelay(outbox.on(engine), client).send_waiting()
+
+    assert [message.text for message in client.iterate("orders")] == ["one", "three"]

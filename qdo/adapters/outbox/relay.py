@@ -9,7 +9,7 @@ from itertools import groupby
 from qdo.adapters.outbox.rows import OutboxRow, OutboxTable
 from qdo.client import Client
 from qdo.groups.waking import Waker
-from queuey.errors import BadRequest, QueueNotFound, QueueyError
+from queuey.errors import BadRequest, Forbidden, QueueNotFound, QueueyError
 
 __all__ = ["OutboxRelay"]
 
@@ -43,8 +43,14 @@ class OutboxRelay:
         """
         sent = 0
         while rows := self._table.waiting(MOST_ROWS):
+            before, forbidden = sent, None
             for queue, some in groupby(rows, lambda row: row.queue):
-                sent += self._send(queue, [*some])
+                try:
+                    sent += self._send(queue, [*some])
+                except Forbidden as error:  # in this queue, perhaps: those behind it go on
+                    forbidden = error
+            if forbidden is not None and sent == before:
+                raise forbidden
         return sent
 
     def run(self, poll_seconds: float = POLL_SECONDS) -> None:
