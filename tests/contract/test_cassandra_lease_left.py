@@ -10,7 +10,7 @@ import pytest
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.model import AppendRequest, IdempotencyKey
-from queuey.storage.cassandra import lease_carrying, lease_rows
+from queuey.storage.cassandra import lease_carrying, lease_left, lease_rows
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import settle_of
@@ -58,6 +58,27 @@ def test_what_a_dead_server_left_behind_is_appended_though_nobody_uses_the_group
     _look_for_what_is_left(other)
     assert results.bodies() == [b"result"]
     assert _entries(session, dies.log) == 0
+
+
+@pytest.mark.usefixtures("no_entries")
+def test_a_server_looks_by_itself_and_goes_on_after_a_failure(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_left, "_LOOK_SECONDS", 0.01)
+    dies, other = lease_servers.another(), lease_servers.another()
+    results, left = QueueLog(other.stores.messages, dies.clock), other.leases.left
+    leave_a_parcel(dies, results, monkeypatch)
+    dies.clock.advance(60)
+    look, failures = left.look, [RuntimeError("a fault"), StorageUnavailable()]
+
+    async def look_later() -> None:
+        if failures:
+            raise failures.pop()
+        await look()
+
+    monkeypatch.setattr(left, "look", look_later)
+    left.start()
+    assert eventually(lambda: results.bodies() == [b"result"])
 
 
 def test_a_group_is_listed_as_long_as_its_steps_append(first: LeaseServer, session: CassandraSession) -> None:
