@@ -44,7 +44,7 @@ def _ending_nothing() -> Iterator[None]:
         raise JobEnded(f"it called sys.exit({error.code!r}): to end the worker, raise qdo.StopWorker") from error
     except CancelledError as error:
         raise _ended_by(error) from error
-    except Exception:
+    except (Exception, GeneratorExit):  # the latter closes a coroutine that nobody waits for any more
         raise
     except BaseException as error:  # such as the panic of a library in Rust
         raise _ended_by(error) from error

@@ -74,3 +74,21 @@ def test_what_a_job_raises_ends_neither_its_thread_nor_the_worker(context: Conte
                 caller.call(error, context)
         finally:
             caller.close()
+
+
+def test_a_coroutine_that_is_closed_in_the_middle_just_ends(context: Context) -> None:
+    """As those that hang when their worker ends. Python would print whatever they raised then."""
+
+    async def hangs(message: object, context: Context) -> None:
+        await asyncio.Event().wait()
+
+    async def begun() -> None:
+        call = caller._call(None, context)
+        call.send(None)
+        call.close()
+
+    caller = Awaited(hangs)
+    try:
+        asyncio.run(begun())
+    finally:
+        caller.close()
