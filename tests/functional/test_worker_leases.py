@@ -495,6 +495,11 @@ def test_a_worker_whose_threads_get_no_client_ends_and_says_why(tmp_path: Path, 
         raise OSError("no token today")
 
     worker = Worker(print, ["q"], None if lease else LocalCoordinator("g", tmp_path), make, lease=lease)
+    before = threading.enumerate()
 
     with pytest.raises(OSError, match="no token today"):
         worker.run()
+
+    for thread in threading.enumerate():
+        if thread not in before:  # what it raises belongs to this test
+            thread.join(60)
