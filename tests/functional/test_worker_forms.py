@@ -458,3 +458,22 @@ def test_of_what_came_later_nothing_is_passed_over_by_who_comes_next(
 def test_what_cannot_be_is_refused(worker: Run, wrong: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said.replace("{", r"\{").replace("}", r"\}")):
         worker(print, "q", **wrong)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("lease", [True, False])
+def test_a_worker_whose_threads_get_no_client_ends_and_says_why(tmp_path: Path, lease: bool) -> None:
+    """It would have gone on without them."""
+
+    def make() -> Client:
+        raise OSError("no token today")
+
+    worker = Worker(print, ["q"], None if lease else LocalCoordinator("g", tmp_path), make, lease=lease)
+    before = threading.enumerate()
+
+    with pytest.raises(OSError, match="no token today"):
+        worker.run()
+
+    for thread in threading.enumerate():
+        if thread not in before:  # what it raises belongs to this test
+            thread.join(60)

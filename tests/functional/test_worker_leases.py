@@ -484,22 +484,3 @@ def test_a_traceback_that_is_too_long_is_refused(client: Client) -> None:
 
     with pytest.raises(InvalidParameter, match=r"reject.0.traceback: must be a text of at most 4096 characters"):
         client.settle(queue, GROUP, Settle(reject=[Reject(message, "no", "x" * 4097)]))
-
-
-@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
-@pytest.mark.parametrize("lease", [True, False])
-def test_a_worker_whose_threads_get_no_client_ends_and_says_why(tmp_path: Path, lease: bool) -> None:
-    """It would have gone on without them."""
-
-    def make() -> Client:
-        raise OSError("no token today")
-
-    worker = Worker(print, ["q"], None if lease else LocalCoordinator("g", tmp_path), make, lease=lease)
-    before = threading.enumerate()
-
-    with pytest.raises(OSError, match="no token today"):
-        worker.run()
-
-    for thread in threading.enumerate():
-        if thread not in before:  # what it raises belongs to this test
-            thread.join(60)
