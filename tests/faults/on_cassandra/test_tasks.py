@@ -9,12 +9,11 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from qdo.client import Client, QueueTask
+from qdo.client import Client, NewMessage, QueueTask
 from queuey.ids import TICKS_PER_SECOND, MessageId, parse_timestamp
 from queuey.model.dead_letters import STORY_HEADER, Story, story_to_header
 from tests.support.figures import Figures
-from tests.support.fleet import Fleet, wait_until_readable
-from tests.support.node import Node
+from tests.support.fleet import LOOKS, Fleet, wait_until_readable
 from tests.support.servers import eventually
 from tests.support.services.fixtures import Reached
 
@@ -30,11 +29,10 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached) -> 
         yield fleet
 
 
-def bury(node: Node, dead: str, story: Story, number: int) -> None:
+def bury(client: Client, dead: str, story: Story, number: int) -> None:
     """Store dead letters as a server does."""
-    headers = {STORY_HEADER: story_to_header(story).decode()}
-    messages = [{"body": f"{at}", "headers": headers} for at in range(number)]
-    assert node.call("POST", dead, json={"messages": messages}).status_code == 201
+    headers = {STORY_HEADER: story_to_header(story)}
+    client.append_batch(dead, [NewMessage(f"{at}", headers=headers) for at in range(number)])
 
 
 def bodies_of(client: Client, queue: str) -> Counter[bytes]:
@@ -50,8 +48,7 @@ def test_a_purge_removes_what_was_there_before_though_its_server_dies(
     fleet: Fleet, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     queue, kills = "purged", len(rounds(2))
-    (node,) = fleet.nodes
-    client = node.client()
+    (node,), client = fleet.nodes, fleet.client(0, retries=LOOKS)
     client.create_queue(queue, partitions=3)
     for _ in range(2 * kills):
         client.append_batch(queue, ["before"] * 1000)
@@ -60,12 +57,11 @@ def test_a_purge_removes_what_was_there_before_though_its_server_dies(
     later = Counter[bytes]()
     for number in range(kills):
         body = b"later %d" % number
-        last = node.client().append(queue, body)
+        last = client.append(queue, body)
         later[body] += 1
         time.sleep(chance.uniform(0, 0.3))
         node.kill()
         node.start()
-    client = node.client()
     found = to_its_end(client, queue, "purge")
     wait_until_readable(client, queue, last.id)
     left, depth = bodies_of(client, queue), client.queue_info(queue).depth
@@ -82,19 +78,18 @@ def test_a_redrive_moves_each_letter_once_though_its_server_dies(
     fleet: Fleet, rounds: Callable[[int], range], chance: random.Random, figures: Figures
 ) -> None:
     queue, kills = "redriven", len(rounds(1))
-    (node,) = fleet.nodes
-    client, number, dead = node.client(), 80 * kills + 20, f"{queue}-dead"
+    (node,), client = fleet.nodes, fleet.client(0, retries=LOOKS)
+    number, dead = 80 * kills + 20, f"{queue}-dead"
     for name in (queue, dead):
         client.create_queue(name, partitions=3)
     client.set_lease_group(queue, GROUP, visibility=30)
-    bury(node, dead, Story(queue, 1, "0" * 32, GROUP, 3, "so"), number)
+    bury(client, dead, Story(queue, 1, "0" * 32, GROUP, 3, "so"), number)
     task = client.redrive(queue, GROUP, rate=40)
     for at in range(1, kills + 1):
-        eventually(lambda wanted=40 * at: node.client().task(queue, task.name).done >= wanted, seconds=60)  # type: ignore[misc]
+        eventually(lambda wanted=40 * at: client.task(queue, task.name).done >= wanted, seconds=60)  # type: ignore[misc]
         time.sleep(chance.uniform(0.7, 1.1))  # about when the next letters are moved
         node.kill()
         node.start()
-    client = node.client()
     found = to_its_end(client, queue, task.name)
     assert found.finished
     wait_until_readable(client, queue, MessageId.last_of(parse_timestamp(found.finished) + TICKS_PER_SECOND))
