@@ -10,14 +10,14 @@ from math import inf
 
 from queuey.errors import QueueyError
 
-__all__ = ["IDLE_SECONDS", "MIN_EXTENSION_SECONDS", "Extender", "HeldLease", "HeldLeases"]
+__all__ = ["IDLE_SECONDS", "MIN_EXTENSION_SECONDS", "MOST_RECEIPTS", "Extender", "HeldLease", "HeldLeases"]
 
 log = logging.getLogger(__name__)
 
 MIN_EXTENSION_SECONDS = 1.0
 """A shorter lease is extended to this, or its extensions would be most of what a program does."""
 MOST_RECEIPTS = 1000
-"""That one request names. So does the server bound it."""
+"""Of one request, which the server bounds to that."""
 IDLE_SECONDS = 10.0
 """A thread without leases ends after this time."""
 

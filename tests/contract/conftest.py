@@ -15,7 +15,9 @@ from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
 from tests.support.lease_servers import LeaseServers
+from tests.support.opened_leases import Opened
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces, Reached
+from tests.support.turning_loop import turning_loop
 
 
 @pytest.fixture(scope="session")
@@ -64,3 +66,12 @@ def reopen(tmp_path: Path, clock: ManualClock) -> Iterator[Callable[[], SqliteSt
     yield reopen
     for stores in opened:
         stores.close()
+
+
+@pytest.fixture
+def opened(tmp_path: Path) -> Iterator[Opened]:
+    """Leases in a file, opened by a loop whose turns the test makes."""
+    with turning_loop() as inbox:
+        opened = Opened(tmp_path / "queuey.db", ManualClock(), inbox)
+        yield opened
+        opened.stores.close()

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from queuey.clock import ManualClock
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
 from queuey.model.lease_requests import ReceiveRequest
@@ -18,15 +16,6 @@ from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from tests.support.opened_leases import Opened
-from tests.support.turning_loop import turning_loop
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    with turning_loop() as inbox:
-        opened = Opened(tmp_path / "queuey.db", ManualClock(), inbox)
-        yield opened
-        opened.stores.close()
 
 
 def _together(opened: Opened, *begin: Callable[[], Any]) -> list[Any]:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import apsw
@@ -13,7 +12,6 @@ from hypothesis import Phase, settings
 from hypothesis.errors import Flaky
 from hypothesis.stateful import run_state_machine_as_test
 
-from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.model import AppendRequest, IdempotencyKey, holes
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
@@ -30,15 +28,6 @@ from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import leases as sqlite_leases
 from queuey.storage.sqlite.transaction import CommitFailed, Transaction
 from tests.support.opened_leases import Opened
-from tests.support.turning_loop import turning_loop
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    with turning_loop() as inbox:
-        opened = Opened(tmp_path / "queuey.db", ManualClock(), inbox)
-        yield opened
-        opened.stores.close()
 
 
 def test_any_history_of_leases_is_as_the_model_says(opened: Opened) -> None:

@@ -17,6 +17,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 from math import inf
 
+from qdo.client.extending import MOST_RECEIPTS
 from qdo.client.lease_values import (
     Delivery,
     ExtendAll,
@@ -43,8 +44,6 @@ __all__ = [
     "lease_until",
 ]
 
-MOST_RECEIPTS = 1000
-"""That one request settles. So does the server bound it."""
 MOST_RESULTS, MOST_RESULT_BYTES, MOST_RESULT_QUEUES = 100, 1 << 20, 10
 """That one request appends, unless one job alone has more."""
 MOST_TOGETHER = 100
