@@ -96,7 +96,9 @@ def document_of(
 
 def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
     times, findings = repeat.times, repeat.findings
-    sending = range(math.ceil(times.seconds / times.period))
+    due = range(math.ceil(times.seconds / times.period))
+    answers = (second // times.period for second in (*times.stored_by_second, *times.refused_by_second))
+    sending = range(max([*due, *answers], default=-1) + 1)
     receiving = range(max([*sending, *times.by_period], default=-1) + 1)
     stored, received = (
         _sums(times.stored_by_second, receiving, times),
@@ -117,8 +119,8 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             max(0, workload.views * sent - got)
             for sent, got in zip(accumulate(stored), accumulate(received), strict=True)
         ],
-        **_latency_over_time("publishLatency", [times.by_period[at].service for at in sending], 1e6),
-        **_latency_over_time("publishDelayLatency", [times.by_period[at].delay for at in sending], 1e3),
+        **_latency_over_time("publishLatency", [times.by_period[at].service for at in due], 1e6),
+        **_latency_over_time("publishDelayLatency", [times.by_period[at].delay for at in due], 1e3),
         **_latency_over_time("endToEndLatency", [times.by_period[at].end_to_end for at in receiving], 1e6),
         **_latency("aggregatedPublishLatency", times.service, 1e6),
         **_latency("aggregatedPublishDelayLatency", times.delay, 1e3),
@@ -192,6 +194,7 @@ def _phase(phase: PhaseTimes) -> Document:
         "seconds": phase.seconds,
         "target": phase.target,
         "requests": phase.requests,
+        "rate": phase.rate,
         "response_ms": _percentiles(phase.response),
         "service_ms": _percentiles(phase.service),
         "end_to_end_ms": _percentiles(phase.end_to_end),

@@ -185,7 +185,7 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
     own = workload.queuey
     quiet = QUIET_SECONDS + own.delay + own.receiving.wait + (2 * own.receiving.visibility if workload.leases else 0)
     seen, changed, sent_at, answers = -1, time.monotonic(), 0.0, 0
-    receivers = workload.topics * workload.views * workload.receivers_of_view
+    receivers = workload.consumers
     while True:
         is_sending = any(shared.sending)
         during(is_sending)

@@ -25,7 +25,9 @@ class PhaseTimes:
     target: float
     """Requests a second that were due; 0 in a closed loop."""
     requests: int = 0
-    """That were stored."""
+    """That were stored, whenever."""
+    answered: int = 0
+    """Requests that were stored while the phase lasted, whenever they were due."""
     response: TimeHistogram = field(default_factory=TimeHistogram)
     service: TimeHistogram = field(default_factory=TimeHistogram)
     end_to_end: TimeHistogram = field(default_factory=TimeHistogram)
@@ -33,9 +35,15 @@ class PhaseTimes:
     def add(self, other: PhaseTimes) -> None:
         """Count what the other one has counted."""
         self.requests += other.requests
+        self.answered += other.answered
         self.response.add(other.response)
         self.service.add(other.service)
         self.end_to_end.add(other.end_to_end)
+
+    @property
+    def rate(self) -> float:
+        """Requests stored a second while the phase lasted: below ``target`` if the system did not keep up."""
+        return self.answered / self.seconds if self.seconds else 0.0
 
 
 MOST_PERIODS = 400
@@ -75,9 +83,15 @@ class Times:
     waited: int = 0
     """Requests that were due while their sender waited for the answer before."""
     stored_by_second: Counter[int] = field(default_factory=Counter)
+    """By the second of the answer: what a server that stands still does not store is not there."""
     refused_by_second: Counter[int] = field(default_factory=Counter)
     received_by_second: Counter[int] = field(default_factory=Counter)
     by_period: defaultdict[int, PeriodTimes] = field(default_factory=lambda: defaultdict(PeriodTimes))
+    sent_from: int | None = None
+    """When the first request that counts was sent, in nanoseconds after the warm-up; None without any."""
+    sent_until: int = 0
+    """When the last one had its answer."""
+    is_closed: bool = False
     first_receipt: int = 0
     last_receipt: int = 0
     received: int = 0
@@ -93,11 +107,18 @@ class Times:
         for at, period in other.by_period.items():
             self.by_period[at].add(period)
         self.waited += other.waited
+        self.took(other.sent_from, other.sent_until)
         if other.received:
             first, last = other.first_receipt, other.last_receipt
             self.first_receipt = min(first, self.first_receipt) if self.received else first
             self.last_receipt = max(last, self.last_receipt)
             self.received += other.received
+
+    def took(self, begun: int | None, ended: int) -> None:
+        """Note a request that was sent and answered then; without a beginning there was none."""
+        if begun is not None:
+            self.sent_from = begun if self.sent_from is None else min(begun, self.sent_from)
+            self.sent_until = max(ended, self.sent_until)
 
     @property
     def seconds(self) -> float:
@@ -110,8 +131,14 @@ class Times:
 
     @property
     def publish_rate(self) -> float:
-        """Messages stored a second, over the time in which they were due."""
-        return sum(self.stored_by_second.values()) / self.seconds
+        """Messages stored a second, over the time that it took.
+
+        An open loop takes the time of its load, or longer if the system did not keep up. A closed loop ends with its
+        last answer, which comes early if it has a number of messages.
+        """
+        took = (self.sent_until - (self.sent_from or 0)) / SECOND
+        took = took if self.is_closed else max(self.seconds, took)
+        return sum(self.stored_by_second.values()) / took if took > 0 else 0.0
 
     @property
     def consume_rate(self) -> float:
@@ -126,7 +153,8 @@ class Meter:
     def __init__(self, workload: Workload, start: int) -> None:
         phases = workload.phases
         skipped = 1 if workload.warmup_seconds else 0
-        self.times = Times([PhaseTimes(one.seconds, one.rate) for one in phases[skipped:]])
+        measured = [PhaseTimes(one.seconds, one.rate) for one in phases[skipped:]]
+        self.times = Times(measured, is_closed=workload.is_closed)
         self._period = self.times.period
         self._begin = start + int(workload.warmup_seconds * SECOND)
         self._ends = []
@@ -148,17 +176,20 @@ class Meter:
         if row.due < self._begin:
             return
         times = self.times
-        at = (row.due - self._begin) // SECOND
+        times.took(row.begun - self._begin, row.ended - self._begin)
+        second = (row.ended - self._begin) // SECOND
         if row.outcome != STORED:
-            times.refused_by_second[at] += row.messages
+            times.refused_by_second[second] += row.messages
             return
-        times.stored_by_second[at] += row.messages
+        times.stored_by_second[second] += row.messages
+        if row.ended < self._ends[-1]:
+            self._phase_of(row.ended).answered += 1
         phase = self._phase_of(row.due)
         response, service = row.ended - row.due, row.ended - row.begun
         times.response.record(response)
         times.service.record(service)
         times.delay.record(row.begun - row.due)
-        period = times.by_period[at // self._period]
+        period = times.by_period[(row.due - self._begin) // SECOND // self._period]
         period.service.record(service)
         period.delay.record(row.begun - row.due)
         times.lag.record(row.begun - max(row.due, row.free))

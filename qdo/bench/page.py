@@ -154,6 +154,6 @@ def _over_load(runs: Sequence[Any]) -> list[tuple[str, list[tuple[float, float]]
             values = [run["phases"][at]["response_ms"].get(rank) for run in runs]
             known = [value for value in values if value is not None]
             if known:
-                points.append((phase["target"] or phase["requests"] / phase["seconds"], median(known)))
+                points.append((phase["target"] or phase["rate"], median(known)))
         lines.append((rank, sorted(points)))
     return lines

@@ -64,7 +64,8 @@ class Planting:
             self._write(row)
             return
         self.planted += 1
-        self._write(row._replace(arrived=kept.arrived))
+        # Earlier than it was, the second one could come before its time, which is another fault.
+        self._write(row)
         self._write(kept._replace(arrived=row.arrived))
 
     def _in_place_of(self, row: ReceivedRow) -> list[ReceivedRow]:

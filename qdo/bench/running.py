@@ -25,8 +25,8 @@ from qdo.bench.proxy import Proxy
 from qdo.bench.records import RECEIVED
 from qdo.bench.systems import StartedSystem, system_class
 from qdo.bench.verdict import Repeat
-from qdo.bench.workload import Workload, variants
-from queuey.errors import ConfigurationError, QueueyError
+from qdo.bench.workload import Workload, demand_room, variants
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, ServerUnreachable
 
 MOST_READ_HERE = 100_000_000
 """Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
@@ -79,6 +79,7 @@ class Experiment:
             raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
         found = [Subject(workload, name, values) for values, workload in variants(self.workload) for name in names]
         for subject in found:
+            demand_room(subject.workload)
             options = self._options(subject.driver)
             if start := subject.workload.queuey.start:
                 kind = system_class(start)
@@ -124,7 +125,7 @@ class OneRun:
                     options["url"] = f"http://127.0.0.1:{proxy.port}"
             target = MeasuredSystem(workload, secrets.randbits(32), options)
             driver = driver_class(self.subject.driver)(target)
-            stack.enter_context(_prepared(driver))
+            stack.enter_context(_prepared(self.subject.driver, driver))
             records = Path(folder, "records")
             records.mkdir()
             repeat = self._measured(Load(target, self.subject.driver, records, self.plant), system)
@@ -188,9 +189,20 @@ class Surroundings:
 
 
 @contextmanager
-def _prepared(driver: Driver) -> Iterator[None]:
-    """Its queues exist while the block runs."""
-    driver.prepare()
+def _prepared(name: str, driver: Driver) -> Iterator[None]:
+    """Its queues exist while the block runs.
+
+    :raises ServerUnreachable: the system does not answer.
+    :raises ConfigurationError: its library does not take an option.
+    """
+    try:
+        driver.prepare()
+    except OutcomeUnknown as error:
+        raise ServerUnreachable(f"driver {name}: no answer: {error}") from error
+    except (ValueError, LookupError) as error:
+        raise ConfigurationError(
+            f"driver {name}: its library refuses an option, such as the address: {error}"
+        ) from error
     try:
         yield
     finally:

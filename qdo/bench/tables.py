@@ -48,9 +48,10 @@ def speeds(document: Document) -> list[list[str]]:
         rates = [number(own["publish_rate"]), number(own["consume_rate"])]
         rows.append([f"run {at}", *rates, *_latencies(own)])
         phases = own["phases"]
-        for phase in phases if len(phases) > 1 else ():
-            rate = phase["requests"] / phase["seconds"]
-            rows.append([f"  at {number(phase['target'])} requests/s", number(rate), "", *_latencies(phase)])
+        rows += [
+            [f"  at {number(phase['target'])} requests/s", number(phase["rate"]), "", *_latencies(phase)]
+            for phase in (phases if len(phases) > 1 else ())
+        ]
     return rows
 
 

@@ -30,6 +30,11 @@ Mode = Literal["receive", "pop", "read", "follow"]
 CLOSED_LOOP = "closed loop"
 MOST_BYTES = 16 * 2**20
 MOST_VARIANTS = 100
+MOST_PARTIES = 1_000_000
+"""Producers, or consumers, in all: each is an object of the generator."""
+MOST_VIEWS = 65_535
+MOST_DELAY_SECONDS = 4_000_000
+"""46 days: what a body, and a row of the records, has room for."""
 MOST_DRAWN = 50_000_000
 """Requests whose arrivals are drawn beforehand, in all: 8 bytes each."""
 
@@ -145,7 +150,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     sizes: list[SizeShare] = []
     """In place of ``messageSize``."""
     keys: KeyChoice | None = None
-    delay: Number = 0.0
+    delay: Annotated[float, msgspec.Meta(ge=0, le=MOST_DELAY_SECONDS)] = 0.0
     """Seconds from the sending of a message until it may be delivered."""
     messages: Count | None = None
     """A closed loop ends after this number of messages of each producer, if its time does not end before."""
@@ -227,6 +232,10 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def producers(self) -> int:
         return self.topics * self.producers_per_topic
+
+    @property
+    def consumers(self) -> int:
+        return self.topics * self.views * self.receivers_of_view
 
     @property
     def keys(self) -> KeyChoice | None:
@@ -350,6 +359,16 @@ def _put(document: dict[str, Any], place: list[str], value: Any) -> None:
     document[last] = value
 
 
+def demand_room(workload: Workload) -> None:
+    """:raises ConfigurationError: the arrivals of its requests, which are drawn beforehand, do not fit."""
+    wanted = sum(phase.rate * phase.seconds for phase in workload.phases)
+    if wanted > MOST_DRAWN:
+        raise ConfigurationError(
+            f"workload {workload.name}: {wanted:,.0f} requests are more than {MOST_DRAWN:,}: their arrivals are drawn "
+            "beforehand and would not fit. --seconds makes the load shorter"
+        )
+
+
 def built_in() -> Mapping[str, Path]:
     """The workloads that come with the program, by name."""
     return shipped_files("workloads")
@@ -396,8 +415,11 @@ def _problems(workload: Workload) -> list[str]:
         found.append("a rate of 0 is a closed loop: the phases of a run are all closed loops, or none is")
     if own.messages and not workload.is_closed:
         found.append("messages: only a closed loop ends after a number of messages; set a rate of 0")
-    if sum(phase.rate * phase.seconds for phase in workload.phases) > MOST_DRAWN:
-        found.append(f"more than {MOST_DRAWN:,} requests: their arrivals are drawn beforehand and would not fit")
+    if max(workload.producers, workload.consumers) > MOST_PARTIES:
+        parties = f"{workload.producers:,} producers and {workload.consumers:,} consumers"
+        found.append(f"topics, with all that each has, make {parties}: at most {MOST_PARTIES:,} of each")
+    if workload.views > MOST_VIEWS:
+        found.append(f"{workload.views:,} subscriptions of a topic, readers included: at most {MOST_VIEWS:,}")
     receiving = own.receiving
     if receiving.holders >= workload.consumer_per_subscription and receiving.holders:
         found.append("receiving.holders: each subscription needs a consumer that does not hold its messages")

@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
 from queuey.terminal.ending import ended_by_sigterm
+from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import output_option, say, write_rows
 
 if TYPE_CHECKING:
@@ -84,17 +85,13 @@ def _workloads(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
 @click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Of the load, in place of the file's.")
 @click.option("--repeats", type=click.IntRange(1, 100), help="In place of the file's.")
 @click.option("--seed", type=int, help="Of arrivals, sizes, keys and faults, in place of the file's.")
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the results there.")
-@click.option(
-    "--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots there."
-)
-@click.option(
-    "--hlog", "hlog_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the histograms there."
-)
+@click.option("--json", "json_path", type=WRITTEN, help="Write the results there.")
+@click.option("--html", "html_path", type=WRITTEN, help="Write a page with plots there.")
+@click.option("--hlog", "hlog_path", type=WRITTEN, help="Write the histograms there.")
 @click.option(
     "--summary",
     "summary_path",
-    type=click.Path(dir_okay=False, path_type=Path),
+    type=WRITTEN,
     help="Write the figures of all variants there, and plots of them beside it, as .svg.",
 )
 @click.option(
@@ -266,7 +263,7 @@ def _chosen(given: Sequence[str], known: Mapping[str, object], option: str) -> S
 
 @bench_command.command("draw")
 @click.argument("file", type=click.Path(exists=True, dir_okay=False, path_type=Path))
-@click.argument("svg", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("svg", type=WRITTEN)
 def draw_command(file: Path, svg: Path) -> None:
     """Draw the plots of a FILE of 'queuey bench run --summary' anew, into an SVG.
 

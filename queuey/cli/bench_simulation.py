@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import output_option, say, write_rows
 
 
@@ -18,10 +19,8 @@ from queuey.terminal.output import output_option, say, write_rows
     type=click.Path(exists=True, dir_okay=False, path_type=Path),
     help="What requests cost, as 'python -m tests.bench predict --costs' writes it.  [default: the program's own]",
 )
-@click.option("--json", "json_path", type=click.Path(dir_okay=False, path_type=Path), help="Write the answer there.")
-@click.option(
-    "--html", "html_path", type=click.Path(dir_okay=False, path_type=Path), help="Write a page with plots there."
-)
+@click.option("--json", "json_path", type=WRITTEN, help="Write the answer there.")
+@click.option("--html", "html_path", type=WRITTEN, help="Write a page with plots there.")
 def simulate_command(
     file: str, seed: int | None, costs_path: Path | None, json_path: Path | None, html_path: Path | None
 ) -> None:

@@ -23,6 +23,21 @@ OF_THE_SERVER = frozenset(
     {"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "markupsafe", "multipart", "pyramid", "uvloop"}
 )
 """Modules of the extra ``server``, which an installed client does not have."""
+_OF_BENCH = frozenset({"simpy", "yaml"})
+"""Modules of the extra ``bench``."""
+
+
+def _needed(module: str) -> str | None:
+    """What to install for a module that is missing; None of one that nothing brings.
+
+    >>> _needed("yaml")
+    "the load harness needs yaml, which is not installed: pip install 'queuey[bench]'"
+    """
+    if module in _OF_BENCH:
+        return f"the load harness needs {module}, which is not installed: pip install 'queuey[bench]'"
+    if module in {*OF_THE_SERVER, "queuey"}:
+        return f"here is only the client, and this needs the server ({module}): pip install 'queuey[server]'"
+    return None
 
 
 class Commands(click.Group):
@@ -67,12 +82,11 @@ class Commands(click.Group):
 
             raise Failed(error) from error
         except ModuleNotFoundError as error:
-            if (error.name or "").partition(".")[0] not in {*OF_THE_SERVER, "queuey"}:
+            if (needed := _needed((error.name or "").partition(".")[0])) is None:
                 raise
             from queuey.terminal.output import Failed
 
-            needed = f"here is only the client, and this needs the server ({error.name})"
-            raise Failed(ConfigurationError(f"{needed}: pip install 'queuey[server]'")) from error
+            raise Failed(ConfigurationError(needed)) from error
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise

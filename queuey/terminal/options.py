@@ -28,6 +28,25 @@ RETRIES = 3
 Command = Callable[..., None]
 
 
+class FileToWrite(click.Path):
+    """A file that is written at the end: a place where it cannot be is refused before the work begins."""
+
+    def __init__(self) -> None:
+        super().__init__(dir_okay=False, writable=True, path_type=Path)
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        path = Path(os.fsdecode(super().convert(value, param, ctx)))
+        folder = path.parent
+        if not folder.is_dir():
+            self.fail(f"the folder '{folder}' does not exist", param, ctx)
+        if not os.access(folder, os.W_OK | os.X_OK):
+            self.fail(f"the folder '{folder}' may not be changed", param, ctx)
+        return path
+
+
+WRITTEN = FileToWrite()
+
+
 @dataclass(frozen=True)
 class Server:
     """A server, and the identity to ask it with."""

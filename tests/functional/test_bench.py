@@ -139,6 +139,18 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         (("run", "small.yaml", "--driver", "memory", "--driver", "memory"), "named twice"),
         (("run", "small.yaml", "--option", "url"), "is not NAME=VALUE"),
         (("run", "pops.yaml", "--driver", "memory", "--plant", "overlap"), "needs a workload with leases"),
+        (("run", "small.yaml", "--driver", "memory", "--json", "none/a.json"), "the folder 'none' does not exist"),
+        (("run", "small.yaml", "--driver", "memory", "--html", "none/a.html"), "the folder 'none' does not exist"),
+        (("run", "small.yaml", "--driver", "memory", "--hlog", "none/a.hlog"), "the folder 'none' does not exist"),
+        (("run", "small.yaml", "--driver", "memory", "--summary", "none/a.json"), "the folder 'none' does not exist"),
+        (("simulate", "thousand-receivers", "--json", "none/a.json"), "the folder 'none' does not exist"),
+        (("run", "small.yaml", "--driver", "sqs", "--option", "url=x"), "driver sqs: its library refuses an option"),
+        (("run", "small.yaml", "--driver", "redis-streams", "--option", "url=x"), "its library refuses an option"),
+        (
+            ("run", "small.yaml", "--driver", "rabbitmq-quorum", "--option", "url=nonsense"),
+            "its library refuses an option",
+        ),
+        (("run", "small.yaml", "--driver", "sqs"), "Unable to locate credentials: options access_key"),
         (("compare", "small.yaml", "small.yaml"), "this is no JSON"),
     ],
 )
@@ -148,11 +160,38 @@ def test_bad_input_is_refused_with_its_place(
     (tmp_path / "bad.yaml").write_text("name: x\nqueuey:\n  sped: 1\n")
     (tmp_path / "pops.yaml").write_text("name: x\nqueuey: {receiving: {mode: pop}}\n")
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_PROFILE"):
+        monkeypatch.delenv(name, raising=False)
 
     done = CliRunner().invoke(main, ["bench", *words])
 
     assert done.exit_code == 2, done.output
     assert said in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("driver", "option"),
+    [
+        ("queuey", "url=http://127.0.0.1:1"),
+        ("redis-streams", "url=redis://127.0.0.1:1"),
+        ("rabbitmq-quorum", "url=amqp://127.0.0.1:1"),
+        ("sqs", "url=http://127.0.0.1:1"),
+        ("nats", "url=nats://127.0.0.1:1"),
+    ],
+)
+def test_a_system_that_is_not_there_is_said_to_be_away(
+    small: Path, monkeypatch: pytest.MonkeyPatch, driver: str, option: str
+) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "id")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+    done = CliRunner().invoke(main, ["bench", "run", str(small), "--driver", driver, "--option", option])
+
+    assert done.exit_code == 5, done.output
+    assert "ServerUnreachable: " in done.stderr
+    assert "127.0.0.1" in done.stderr or "refused" in done.stderr
 
 
 @pytest.mark.long
@@ -164,6 +203,24 @@ def test_each_experiment_finds_nothing_over_its_limits(name: str) -> None:
     found = Experiment(workload).run()
 
     assert [document["verdict"]["violations"] for document, _ in found] == [[]] * len(found)
+
+
+@pytest.mark.parametrize(
+    ("module", "words"), [("yaml", ("ls",)), ("yaml", ("run", "smoke")), ("simpy", ("simulate", "thousand-receivers"))]
+)
+def test_without_its_extra_it_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, module: str, words: tuple[str, ...]
+) -> None:
+    for name in [
+        name for name in sys.modules if name == module or name.startswith(("qdo.bench.simulation", f"{module}."))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, module, None)
+
+    done = CliRunner().invoke(main, ["bench", *words])
+
+    assert done.exit_code == 2, done.output
+    assert f"the load harness needs {module}, which is not installed: pip install 'queuey[bench]'" in done.stderr
 
 
 def test_the_command_knows_all_that_can_be_planted() -> None:

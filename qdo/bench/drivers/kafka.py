@@ -34,6 +34,8 @@ def carried_out(call: Callable[..., Any], *values: Any, **options: Any) -> Any:
         return call(*values, **options)
     except KafkaException as error:
         raise _as_ours(error.args[0]) from error
+    except TimeoutError as error:
+        raise OutcomeUnknown("there was no answer in time") from error
 
 
 def _as_ours(error: Any) -> OutcomeUnknown | StorageUnavailable:

@@ -66,7 +66,8 @@ class RabbitConnection:
             self._prepared(self._channel)
         except (AMQPConnectionError, AMQPError, OSError) as error:
             self.close()
-            raise ServerUnreachable(f"{type(error).__name__}: {error}") from error
+            # Most of these errors have no text but that of what they hold.
+            raise ServerUnreachable(repr(error)) from error
         return self._channel
 
     def wait(self, seconds: float) -> None:

@@ -16,7 +16,7 @@ from typing import Any, ClassVar
 import boto3
 import botocore
 from botocore.config import Config
-from botocore.exceptions import BotoCoreError, ClientError
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
 from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, MeasuredSystem, OutgoingMessage, Producer
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
@@ -118,6 +118,7 @@ def carried_out(call: Callable[..., Any], **values: Any) -> Any:
     """The answer to a request.
 
     :raises QueueNotFound: the queue is not there.
+    :raises ConfigurationError: there are no credentials to sign with.
     :raises QueueyError: it was refused, or nothing is known of it.
     """
     try:
@@ -129,6 +130,10 @@ def carried_out(call: Callable[..., Any], **values: Any) -> Any:
         if status >= 500:
             raise OutcomeUnknown(str(error)) from error
         raise StorageUnavailable(str(error)) from error
+    except (NoCredentialsError, PartialCredentialsError) as error:
+        raise ConfigurationError(
+            f"{error}: options access_key and secret_key, or AWS_ACCESS_KEY_ID and its secret"
+        ) from error
     except BotoCoreError as error:
         raise OutcomeUnknown(str(error)) from error
 

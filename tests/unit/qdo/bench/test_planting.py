@@ -7,7 +7,9 @@ from typing import get_args
 
 import pytest
 
-from qdo.bench.planting import EVERY, FIGURE_OF, Plant
+from qdo.bench.bodies import NO_KEY
+from qdo.bench.planting import EVERY, FIGURE_OF, Plant, Planting
+from qdo.bench.records import ReceivedRow
 from qdo.bench.verdict import FOUND, NOT_TRUSTED, exit_code, unfound
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
@@ -23,6 +25,22 @@ def test_each_planted_fault_is_found(plant: Plant) -> None:
     assert repeat.planted >= 2000 / EVERY * 0.9
     assert repeat.findings.counts[FIGURE_OF[plant]] == repeat.planted
     assert exit_code([repeat], workload.queuey.expect, plant) == FOUND
+
+
+def test_messages_that_are_swapped_come_before_their_time_no_more_than_they_did() -> None:
+    """Each is received a moment after it was sent."""
+    written: list[ReceivedRow] = []
+    planting = Planting("swap", written.append)
+    for number in range(100):
+        sent = number * 1000
+        planting.write(
+            ReceivedRow(0, 0, 0, number, NO_KEY, 0, sent, sent, sent, sent, sent + 10, held_until=0, settled=0)
+        )
+    planting.end()
+
+    assert planting.planted == 1
+    assert [row.number for row in written] == [*range(49), 50, 49, *range(51, 100)]
+    assert all(row.arrived >= row.not_before for row in written)
 
 
 def test_without_a_plant_nothing_is_found() -> None:

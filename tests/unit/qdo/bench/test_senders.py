@@ -102,3 +102,32 @@ def test_poison_is_given_back_and_the_rest_is_done() -> None:
 
     assert (found.distinct, found.counts["lost"], found.counts["duplicates"]) == (100, 0, 0)
     assert found.redelivered > 100
+
+
+def test_a_rate_that_the_system_does_not_carry_is_not_what_it_is_said_to_store() -> None:
+    """Five times what it can: the load is sent in five times its time."""
+    times = run_by_clock(workload_of(producerRate=1000, seconds=2), options={"service": "0.005"}).times
+
+    assert times.publish_rate == pytest.approx(200, rel=0.01)
+    assert times.phases[0].requests == 2000
+    assert times.phases[0].rate == pytest.approx(200, rel=0.01)
+    assert max(times.stored_by_second.values()) <= 201
+
+
+def test_what_a_warm_up_left_undone_takes_nothing_from_the_rate() -> None:
+    times = run_by_clock(workload_of(producerRate=400, seconds=2, warmup=2), options={"service": "0.005"}).times
+
+    assert times.publish_rate == pytest.approx(200, rel=0.01)
+
+
+def test_nothing_is_stored_in_the_seconds_in_which_the_server_stands_still() -> None:
+    times = run_by_clock(workload_of(producerRate=100, seconds=9), options={"stall": "2", "every": "5"}).times
+
+    assert [times.stored_by_second[second] for second in range(9)] == [0, 0, 300, 100, 100, 0, 0, 300, 100]
+    assert times.publish_rate == pytest.approx(100, rel=0.01), "and all is caught up with in time"
+
+
+def test_a_closed_loop_that_ends_early_is_as_fast_as_it_was() -> None:
+    times = run_by_clock(workload_of(seconds=1000, messages=50), options={"service": "0.01"}).times
+
+    assert times.publish_rate == pytest.approx(100, rel=0.01)

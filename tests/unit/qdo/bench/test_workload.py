@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from qdo.bench.workload import CLOSED_LOOP, built_in, changed, find, load, scaled, variants
+from qdo.bench.running import Experiment
+from qdo.bench.workload import CLOSED_LOOP, MOST_DELAY_SECONDS, built_in, changed, find, load, scaled, variants
 from queuey.errors import ConfigurationError
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
@@ -81,7 +82,10 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
         ("name: x\nqueuey: {receiving: {holders: 1}}\n", "needs a consumer that does not hold"),
         ("name: x\nqueuey: {receiving: {mode: pop, crash: 0.1}}\n", "need leases"),
         ("name: x\nqueuey: {faults: {server: {mttf: 5}}}\n", "only a process that the run started is killed"),
-        ("name: x\nproducerRate: 100000000\n", "their arrivals are drawn beforehand"),
+        ("name: x\nqueuey: {delay: 5000000}\n", ":2: queuey.delay: expected `float` <= 4000000.0"),
+        ("name: x\ntopics: 10000\nproducersPerTopic: 1000\n", "10,000,000 producers and 10,000 consumers: at most"),
+        ("name: x\ntopics: 10000\nconsumerPerSubscription: 1000\n", "10,000 producers and 10,000,000 consumers"),
+        ("name: x\nsubscriptionsPerTopic: 70000\n", "70,000 subscriptions of a topic, readers included: at most"),
     ],
 )
 def test_a_mistake_is_refused_with_its_place(tmp_path: Path, text: str, said: str) -> None:
@@ -98,6 +102,24 @@ def test_bytes_that_are_no_text_are_refused(tmp_path: Path) -> None:
 
     with pytest.raises(ConfigurationError, match="UTF-8"):
         load(path)
+
+
+def test_arrivals_that_do_not_fit_are_refused_unless_the_load_is_made_shorter(tmp_path: Path) -> None:
+    path = tmp_path / "long.yaml"
+    path.write_text("name: x\nproducerRate: 1000000\ntestDurationMinutes: 15\n")
+
+    with pytest.raises(ConfigurationError, match="960,000,000 requests are more than 50,000,000") as refused:
+        Experiment(load(path), ["memory"]).check()
+
+    assert "--seconds" in str(refused.value)
+    assert Experiment(scaled(load(path), 10), ["memory"]).check()
+
+
+def test_a_message_may_be_delayed_for_as_long_as_is_allowed() -> None:
+    """What a body says of its time has room for it."""
+    workload = workload_of(producerRate=10, seconds=1, delay=MOST_DELAY_SECONDS, receiving={"visibility": 43_200})
+
+    assert run_by_clock(workload, steps=200).findings.counts["early"] == 0
 
 
 @pytest.mark.parametrize("name", built_in())
