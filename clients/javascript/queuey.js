@@ -73,7 +73,7 @@ export class Client {
     const { application, key, token, timeoutMs } = known(options, ["application", "key", "token", "timeoutMs"]);
     if (!application) throw new TypeError("name the application: new Client(url, { application, key })");
     if (!key === !token) throw new TypeError("give a key or a token, and not both");
-    this.#base = `${String(url).replace(/\/+$/, "")}/v1/${encodeURIComponent(application)}`;
+    this.#base = `${String(url).replace(/\/+$/, "")}/v1/${part(application)}`;
     this.#authorization = key ? `Application ${key}` : `Bearer ${token}`;
     this.#timeoutMs = timeoutMs ?? 60_000;
   }
@@ -189,7 +189,7 @@ export class Queue {
   constructor(client, name) {
     this.#client = client;
     this.name = name;
-    this.#path = `/${encodeURIComponent(name)}`;
+    this.#path = `/${part(name)}`;
   }
 
   /**
@@ -271,7 +271,7 @@ export class Queue {
 
   /** How far a group has read: the id of its last message by partition; null before the first. */
   async offsets(group) {
-    const { text } = await this.#client.ask("GET", `${this.#path}/offsets/${encodeURIComponent(group)}`);
+    const { text } = await this.#client.ask("GET", `${this.#path}/offsets/${part(group)}`);
     return new Map(JSON.parse(text).offsets.map((one) => [one.partition, one.message_id]));
   }
 
@@ -280,7 +280,7 @@ export class Queue {
     const { partition = 1 } = known(options, ["partition"]);
     const body = JSON.stringify({ offsets: [{ partition, message_id: id }] });
     const headers = { "Content-Type": JSON_TYPE };
-    await this.#client.ask("PUT", `${this.#path}/offsets/${encodeURIComponent(group)}`, { headers, body });
+    await this.#client.ask("PUT", `${this.#path}/offsets/${part(group)}`, { headers, body });
   }
 
   /** A lease group: each message is handed to one of its receivers at a time. */
@@ -297,7 +297,7 @@ export class Leases {
 
   constructor(client, path, queue, group) {
     this.#client = client;
-    this.#path = `${path}/leases/${encodeURIComponent(group)}`;
+    this.#path = `${path}/leases/${part(group)}`;
     this.#queue = queue;
   }
 
@@ -411,6 +411,13 @@ function known(options, names) {
   const strange = Object.keys(options).filter((name) => !names.includes(name));
   if (strange.length) throw new TypeError(`unknown option ${strange.join(", ")}: expected ${names.join(", ")}`);
   return options;
+}
+
+/** A name in a path. Some would lead elsewhere: a message for the queue "" would make a queue. */
+function part(name) {
+  if (["", ".", ".."].includes(name) || String(name).includes("/"))
+    throw new TypeError(`${JSON.stringify(name)} is no name: one is not empty, not "." or "..", and has no "/"`);
+  return encodeURIComponent(name);
 }
 
 const receiptOf = (message) => (typeof message === "string" ? message : message.receipt);

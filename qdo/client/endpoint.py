@@ -13,7 +13,8 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
-from urllib3.exceptions import InvalidHeader, MaxRetryError, ProtocolError
+from urllib3.exceptions import InvalidHeader, LocationParseError, MaxRetryError, ProtocolError
+from urllib3.util import parse_url
 from urllib3.util.retry import Retry
 
 from qdo.client.refusals import failure_of, last_word
@@ -38,6 +39,22 @@ _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 _UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
 """In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
+
+
+def _is_address(url: str) -> bool:
+    """Whether the libraries below can ask there.
+
+    >>> [_is_address(f"http://{host}") for host in ("a", "[::1]:80", "a:65535", "a:65536", "a:b", ":5000", "[::1", "a..b")]
+    [True, True, True, False, False, False, False, False]
+    """
+    if not _URL.fullmatch(url):
+        return False
+    try:
+        host = parse_url(url).host
+        (host or "").encode("idna")
+    except (ValueError, LocationParseError):
+        return False
+    return bool(host)
 
 
 class Named(NamedTuple):
@@ -74,7 +91,7 @@ class Endpoint:
         """
         if "@" in url:
             raise ConfigurationError("the address of a server has no user name in it: give a key or a token")
-        if not _URL.fullmatch(url):
+        if not _is_address(url):
             raise ConfigurationError(f"{url!r} is no address of a server: expected one such as http://127.0.0.1:5000")
         if key is not None and not (key.isascii() and key.isprintable()):
             raise InvalidApplicationKey("The application key has characters that no key has.")

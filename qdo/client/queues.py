@@ -10,7 +10,7 @@ from qdo.client.endpoint import Endpoint
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import QueueFields, queue_fields, queue_path, token_fields
-from queuey.errors import QueueNotFound
+from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import EPOCH_TICKS, format_timestamp, parse_timestamp
 
 __all__ = ["QueueCalls"]
@@ -40,14 +40,18 @@ class QueueCalls:
             ``leases``, what lease groups of the queue begin with: settings by name, as for :meth:`set_lease_group`, where None
             is the default again.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
+        :raises InvalidParameter: the name is empty.
         :raises QueueExists: with ``only_new``. Nothing changed.
         """
+        if name == "":
+            # The server would draw one.
+            raise InvalidParameter(problems={"queue_name": "must not be empty"})
         fields = queue_fields(settings)
         answer = yield from self._endpoint.ask(
             "POST",
             "v1",
             self.application,
-            data={"queue_name": name or uuid.uuid4().hex} | fields,
+            data={"queue_name": uuid.uuid4().hex if name is None else name} | fields,
             headers={"If-None-Match": "*"} if only_new else None,
             repeats=FORBIDDEN if only_new else ALLOWED,
         )

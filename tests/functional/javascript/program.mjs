@@ -29,6 +29,13 @@ await scene("messages are stored and read", async () => {
   assert.deepEqual(found.find((one) => one.contentType === "application/json").json(), { table: 4 });
 });
 
+await scene("a name that would ask another path is refused", async () => {
+  for (const strange of ["", ".", "..", "a/b"]) {
+    assert.throws(() => client.queue(strange), /is no name/);
+    assert.throws(() => client.queue("a").leases(strange), /is no name/);
+  }
+});
+
 await scene("a long queue is read to its end, in order, by pages", async () => {
   const queue = await client.createQueue(`${name}-long`);
   const texts = Array.from({ length: 2500 }, (_, at) => `message ${at}`);

@@ -103,7 +103,23 @@ def test_a_new_queue_that_exists_is_refused(client: Client, script: Script) -> N
     assert script.asked[0].headers["If-None-Match"] == "*"
 
 
-@pytest.mark.parametrize("url", ["", "localhost:5000", "ftp://host", "http://", "http://host?x", "http://a b"])
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:5000",
+        "ftp://host",
+        "http://",
+        "http://host?x",
+        "http://a b",
+        "http://a:99999",
+        "http://a:b",
+        "http://[::1",
+        "http://:5000",
+        "http://a..b",
+        "http://%zz",
+    ],
+)
 def test_what_is_no_address_is_refused_before_anything_is_sent(url: str) -> None:
     with pytest.raises(ConfigurationError, match="is no address of a server"):
         Client(url)
@@ -119,6 +135,23 @@ def test_a_password_in_an_address_is_refused_and_not_shown() -> None:
 def test_a_key_that_cannot_be_sent_is_refused(key: str) -> None:
     with pytest.raises(InvalidApplicationKey):
         Client("http://127.0.0.1:1", "app", key)
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "a/b", "../other"])
+def test_a_name_that_would_ask_another_path_is_refused(client: Client, script: Script, name: str) -> None:
+    with pytest.raises(QueueNotFound):
+        client.append(name, "hello")
+    with pytest.raises(QueueNotFound):
+        client.delete_queue(name)
+    with pytest.raises(InvalidParameter, match="is no name of a group"):
+        client.lease_group("q", name)
+    assert script.asked == []
+
+
+def test_an_empty_name_is_no_wish_for_a_drawn_one(client: Client, script: Script) -> None:
+    with pytest.raises(InvalidParameter, match="queue_name"):
+        client.create_queue("")
+    assert script.asked == []
 
 
 @pytest.mark.parametrize("value", ["00-1\nX-TTL: 1", "☃"])
