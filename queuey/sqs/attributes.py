@@ -88,6 +88,8 @@ class QueueAttributes:
     """How often the queue was purged: a purge forgets which messages were sent already."""
     purged: int = 0
     """Seconds since 1970 of the last purge."""
+    purging: int = 0
+    """Ticks: messages up to this moment are to be purged, and the task for it has not begun; 0 for none."""
     is_fair: bool = False
     """Of a standard queue: a message with a message group was sent to it, and since then receives are fair between groups."""
     waits_until: int = 0

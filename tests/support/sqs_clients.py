@@ -167,12 +167,17 @@ def timed_sqs(folder: Path) -> Iterator[TimedSqs]:
     service = Service.open(load_settings(str(ini), {}, {}), clock=clock)
     try:
         run(service.start())
-        client = sqs_client(URL, Credentials("queuey", "any"))
-        application = wsgi_application(open_pipeline(service))
-        client.meta.events.register("before-send.sqs", partial(_send_in_process, application))
-        yield TimedSqs(client, clock, service, application)
+        yield timed_client(service, clock)
     finally:
         service.close()
+
+
+def timed_client(service: Service, clock: ManualClock) -> TimedSqs:
+    """boto3 for a service in this process, as ``queuey``."""
+    client = sqs_client(URL, Credentials("queuey", "any"))
+    application = wsgi_application(open_pipeline(service))
+    client.meta.events.register("before-send.sqs", partial(_send_in_process, application))
+    return TimedSqs(client, clock, service, application)
 
 
 def _send_in_process(application: Any, request: AWSPreparedRequest, **_: Any) -> AWSResponse:

@@ -34,11 +34,12 @@ from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.service.tasks.kinds import Stepped, TaskKind
+from queuey.service.tasks.move import MOVE, MoveKind
 from queuey.service.tasks.purge import PURGE, PurgeKind
 from queuey.service.tasks.redrive import REDRIVE, LetterFilter, Previewed, RedriveKind, redrive_name
 from queuey.storage import Stores
 
-__all__ = ["MOST_TASKS", "PURGE", "LetterFilter", "Previewed", "Tasks", "redrive_name"]
+__all__ = ["MOST_TASKS", "MOVE", "PURGE", "LetterFilter", "Previewed", "Tasks", "redrive_name"]
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +75,11 @@ class Tasks:
         self._store, self._queues, self._log = stores.tasks, queues, log
         self._clock, self._monitor = clock, monitor
         self.redrives = RedriveKind(stores, queues, log, clock, monitor)
-        self._kinds: Mapping[str, TaskKind] = {PURGE: PurgeKind(log, leases, clock, monitor), REDRIVE: self.redrives}
+        self._kinds: Mapping[str, TaskKind] = {
+            PURGE: PurgeKind(log, leases, clock, monitor),
+            REDRIVE: self.redrives,
+            MOVE: MoveKind(stores, leases, queues, log, clock, monitor),
+        }
         self._server = secrets.token_hex(8)
         """Names this process among all that ever ran tasks."""
         self._due: dict[uuid.UUID, float] = {}
@@ -86,10 +91,13 @@ class Tasks:
 
     # For callers
 
-    async def purge(self, queue: Queue) -> StoredTask:
-        """Begin to remove all messages that a queue has now; see :meth:`begin` for what is raised."""
+    async def purge(self, queue: Queue, upto: int | None = None) -> StoredTask:
+        """Begin to remove all messages that a queue has now; see :meth:`begin` for what is raised.
+
+        :param upto: ticks: those that it had at this earlier moment.
+        """
         states = await self._queues.inspect(queue)
-        asked = {"upto": self._log.newest_ticks(queue)}
+        asked = {"upto": self._log.newest_ticks(queue) if upto is None else upto}
         return await self.begin(queue, PURGE, asked, total=sum([state.depth for state in states]))
 
     async def redrive(self, queue: Queue, group: str, asked: Mapping[str, Any]) -> StoredTask:
@@ -138,13 +146,16 @@ class Tasks:
         """Tasks of a queue by name, starting with ``start``."""
         return self._store.list_tasks(queue.uuid, start=start, limit=limit)
 
-    async def cancel(self, queue: Queue, name: str) -> StoredTask:
+    async def cancel(self, queue: Queue, name: str, id_: uuid.UUID | None = None) -> StoredTask:
         """Let a task do nothing new. What it has done stays done; a task that has ended stays as it is.
 
+        :param id_: the task that is meant; None for any.
         :raises TaskNotFound: there is none.
         """
         while True:
             task = await self.find(queue, name)
+            if id_ not in (None, task.id):
+                raise TaskNotFound
             if task.state is not TaskState.RUNNING:
                 return task
             cancelled = task.changed(state=TaskState.CANCELLING)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
-from queuey.sqs.actions import move_tasks, permissions, queues, receiving, sending
+from queuey.sqs.actions import move_tasks, permissions, purging, queues, receiving, sending
 from queuey.sqs.request import SqsRequest
 
 __all__ = ["FUNCTIONS", "Function"]
@@ -28,7 +28,7 @@ FUNCTIONS: Mapping[str, Function] = {
     "ListMessageMoveTasks": move_tasks.list_message_move_tasks,
     "ListQueueTags": queues.list_queue_tags,
     "ListQueues": queues.list_queues,
-    "PurgeQueue": queues.purge_queue,
+    "PurgeQueue": purging.purge_queue,
     "ReceiveMessage": receiving.receive_message,
     "RemovePermission": permissions.remove_permission,
     "SendMessage": sending.send_message,

@@ -1,7 +1,7 @@
 """Message move tasks: dead letters go back to the queues that they came from, or to another queue.
 
-Each queue of which the dead-letter queue has letters gets a redrive of its own (:mod:`queuey.service.tasks.redrive`). A
-move task is all of them together; the dead-letter queue keeps a list of its last ones.
+A move task is one task of the server on the dead-letter queue (:mod:`queuey.service.tasks.move`). The queue has the
+newest of them in the store, and keeps a list of those before it.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import orjson
 
@@ -18,8 +18,8 @@ from queuey.errors import TaskNotFound, TaskRunning
 from queuey.model import Queue
 from queuey.model.tasks import StoredTask, TaskState
 from queuey.security.permissions import Permission
-from queuey.service.tasks.redrive import redrive_name
-from queuey.sqs.actions.queues import change_attributes, sources_of
+from queuey.service.tasks.move import MOVE, NO_DESTINATION, NO_SOURCE
+from queuey.sqs.actions.queues import change_attributes, sources_of, visible_messages
 from queuey.sqs.attributes import GROUP, QueueAttributes, attributes_of, parse_arn
 from queuey.sqs.errors import CODES, SqsError, invalid_parameter, shown
 from queuey.sqs.messages import unix_ms
@@ -35,49 +35,75 @@ _WORDS = {
     TaskState.FAILED: "FAILED",
     TaskState.CANCELLED: "CANCELLED",
 }
-_OPEN = ("RUNNING", "CANCELLING")
+_REASONS = {NO_DESTINATION: CODES["QueueDoesNotExist"][0], NO_SOURCE: "CouldNotDetermineMessageSource"}
 
 Move = Mapping[str, Any]
-"""``id``, ``started`` in milliseconds, ``arn``, ``queues`` (the names of the sources), what was asked for; once it has
-ended also ``status``, ``moved`` and ``reason``."""
+"""What a client learns of a task: ``id``, ``started`` in milliseconds, ``arn``, ``destination``, ``rate``, ``status``, ``moved``,
+``total`` and ``reason``."""
 
 
 async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
-    """Begin to move the dead letters that a queue has now."""
+    """Begin to move the messages that a dead-letter queue has now."""
     values, arn = asked.values, asked.values["SourceArn"]
     dead = await _queue(asked, "SourceArn", arn)
-    sources = [source async for source in sources_of(asked, dead)]
-    if not sources:
+    if not [source async for source in sources_of(asked, dead, most=1)]:
         raise invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
-    rate = values.get("MaxNumberOfMessagesPerSecond")
-    destination = values.get("DestinationArn")
-    target = None if destination is None else await _queue(asked, "DestinationArn", destination)
-    moves = [await _as_now(asked, move) for move in attributes_of(dead).moves]
-    if any(move["status"] in _OPEN for move in moves):
-        raise _running()
-    wanted: dict[str, Any] = {"from": dead.name, "match": {}, "rate": (rate or 0) / len(sources)}
-    if target is not None:
-        wanted["queue"] = target.name
-    for source in sources:
-        try:
-            await asked.service.tasks.redrive(source, GROUP, wanted)
-        except TaskRunning:
-            raise _running() from None
-    move = {
-        "id": str(uuid4()),
-        "started": unix_ms(asked.now_ticks),
-        "arn": arn,
-        "destination": destination,
-        "rate": rate,
-        "queues": [source.name for source in sources],
-    }
-    kept = moves[: _MOST_KEPT - 1]
+    rate, destination = values.get("MaxNumberOfMessagesPerSecond"), values.get("DestinationArn")
+    wanted: dict[str, Any] = {"group": GROUP, "rate": rate or 0, "arn": arn, "destination": destination}
+    if destination is not None:
+        target = await _queue(asked, "DestinationArn", destination)
+        _check_target(dead, target)
+        wanted |= {"queue": target.name, "ttl": attributes_of(target).numbers["MessageRetentionPeriod"]}
+    newest = await _newest(asked, dead)
+    if newest is not None:
+        if newest.is_open:
+            raise _running()
+        await _keep(asked, dead, _move(newest))
+    try:
+        wanted["upto"] = asked.service.log.newest_ticks(dead)
+        task = await asked.service.tasks.begin(dead, MOVE, wanted, total=await visible_messages(asked, dead))
+    except TaskRunning:
+        raise _running() from None
+    return {"TaskHandle": _handle(_move(task))}
+
+
+def _check_target(dead: Queue, target: Queue) -> None:
+    """:raises SqsError: messages of one queue cannot go to the other."""
+    if target.uuid == dead.uuid:
+        raise invalid_parameter("Source queue arn and destination queue arn cannot be the same.")
+    if attributes_of(target).is_fifo != attributes_of(dead).is_fifo:
+        raise invalid_parameter("Destination queue must be the same type of queue as the source queue.")
+
+
+async def _keep(asked: SqsRequest, dead: Queue, ended: Move) -> None:
+    """Put a task that has ended on the list, before another one takes its place."""
 
     def change(before: QueueAttributes) -> QueueAttributes:
-        return replace(before, moves=[move, *kept])
+        others = [move for move in before.moves if move["id"] != ended["id"]]
+        return replace(before, moves=[ended, *others[: _MOST_KEPT - 2]])
 
     await change_attributes(asked, dead, change)
-    return {"TaskHandle": _handle(move)}
+
+
+async def _newest(asked: SqsRequest, dead: Queue) -> StoredTask | None:
+    try:
+        return await asked.service.tasks.find(dead, MOVE)
+    except TaskNotFound:
+        return None
+
+
+def _move(task: StoredTask) -> Move:
+    return {
+        "id": str(task.id),
+        "started": unix_ms(task.started),
+        "arn": task.asked["arn"],
+        "destination": task.asked["destination"],
+        "rate": task.asked["rate"],
+        "status": _WORDS[task.state],
+        "moved": task.done,
+        "total": task.total,
+        "reason": _REASONS.get(task.reason, task.reason) if task.state is TaskState.FAILED else "",
+    }
 
 
 def _running() -> SqsError:
@@ -98,23 +124,21 @@ async def cancel_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     except (ValueError, KeyError, TypeError):
         raise invalid_parameter("Value for parameter TaskHandle is invalid.") from None
     dead = await _queue(asked, "SourceArn", str(arn))
-    for move in attributes_of(dead).moves:
-        now = await _as_now(asked, move)
-        if move["id"] == wanted and now["status"] == "RUNNING":
-            for name in move["queues"]:
-                source = await asked.service.queues.find(dead.application, name)
-                if source is not None:
-                    await asked.service.tasks.cancel(source, redrive_name(GROUP))
-            return {"ApproximateNumberOfMessagesMoved": now["moved"]}
-    raise SqsError("ResourceNotFoundException", "Task does not exist.")
+    newest = await _newest(asked, dead)
+    if newest is None or str(newest.id) != wanted or newest.state is not TaskState.RUNNING:
+        raise SqsError("ResourceNotFoundException", "Task does not exist.")
+    task = await asked.service.tasks.cancel(dead, MOVE, UUID(wanted))
+    return {"ApproximateNumberOfMessagesMoved": task.done}
 
 
 async def list_message_move_tasks(asked: SqsRequest) -> Mapping[str, Any]:
     """The last move tasks of a queue, the newest first."""
     most = asked.values.get("MaxResults", 1)
     dead = await _queue(asked, "SourceArn", asked.values["SourceArn"])
-    moves = [await _as_now(asked, move) for move in attributes_of(dead).moves[:most]]
-    return {"Results": [_shown(move) for move in moves]}
+    newest = await _newest(asked, dead)
+    moves: Sequence[Move] = [] if newest is None else [_move(newest)]
+    moves = [*moves, *[move for move in attributes_of(dead).moves if not moves or move["id"] != moves[0]["id"]]]
+    return {"Results": [_shown(move) for move in moves[:most]]}
 
 
 def _shown(move: Move) -> dict[str, Any]:
@@ -122,57 +146,18 @@ def _shown(move: Move) -> dict[str, Any]:
         "Status": move["status"],
         "SourceArn": move["arn"],
         "ApproximateNumberOfMessagesMoved": move["moved"],
+        "ApproximateNumberOfMessagesToMove": move["total"],
         "StartedTimestamp": move["started"],
     }
     if move["status"] == "RUNNING":
         found["TaskHandle"] = _handle(move)
-    if "total" in move:
-        found["ApproximateNumberOfMessagesToMove"] = move["total"]
-    if move.get("destination") is not None:
+    if move["destination"] is not None:
         found["DestinationArn"] = move["destination"]
-    if move.get("rate") is not None:
+    if move["rate"]:
         found["MaxNumberOfMessagesPerSecond"] = move["rate"]
-    if move.get("reason"):
+    if move["reason"]:
         found["FailureReason"] = move["reason"]
     return found
-
-
-async def _as_now(asked: SqsRequest, move: Move) -> Move:
-    """A move task with its status now."""
-    if "status" in move:
-        return move
-    tasks: list[StoredTask] = []
-    for name in move["queues"]:
-        source = await asked.service.queues.find(asked.application, name)
-        if source is not None:
-            try:
-                found = await asked.service.tasks.find(source, redrive_name(GROUP))
-            except TaskNotFound:
-                continue
-            if unix_ms(found.started) <= move["started"]:
-                tasks.append(found)
-    status, reason = _status(tasks)
-    now: dict[str, Any] = {**move, "status": status, "moved": sum([task.done for task in tasks])}
-    if status in _OPEN:
-        now["total"] = max([task.total for task in tasks], default=0)
-    if reason:
-        now["reason"] = reason if await _has_destination(asked, move) else CODES["QueueDoesNotExist"][0]
-    return now
-
-
-async def _has_destination(asked: SqsRequest, move: Move) -> bool:
-    """Whether letters can go where they were to go; without a destination each has its own."""
-    place = None if move["destination"] is None else parse_arn(move["destination"])
-    return place is None or await asked.service.queues.find(asked.application, place[1]) is not None
-
-
-def _status(tasks: Sequence[StoredTask]) -> tuple[str, str]:
-    """The status of all of them together, and why one failed."""
-    for state in (TaskState.RUNNING, TaskState.CANCELLING, TaskState.FAILED, TaskState.CANCELLED):
-        for task in tasks:
-            if task.state is state:
-                return _WORDS[state], task.reason if state is TaskState.FAILED else ""
-    return _WORDS[TaskState.DONE], ""
 
 
 async def _queue(asked: SqsRequest, name: str, arn: str) -> Queue:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
-from queuey.errors import QueueExists, QueueNotFound, TaskRunning
+from queuey.errors import QueueExists, QueueNotFound
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
 from queuey.model import Queue, Retention, Span
 from queuey.model.holes import LEASED, Hole
@@ -46,13 +46,19 @@ __all__ = [
     "list_queue_tags",
     "list_queues",
     "make_fair",
-    "purge_queue",
     "set_queue_attributes",
+    "sources_of",
     "tag_queue",
+    "unix_now",
     "untag_queue",
+    "visible_messages",
 ]
 
 _NAME_RULE = "Can only include alphanumeric characters, hyphens, or underscores. 1 to 80 in length"
+_FIFO_NAME_RULE = (
+    "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with .fifo suffix "
+    "and be 1 to 80 in length."
+)
 _MOST_LISTED = 1000
 _PAGE = 500
 _MOST_LOOKED_AT = 1000
@@ -77,10 +83,7 @@ async def create_queue(asked: SqsRequest) -> Result:
         raise access_denied()
     attributes = QueueAttributes({}).changed(given, is_new=True)
     if attributes.is_fifo != name.endswith(".fifo"):
-        raise invalid_parameter(
-            "The name of a FIFO queue can only include alphanumeric characters, hyphens, or underscores, must end with "
-            ".fifo suffix and be 1 to 80 in length."
-        )
+        raise invalid_parameter(_FIFO_NAME_RULE if attributes.is_fifo else _NAME_RULE)
     attributes = replace(attributes, tags=_tagged({}, asked.values.get("tags", {})))
     found = await asked.service.queues.find(asked.application, name)
     if found is None:
@@ -159,12 +162,19 @@ async def _listed(asked: SqsRequest, queues: AsyncIterator[Queue], name: str) ->
     return result
 
 
-async def sources_of(asked: SqsRequest, dead: Queue, start: str = "") -> AsyncIterator[Queue]:
-    """The queues whose dead-letter queue this is, by name. All queues of the application are looked at."""
+async def sources_of(asked: SqsRequest, dead: Queue, start: str = "", most: int = 0) -> AsyncIterator[Queue]:
+    """The queues whose dead-letter queue this is, by name. All queues of the application are looked at.
+
+    :param most: it ends behind as many; 0 for all.
+    """
+    found = 0
     async for one in _beginning(asked, dead.application, "", start):
         redrive = attributes_of(one).redrive if dead.name in one.attributes else None
         if redrive is not None and redrive.queue == dead.name:
             yield one
+            found += 1
+            if found == most:
+                return
 
 
 async def _beginning(asked: SqsRequest, application: str, prefix: str, start: str) -> AsyncIterator[Queue]:
@@ -210,6 +220,11 @@ async def get_queue_attributes(asked: SqsRequest) -> Result:
 
 
 _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "RedriveAllowPolicy", "RedrivePolicy")
+
+
+async def visible_messages(asked: SqsRequest, queue: Queue) -> int:
+    """About how many messages may be received now."""
+    return (await _counted(asked, queue))[0]
 
 
 async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
@@ -273,15 +288,28 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
 
     attributes = change(attributes_of(queue))
     await _check_dead_letters(asked, queue.name, attributes)
-    changed = await change_attributes(asked, queue, change)
-    await _change_group(asked, changed)
+    await _change_both(asked, queue, attributes.lease_settings, change)
     return {}
 
 
 async def make_fair(asked: SqsRequest, queue: Queue) -> None:
     """Let receives from a standard queue be fair between message groups from now on."""
-    changed = await change_attributes(asked, queue, lambda before: replace(before, is_fair=True))
-    await _change_group(asked, changed)
+    await _change_both(asked, queue, {"fair": True}, lambda before: replace(before, is_fair=True))
+
+
+async def _change_both(
+    asked: SqsRequest,
+    queue: Queue,
+    settings: Mapping[str, Any],
+    change: Callable[[QueueAttributes], QueueAttributes],
+) -> None:
+    """Change attributes, and the settings of the lease group that follow from them.
+
+    The settings come first: after a death in between, the attributes say that the change is still to be made.
+    """
+    await _change_group(asked, queue, settings)
+    await change_attributes(asked, queue, change)
+    await _change_group(asked, queue, {})
 
 
 async def _last_due(asked: SqsRequest, queue: Queue) -> int:
@@ -294,7 +322,7 @@ async def change_attributes(
     asked: SqsRequest, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]
 ) -> Queue:
     """Change what is kept with a queue, whatever others change meanwhile."""
-    now = _now(asked)
+    now = unix_now(asked)
 
     def changed(found: Queue) -> Queue:
         before = attributes_of(found)
@@ -311,11 +339,20 @@ async def change_attributes(
         raise no_such_queue() from None
 
 
-async def _change_group(asked: SqsRequest, queue: Queue) -> None:
-    """Let the lease group of a queue go by its attributes, if there is one already."""
-    leases = asked.service.leases
+async def _change_group(asked: SqsRequest, queue: Queue, more: Mapping[str, Any]) -> None:
+    """Let the lease group of a queue go by its attributes, if there is one already.
+
+    The queue is looked up behind its group: if the group is still the same when it is changed, nobody has changed both
+    meanwhile, and of several callers the last one has seen the last attributes.
+
+    :param more: settings that the attributes do not say yet.
+    """
+    leases, queues = asked.service.leases, asked.service.queues
     while (group := await leases.find(queue, GROUP)) is not None:
-        settings: GroupSettings = group.settings.changed(attributes_of(queue).lease_settings)
+        found = await queues.look_anew(queue.application, queue.name)
+        if found is None or found.uuid != queue.uuid:
+            return
+        settings: GroupSettings = group.settings.changed({**attributes_of(found).lease_settings, **more})
         if settings == group.settings or await leases.keep(queue, GROUP, group._replace(settings=settings), group):
             return
 
@@ -391,22 +428,6 @@ def _tagged(before: Mapping[str, str], given: Mapping[str, str]) -> dict[str, st
     return found
 
 
-async def purge_queue(asked: SqsRequest) -> Result:
-    """Remove all messages. A FIFO queue also forgets what was sent to it before."""
-    queue = await asked.queue(Permission.CONFIGURE)
-    now, wait = _now(asked), asked.service.settings.sqs.purge_wait_seconds
-    if wait and now - attributes_of(queue).purged < wait:
-        raise SqsError(
-            "PurgeQueueInProgress", f"Only one PurgeQueue operation on {queue.name} is allowed every {wait} seconds."
-        )
-    try:
-        await asked.service.tasks.purge(queue)
-    except TaskRunning:
-        raise SqsError("PurgeQueueInProgress", f"A purge of {queue.name} is under way.") from None
-    await change_attributes(asked, queue, lambda before: replace(before, purges=before.purges + 1, purged=now))
-    return {}
-
-
-def _now(asked: SqsRequest) -> int:
+def unix_now(asked: SqsRequest) -> int:
     """Seconds since 1970."""
     return (asked.now_ticks - EPOCH_TICKS) // TICKS_PER_SECOND

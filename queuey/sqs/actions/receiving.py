@@ -21,6 +21,7 @@ from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service.leases import Waiting
 from queuey.sqs.actions.batches import check_entries, failed
+from queuey.sqs.actions.purging import begin_noted_purge
 from queuey.sqs.attributes import GROUP, attributes_of
 from queuey.sqs.checksums import md5_of_attributes, md5_of_body
 from queuey.sqs.errors import (
@@ -79,6 +80,8 @@ async def receive_message(asked: SqsRequest) -> Result:
     """Hand out messages that may be received now, or wait for the first."""
     queue, values = await asked.queue(Permission.RECEIVE), asked.values
     attributes = attributes_of(queue)
+    if attributes.purging:
+        await begin_noted_purge(asked, queue)
     system = _system_names(values)
     wait = values.get("WaitTimeSeconds", attributes.numbers["ReceiveMessageWaitTimeSeconds"])
     visibility = values.get("VisibilityTimeout", attributes.numbers["VisibilityTimeout"])

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from queuey.service.tasks import MOST_TASKS
 from tests.support.servers import eventually
 from tests.support.sqs_clients import TimedSqs, bodies, refused
 
@@ -130,6 +131,70 @@ def test_a_move_task_whose_destination_is_deleted_fails_and_says_so(letters: Let
     task = letters.until("FAILED", moved=1)
     assert task["FailureReason"] == "AWS.SimpleQueueService.NonExistentQueue"
     assert len(letters.received(letters.dead)) == 1
+
+
+def test_a_destination_gets_all_messages_and_keeps_them_as_long_as_its_own(letters: Letters, timed_make: Make) -> None:
+    """Also those that were sent to the dead-letter queue itself."""
+    letters.source("given up")
+    letters.client.send_message(QueueUrl=letters.dead, MessageBody="sent")
+    destination = timed_make(MessageRetentionPeriod="60")
+
+    letters.start(DestinationArn=letters.arn_of(destination))
+
+    letters.until("COMPLETED", moved=2)
+    assert sorted(letters.received(destination)) == ["given up", "sent"]
+    letters.timed.clock.advance(61)
+    assert letters.received(destination) == []
+
+
+def test_what_came_from_no_queue_stays_and_the_task_fails(letters: Letters) -> None:
+    url = letters.source("given up")
+    letters.client.send_message(QueueUrl=letters.dead, MessageBody="sent")
+
+    letters.start()
+
+    task = letters.until("FAILED", moved=1)
+    assert (task["FailureReason"], task["ApproximateNumberOfMessagesToMove"]) == ("CouldNotDetermineMessageSource", 2)
+    assert (letters.received(url), letters.received(letters.dead)) == (["given up"], ["sent"])
+
+
+def test_a_message_that_a_receiver_has_is_not_moved(letters: Letters) -> None:
+    url = letters.source("held", "free")
+    (held,) = letters.client.receive_message(QueueUrl=letters.dead)["Messages"]
+
+    letters.start()
+
+    letters.until("COMPLETED", moved=1)
+    assert letters.received(url) == [next(body for body in ("held", "free") if body != held["Body"])]
+    letters.client.change_message_visibility(
+        QueueUrl=letters.dead, ReceiptHandle=held["ReceiptHandle"], VisibilityTimeout=0
+    )
+    assert letters.received(letters.dead) == [held["Body"]]
+
+
+def test_letters_of_more_queues_than_may_have_tasks_go_back(letters: Letters) -> None:
+    """They are moved by one task, at one rate."""
+    urls = [letters.source() for _ in range(MOST_TASKS + 1)]
+    for url in urls[::50]:
+        letters.client.send_message(QueueUrl=url, MessageBody="m")
+        assert (letters.received(url), letters.received(url)) == (["m"], [])
+
+    letters.start(MaxNumberOfMessagesPerSecond=3)
+
+    letters.until("COMPLETED", moved=3)
+    assert [letters.received(url) for url in urls[::50]] == [["m"]] * 3
+
+
+def test_a_destination_is_another_queue_of_the_same_type(letters: Letters, timed_make: Make) -> None:
+    letters.source()
+    start = letters.client.start_message_move_task
+
+    for target, text in (
+        (letters.dead, "Source queue arn and destination queue arn cannot be the same."),
+        (timed_make(fifo=True), "Destination queue must be the same type of queue as the source queue."),
+    ):
+        said = refused(start, SourceArn=letters.arn, DestinationArn=letters.arn_of(target))
+        assert said == ("ClientError", text)
 
 
 def test_a_message_passes_one_queue_after_the_other_of_a_chain(timed: TimedSqs, timed_make: Make) -> None:

@@ -31,6 +31,19 @@ def test_the_url_of_a_queue_is_on_the_host_that_the_client_asked(sqs: SqsServer,
     assert asked.json()["QueueUrl"] == f"http://queues.example.org:81/{sqs.accounts['queuey']}/{name}"
 
 
+@pytest.mark.parametrize(
+    ("said", "scheme"), [("https", "https"), ("HTTPS, http", "https"), ("http, https", "http"), ("javascript", "http")]
+)
+def test_the_url_of_a_queue_says_how_the_client_reached_the_first_proxy(
+    sqs: SqsServer, make: Callable[..., str], said: str, scheme: str
+) -> None:
+    url = make()
+
+    asked = sqs.json("GetQueueUrl", {"QueueName": url.rsplit("/", 1)[1]}, {"X-Forwarded-Proto": said})
+
+    assert asked.json()["QueueUrl"] == url.replace("http", scheme, 1)
+
+
 def test_the_url_of_a_queue_is_on_the_host_of_the_settings(
     timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -79,8 +92,12 @@ def test_names_that_may_not_be(timed: TimedSqs, name: str) -> None:
 def test_a_name_ends_in_fifo_only_with_the_attribute(timed: TimedSqs) -> None:
     create = timed.client.create_queue
 
-    assert code_of(create, QueueName="a.fifo") == "InvalidParameterValue"
-    assert code_of(create, QueueName="a", Attributes={"FifoQueue": "true"}) == "InvalidParameterValue"
+    assert refused(create, QueueName="a.fifo") == ("ClientError", NAME_RULE)
+    shape, said = refused(create, QueueName="a", Attributes={"FifoQueue": "true"})
+    assert (shape, said.split(", ")[0]) == (
+        "ClientError",
+        "The name of a FIFO queue can only include alphanumeric characters",
+    )
 
 
 def test_case_matters(timed: TimedSqs) -> None:

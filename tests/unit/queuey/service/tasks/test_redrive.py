@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -11,7 +11,7 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import InvalidReceipt
 from queuey.future import Future, run
-from queuey.ids import TICKS_PER_SECOND, ZERO_ID, IdGenerator
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID
 from queuey.model import (
     MAX_HEADERS,
     AppendRequest,
@@ -43,40 +43,10 @@ from queuey.service.queues import QueueSettings
 from queuey.service.tasks import LetterFilter, redrive_name
 from queuey.settings import load_settings
 from queuey.storage.leasing import passing
-from queuey.storage.memory import MemoryStores
+from tests.support.dying_stores import Died, DyingStores
 
 GROUP = "workers"
 LETTERS = 7
-
-
-class Died(BaseException):
-    """The server died here."""
-
-
-class Stores(MemoryStores):
-    """Stores of a server that dies at one of its calls, before it is carried out or behind that."""
-
-    def __init__(self, clock: ManualClock) -> None:
-        super().__init__(clock, IdGenerator(clock))
-        self.dies_at, self.calls, self.is_done = -1, 0, False
-        self.at_call: dict[int, Callable[[], None]] = {}
-        """What happens right before a call."""
-        for store, name in ((self.leases, "step"), (self.messages, "delete"), (self.tasks, "change_task")):
-            setattr(store, name, self._dying(getattr(store, name)))
-        setattr(self.leases, "forget_group", self._dying(self.leases.forget_group))  # noqa: B010
-
-    def _dying(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def carried_out(*arguments: Any, **named: Any) -> Any:
-            self.calls += 1
-            self.at_call.pop(self.calls, lambda: None)()
-            if self.calls == self.dies_at and not self.is_done:
-                raise Died
-            found = call(*arguments, **named)
-            if self.calls == self.dies_at:
-                raise Died
-            return found
-
-        return carried_out
 
 
 @pytest.fixture
@@ -85,16 +55,16 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def stores(clock: ManualClock) -> Stores:
-    return Stores(clock)
+def stores(clock: ManualClock) -> DyingStores:
+    return DyingStores(clock)
 
 
-def server(stores: Stores, clock: ManualClock) -> Service:
+def server(stores: DyingStores, clock: ManualClock) -> Service:
     return Service(load_settings(None, {}, {}), stores, clock=clock, waiters_by_hand=True)
 
 
 @pytest.fixture
-def service(stores: Stores, clock: ManualClock) -> Iterator[Service]:
+def service(stores: DyingStores, clock: ManualClock) -> Iterator[Service]:
     opened = server(stores, clock)
     yield opened
     opened.close()
@@ -197,7 +167,7 @@ def test_each_letter_is_moved_once_wherever_the_server_dies(is_done: bool) -> No
     deaths = 0
     for dies_at in range(1, 40):
         clock = ManualClock()
-        stores = Stores(clock)
+        stores = DyingStores(clock)
         first = server(stores, clock)
         jobs = run(first.queues.create("demo", "jobs", QueueSettings(partitions=2)))
         run(first.leases.keep(jobs, GROUP, first.leases.new_group(GroupSettings(), ZERO_ID), None))
@@ -246,7 +216,7 @@ def test_a_cancelled_redrive_leaves_each_letter_in_one_place(
 
 
 def test_a_server_that_wakes_up_late_moves_nothing_twice(
-    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: Stores
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: DyingStores
 ) -> None:
     """It sleeps right before it moves letters, and its task ends meanwhile."""
     bury(service, dead)
@@ -457,7 +427,7 @@ def test_a_redrive_leaves_nothing_behind_when_its_queue_is_removed(is_other: boo
     removals = 0
     for at in range(1, 20):
         clock = ManualClock()
-        stores = Stores(clock)
+        stores = DyingStores(clock)
         first, second = server(stores, clock), server(stores, clock)
         jobs = run(first.queues.create("demo", "jobs", QueueSettings(partitions=2)))
         run(first.leases.keep(jobs, GROUP, first.leases.new_group(GroupSettings(), ZERO_ID), None))
@@ -477,7 +447,7 @@ def test_a_redrive_leaves_nothing_behind_when_its_queue_is_removed(is_other: boo
 
 
 def test_a_removal_that_a_death_broke_off_leaves_no_redrive(
-    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: Stores
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: DyingStores
 ) -> None:
     bury(service, dead)
     begin(service, queue)

@@ -1,0 +1,244 @@
+"""Move tasks: each message is moved once, wherever the server dies, and never while a receiver has it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.future import run
+from queuey.ids import ZERO_ID
+from queuey.model import AppendRequest, Draft, Message, Queue, ReadRequest, Retention, Span, encode_headers
+from queuey.model.dead_letters import Story, with_story
+from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings
+from queuey.model.lease_requests import Action, ReceiveRequest, Settle
+from queuey.model.lease_steps import GroupStep, HandedOut, LeaseStep
+from queuey.model.tasks import StoredTask
+from queuey.service import Service
+from queuey.service.queues import QueueSettings
+from queuey.service.tasks import MOVE
+from queuey.service.tasks.move import NO_SOURCE
+from queuey.settings import load_settings
+from tests.support.dying_stores import Died, DyingStores
+
+GROUP = "sqs"
+LETTERS = 7
+SOURCES = ("jobs", "mails")
+ALL = Counter({b"%d" % number: 1 for number in range(LETTERS)})
+
+
+class World:
+    """A server, queues of which messages were given up, and their dead-letter queue."""
+
+    def __init__(self, stores: DyingStores, clock: ManualClock) -> None:
+        self.stores, self.clock = stores, clock
+        self.service = Service(load_settings(None, {}, {}), stores, clock=clock, waiters_by_hand=True)
+
+    def make(self, name: str) -> Queue:
+        settings = QueueSettings(partitions=2, retention=Retention.ACKNOWLEDGED)
+        queue = run(self.service.queues.create("demo", name, settings))
+        group = self.service.leases.new_group(GroupSettings(), ZERO_ID)
+        run(self.service.leases.keep(queue, GROUP, group, None))
+        return queue
+
+    def queue(self, name: str) -> Queue:
+        found = run(self.service.queues.find("demo", name))
+        assert found is not None
+        return found
+
+    def bury(self, *sources: str, key: str | None = None, begin: int = 0) -> None:
+        """Store a letter for each of some sources."""
+        told = Story("", 1, "0" * 32, GROUP, 3, "failed too often", ttl=86_400)
+        drafts = [
+            Draft(1, b"%d" % number, 86_400, key=key, headers=with_story(None, told._replace(queue=source)))
+            for number, source in enumerate(sources, begin)
+        ]
+        run(self.service.log.append(AppendRequest(self.queue("dead"), drafts)))
+
+    def send(self, body: bytes) -> None:
+        """A message that nobody gave up."""
+        draft = Draft(1, body, 86_400, headers=encode_headers({"n": b"1"}))
+        run(self.service.log.append(AppendRequest(self.queue("dead"), [draft])))
+
+    def receive(self, most: int = 10, seconds: float = 30.0) -> Sequence[HandedOut]:
+        new = self.service.leases.new_group(GroupSettings(), ZERO_ID)
+        group = GroupStep(self.queue("dead"), GROUP, new, receive_from=[1, 2])
+        step = LeaseStep([group], receive=ReceiveRequest(most, seconds, receiver="other"))
+        return [*self.stores.leases.step(step).wait().handed]
+
+    def begin(self, **asked: Any) -> StoredTask:
+        dead = self.queue("dead")
+        wanted = {"group": GROUP, "rate": 0, "upto": self.service.log.newest_ticks(dead), **asked}
+        return run(self.service.tasks.begin(dead, MOVE, wanted, total=LETTERS))
+
+    def to_its_end(self) -> StoredTask:
+        for _ in range(200):
+            self.clock.advance(min(run(self.service.tasks.turn()), 60))
+            task = run(self.service.tasks.find(self.queue("dead"), MOVE))
+            if not task.is_open:
+                return task
+        raise AssertionError(f"still open: {task}")
+
+    def messages(self, *names: str) -> list[Message]:
+        found: list[Message] = []
+        for queue in map(self.queue, names):
+            for number in (1, 2):
+                request = ReadRequest(queue.partition(number), Span(), 1000)
+                found += self.stores.messages.read(request, now_ticks=self.clock.now_ticks()).wait().messages
+        return found
+
+    def bodies(self, *names: str) -> Counter[bytes]:
+        return Counter(message.body for message in self.messages(*names))
+
+    def has_leases(self) -> bool:
+        pages = [
+            self.service.leases.held(self.queue("dead"), GROUP, at, after=ZERO_ID, limit=100).wait() for at in (1, 2)
+        ]
+        return any(hole.visible_at > page.now for page in pages for hole in page.holes)
+
+
+def new_world() -> World:
+    clock = ManualClock()
+    world = World(DyingStores(clock), clock)
+    for name in (*SOURCES, "dead"):
+        world.make(name)
+    return world
+
+
+@pytest.fixture
+def world() -> Iterator[World]:
+    made = new_world()
+    yield made
+    made.service.close()
+
+
+def letters() -> list[str]:
+    return [SOURCES[number % 2] for number in range(LETTERS)]
+
+
+@pytest.mark.parametrize("rate", [0, 3])
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+def test_each_message_is_moved_once_wherever_the_server_dies(rate: int, *, is_done: bool) -> None:
+    deaths = 0
+    for dies_at in range(1, 25):
+        first = new_world()
+        first.bury(*letters())
+        first.begin(rate=rate)
+        first.stores.dies_at, first.stores.calls, first.stores.is_done = dies_at, 0, is_done
+        try:
+            first.to_its_end()
+        except Died:
+            deaths += 1
+        first.stores.dies_at = -1
+        second = World(first.stores, first.clock)
+        second.clock.advance(dies_at % 6 * 60)
+
+        found = second.to_its_end()
+
+        assert found.state == "done"
+        assert second.bodies(*SOURCES) == ALL
+        assert not second.has_leases()
+        assert not second.receive()
+        first.service.close()
+        second.service.close()
+    assert deaths > 8
+
+
+def test_what_a_receiver_has_stays_with_it(world: World) -> None:
+    world.bury(*letters())
+    held = world.receive(2)
+
+    world.begin()
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", LETTERS - 2)
+    assert world.bodies("dead") == Counter(one.message.body for one in held)
+    group = world.service.leases.find(world.queue("dead"), GROUP).wait()
+    assert group is not None
+    settles = {1: [Settle(one.message.id, one.hole.deliveries, Action.ACKNOWLEDGE) for one in held]}
+    step = GroupStep(world.queue("dead"), GROUP, None, group.token, settles)
+    assert not world.stores.leases.step(LeaseStep([step])).wait().stale
+
+
+def test_what_is_moved_is_at_no_receiver_meanwhile(world: World) -> None:
+    """It is leased to the task from the moment at which the task has chosen it."""
+    world.bury(*letters())
+    world.begin(rate=3)
+    run(world.service.tasks.turn())  # it is taken
+    run(world.service.tasks.turn())  # three are moved
+    run(world.service.tasks.turn())  # three are chosen, and wait for their second
+
+    left = {one.message.body for one in world.receive()}
+
+    assert len(left) == 1
+    assert sum(world.bodies(*SOURCES).values()) == 3
+    world.to_its_end()
+    assert sum(world.bodies(*SOURCES).values()) == 6
+    assert {*world.bodies("dead")} == left
+
+
+def test_what_has_no_source_stays_and_the_task_says_so(world: World) -> None:
+    """The others go back, and what stays may be received at once."""
+    world.bury("jobs", "gone", "mails")
+    world.send(b"sent")
+
+    world.begin()
+    found = world.to_its_end()
+
+    assert (found.state, found.reason, found.done, found.failed) == ("failed", NO_SOURCE, 2, 2)
+    assert world.bodies("dead") == Counter([b"1", b"sent"])
+    assert sorted(one.message.body for one in world.receive()) == [b"1", b"sent"]
+
+
+def test_all_messages_go_to_a_queue_that_is_named(world: World) -> None:
+    world.make("elsewhere")
+    world.bury("jobs", "gone")
+    world.send(b"sent")
+
+    world.begin(queue="elsewhere", ttl=500)
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", 3)
+    assert world.bodies("elsewhere") == Counter([b"0", b"1", b"sent"])
+    assert {(one.expires_ticks - one.ticks) // 10_000_000 for one in world.messages("elsewhere")} == {500}
+
+
+def test_later_messages_stay(world: World) -> None:
+    world.bury("jobs")
+    world.begin()
+    world.clock.advance(1)
+    world.bury("jobs", begin=1)
+
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", 1)
+    assert [one.message.body for one in world.receive()] == [b"1"]
+
+
+def test_a_cancelled_task_keeps_no_leases(world: World) -> None:
+    world.bury(*letters())
+    world.begin(rate=3)
+    for _ in range(3):
+        run(world.service.tasks.turn())
+
+    run(world.service.tasks.cancel(world.queue("dead"), MOVE))
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("cancelled", 3)
+    assert len(world.receive()) == LETTERS - 3
+
+
+def test_messages_of_a_key_keep_their_order(world: World) -> None:
+    group = world.service.leases.find(world.queue("dead"), GROUP).wait()
+    assert group is not None
+    ordered = group._replace(settings=GroupSettings(order=ORDER_BY_KEY, per_key=10))
+    assert run(world.service.leases.keep(world.queue("dead"), GROUP, ordered, group))
+    world.bury(*["jobs"] * 30, key="k")
+
+    world.begin()
+    world.to_its_end()
+
+    assert [int(one.body) for one in world.messages("jobs")] == [*range(30)]
