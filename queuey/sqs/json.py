@@ -5,6 +5,7 @@ from __future__ import annotations
 from base64 import b64encode
 from binascii import a2b_base64
 from collections.abc import Mapping
+from itertools import chain
 from typing import Any
 
 import orjson
@@ -78,8 +79,20 @@ def _list(field: Field, given: Any, path: str) -> list[Any]:
     if type(given) is not list:
         raise _wrong(path, given, "List")
     if field.item == "structure":
+        if _are_plain(field.structure or NO_STRUCTURE, given):
+            return given
         return [_structure(field, each, f"{path}.{number}") for number, each in enumerate(given, 1)]
     return [_simple(field.item, each, path, "") for each in given]
+
+
+def _are_plain(structure: Structure, given: list[Any]) -> bool:
+    """Whether all are objects of texts alone, and have all that is required: so are most entries of batches."""
+    return (
+        {*map(type, given)} == {dict}
+        and structure.texts.issuperset(chain.from_iterable(given))
+        and {*map(type, chain.from_iterable(map(dict.values, given)))} == {str}
+        and all(name in each for name in structure.required for each in given)
+    )
 
 
 def _map(field: Field, given: Any, path: str) -> dict[str, Any]:
@@ -155,6 +168,9 @@ def _deeper(field: Field, value: Any) -> Any:
     if field.structure is None:
         return value
     if field.kind == "list":
+        has_none = None in chain.from_iterable(map(dict.values, value))
+        if not has_none and field.structure.containers.isdisjoint(chain.from_iterable(value)):
+            return value
         return [_filled(field.structure, each) for each in value]
     return {key: _filled(field.structure, each) for key, each in value.items()}
 

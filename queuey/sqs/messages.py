@@ -29,6 +29,7 @@ __all__ = [
     "OWN_HEADER",
     "MessageParts",
     "encoded",
+    "encoded_together",
     "message_id",
     "parse_attributes",
     "parts_of",
@@ -78,6 +79,14 @@ def encoded(text: str) -> bytes:
             "#x10000 to #x10FFFF",
         )
     return body
+
+
+def encoded_together(texts: Sequence[str]) -> list[bytes] | None:
+    """As :func:`encoded`, of several of ASCII alone; None for others, and if a character may not be."""
+    whole = "".join(texts)
+    if not whole.isascii() or whole.encode().translate(None, _ALLOWED_ASCII):
+        return None
+    return [text.encode() for text in texts]
 
 
 def parse_attributes(given: Mapping[str, Mapping[str, Any]], kind: str = "user") -> dict[str, Attribute]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any, NamedTuple
 
 from queuey.errors import QueueyError
 from queuey.http.tracing import trace_of, traced_headers
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import AppendRequest, Draft, IdempotencyKey, MessageHeaders, Queue
-from queuey.model.columns import bytes_of
+from queuey.model.columns import Alike, Drafts, bytes_of
 from queuey.model.trace_context import TRACEPARENT, TRACESTATE, traceparent_of_xray
 from queuey.security.permissions import Permission
 from queuey.service.log import partition_for
@@ -23,6 +24,7 @@ from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, no
 from queuey.sqs.messages import (
     NO_ATTRIBUTES,
     encoded,
+    encoded_together,
     message_id,
     parse_attributes,
     sequence_number,
@@ -39,6 +41,8 @@ _WINDOW_SECONDS = 300
 """How long a FIFO queue remembers what was sent to it."""
 _TOKEN = re.compile(r"[!-~]{1,128}")
 _TRACE = "AWSTraceHeader"
+_PLAIN = frozenset(["Id", "MessageBody"])
+"""Members of an entry that has nothing but a body."""
 
 
 class _Ready(NamedTuple):
@@ -71,6 +75,8 @@ async def send_message_batch(asked: SqsRequest) -> Mapping[str, Any]:
             if "MessageGroupId" not in entry:
                 raise invalid_parameter("The request must contain the parameter MessageGroupId.")
             _check_deduplication(sending.attributes, entry)
+    if (bodies := sending.plain_bodies(entries)) is not None:
+        return {"Successful": await sending.send_plain([entry["Id"] for entry in entries], bodies), "Failed": []}
     ready: list[_Ready] = []
     ids: list[str] = []
     failures, total = [], 0
@@ -114,6 +120,33 @@ class _Sending:
         self._trace = asked.call.headers.get("x-amzn-trace-id")
         self._context = trace_of(asked.call)
         self._sender = None if asked.application == queue.application else asked.application
+        attributes = self.attributes
+        self._adds = attributes.is_fifo or bool(
+            self._delay or attributes.waits_until or self._trace or self._context or self._sender
+        )
+        """Whether a message gets more than its sender has given."""
+
+    def plain_bodies(self, entries: Sequence[Mapping[str, Any]]) -> list[bytes] | None:
+        """The bodies of entries that have nothing else, as most have; None if one has, or may be wrong."""
+        if self._adds or not _PLAIN.issuperset(chain.from_iterable(entries)):
+            return None
+        texts = [entry.get("MessageBody", "") for entry in entries]
+        sizes = [*map(len, texts)]
+        if min(sizes) == 0 or max(sizes) > self._most or sum(sizes) > MAX_BATCH_BYTES:
+            return None
+        return encoded_together(texts)
+
+    async def send_plain(self, ids: Sequence[str], bodies: Sequence[bytes]) -> list[dict[str, Any]]:
+        """Store messages that have nothing but their bodies, and tell of each what its sender learns."""
+        asked, number = self._asked, len(bodies)
+        partitions, none = [partition_for(self._queue, None) for _ in bodies], Alike(None, number)
+        drafts = Drafts(partitions, bodies, [self._ttl_seconds] * number, none, none, none, none, none)
+        appended = await asked.service.log.append(AppendRequest(self._queue, drafts))
+        asked.service.monitor.appended(asked.counted_as, number, drafts.size)
+        return [
+            {"Id": id_, "MessageId": message_id(place.id), "MD5OfMessageBody": md5_of_body(body)}
+            for id_, place, body in zip(ids, appended.placed, bodies, strict=True)
+        ]
 
     def ready(self, values: Mapping[str, Any]) -> _Ready:
         """:raises SqsError: the message is refused."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
 from tests.support.servers import eventually
-from tests.support.sqs_clients import TimedSqs, bodies, refused
+from tests.support.sqs_clients import JSON, TimedSqs, bodies, refused
 
 Make = Callable[..., str]
 ID_RULE = "A batch entry id can only contain alphanumeric characters, hyphens and underscores. It can be at most 80 letters long."
@@ -190,3 +191,46 @@ def test_a_batch_changes_the_timeouts_of_many_messages(timed: TimedSqs, timed_ma
 
     assert [one["Id"] for one in answer["Successful"]] == ["0", "1", "2", "3"]
     assert (at_once, hidden, sorted(later)) == (["b"], ["b"], ["a", "c"])
+
+
+@pytest.mark.parametrize(
+    "body", ["", "m", "x" * 1024, "x" * 1025, "é" * 512, "é" * 513, "a\tb\r\n", "a\0", "\x7f", "\x1f", "\ufffe", "😀"]
+)
+def test_an_entry_with_nothing_but_a_body_is_as_a_message_of_its_own(
+    timed: TimedSqs, timed_make: Make, body: str
+) -> None:
+    client, url = timed.client, timed_make(MaximumMessageSize="1024")
+    entries = [{"Id": id_, "MessageBody": text} for id_, text in (("a", "first"), ("b", body))]
+
+    found = client.send_message_batch(QueueUrl=url, Entries=entries)
+
+    first, *others = found["Successful"]
+    assert (first["Id"], len(others) + len(found.get("Failed", []))) == ("a", 1)
+    try:
+        alone = client.send_message(QueueUrl=url, MessageBody=body)
+    except client.exceptions.ClientError as error:
+        (failed,) = found["Failed"]
+        said = error.response["Error"]
+        assert (failed["Id"], failed["Code"], failed["Message"]) == ("b", said["Code"], said["Message"])
+    else:
+        (second,) = others
+        assert second.keys() - {"Id"} == alone.keys() - {"ResponseMetadata"}
+        assert second["MD5OfMessageBody"] == alone["MD5OfMessageBody"]
+        assert bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["first", body, body]
+
+
+def test_a_plain_batch_gets_what_the_queue_gives(timed: TimedSqs, timed_make: Make) -> None:
+    """Its delay, and the trace of the request."""
+    client, url = timed.client, timed_make(DelaySeconds="5")
+    entries = [{"Id": id_, "MessageBody": id_} for id_ in "ab"]
+    trace = "Root=1-5759e988-bd862e3fe1be46a994272793"
+    headers = {"Content-Type": JSON, "X-Amz-Target": "AmazonSQS.SendMessageBatch", "X-Amzn-Trace-Id": trace}
+    asked = json.dumps({"QueueUrl": url, "Entries": entries}).encode()
+
+    status, _, _ = timed.send(headers, asked)
+
+    assert status == 200
+    assert bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == []
+    timed.clock.advance(5)
+    found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["AWSTraceHeader"])["Messages"]
+    assert [(one["Body"], one["Attributes"]["AWSTraceHeader"]) for one in found] == [("a", trace), ("b", trace)]
