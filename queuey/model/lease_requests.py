@@ -134,9 +134,8 @@ class Received(NamedTuple):
     """How many messages the whole receive may have, those of other partitions included."""
     waits_alone: bool = False
     """The next message goes alone, or with few others, and had no place beside those that went before."""
-    is_outside: bool = False
-    """None of the next messages is in this server's share. If none is handed out, they are left to the other servers for
-    a moment."""
+    left: Sequence[MessageId] = ()
+    """Messages that come next and are in the shares of other servers, to which they are left for a moment."""
 
     @property
     def number(self) -> int:

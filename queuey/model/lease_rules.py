@@ -43,8 +43,9 @@ class Share(NamedTuple):
     rank: Callable[[MessageId], int]
     """This server's rank for a message among them: 0 if the message is in its part. Servers that know of each other have
     different ranks."""
-    waits: bool = False
-    """If none of the first ``k`` messages is, a receive hands out none: their servers may be about to."""
+    is_free: Callable[[MessageId, int], bool] = lambda message_id, rank: True
+    """Whether a message of this rank was left to the others for long enough. If none of the first ``k`` messages is in this
+    server's part, a receive hands out those that are free: the servers of the rest may be about to."""
 
 
 class LeaseRules(NamedTuple):

@@ -93,7 +93,7 @@ class Receive:
         """How many messages the whole receive may have, those of other partitions included."""
         self.ends = False
         """Nothing more is handed out: the next message has no place beside the others."""
-        self.is_outside = False
+        self.left_to_others: Sequence[MessageId] = ()
         self._next = 0
         """The index ahead of the next new message."""
         self._due: Due | None = None
@@ -246,7 +246,7 @@ class Receive:
             self._expired,
             self.most,
             self.ends,
-            self.is_outside,
+            self.left_to_others,
         )
 
     def _popped(self, again: Sequence[Hole]) -> Change:

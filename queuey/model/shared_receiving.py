@@ -26,17 +26,20 @@ class ReceiveShared(Receive):
         left: list[Due | int] = []
         while self.has_place and (own := self._next_own(left)) is not None:
             self.hand_out(own, fresh)
-        if not self.handed and left:
-            self.is_outside = True
-            if not self._share.waits:
-                self._hand_others(left, fresh)
+        if not self.handed:
+            self._hand_others(left, fresh)
+        self.left_to_others = [self._id_of(one) for one in left]
         self._leave([one for one in left if isinstance(one, int)])
 
     def _hand_others(self, left: list[Due | int], fresh: list[int]) -> None:
-        """Hand out messages of others: those farthest from what their servers, or yet other ones, come to next."""
-        ranks = [self._share.rank(self._id_of(one)) for one in left]
-        chosen = sorted(range(len(left)), key=lambda at: (ranks[at], -at))
-        for at in sorted(chosen[: self.most - self.others]):
+        """Hand out messages of others that are free: those farthest from what their servers, or yet other ones, come to
+        next.
+        """
+        share, most = self._share, self.most - self.others
+        ids = [self._id_of(one) for one in left]
+        ranks = [share.rank(message_id) for message_id in ids]
+        free = [at for at, message_id in enumerate(ids) if share.is_free(message_id, ranks[at])]
+        for at in sorted(sorted(free, key=lambda at: (ranks[at], -at))[:most]):
             if not self.has_place:
                 break
             self.hand_out(left[at], fresh)

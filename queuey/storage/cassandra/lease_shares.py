@@ -21,10 +21,13 @@ ACTIVE_SECONDS = 5.0
 """A server hands messages out if it has done so in the last seconds."""
 _EACH = 8
 """A receive looks at this many messages for each server, at least: nearly always one of them is its own."""
-_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.01, 0.1
+_LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.01, 0.4
 """How long a message is left to the server whose share it is in."""
 _STEPS = 4
-"""Or this many times what a step of this server takes."""
+"""Or this many times what a step of this server takes. Servers that come to it later leave it for half as long again each:
+else they would all take it at once if its own server does not."""
+_REMEMBERED = 0.95
+"""Of a slow step, with each step after it: a quick one does not say that those of the others are quick, too."""
 
 
 class SharedPicking:
@@ -41,8 +44,8 @@ class SharedPicking:
         self._of_partition: defaultdict[int, dict[int, float]] = defaultdict(dict)
         """As ``_active``, by partition."""
         self._spreads: defaultdict[int, Spread] = defaultdict(Spread)
-        self._left_since: dict[int, float] = {}
-        """By partition, since when none of its messages is in this server's share."""
+        self._left: dict[int, dict[MessageId, float]] = {}
+        """By partition, the next messages in the shares of others, and since when they are left to them."""
         self._step_seconds = 0.0
 
     def spread(self, partition: int) -> Spread:
@@ -59,7 +62,7 @@ class SharedPicking:
 
     def stored(self, at: float) -> None:
         """What this server has handed out is stored."""
-        self._step_seconds = at - self.now
+        self._step_seconds = max(at - self.now, self._step_seconds * _REMEMBERED)
 
     # As Picking says
 
@@ -77,13 +80,17 @@ class SharedPicking:
             return sum([_weight(other, *message_id) > own for other in others])
 
         wait = min(max(_STEPS * self._step_seconds, _LEAST_WAIT_SECONDS), _MOST_WAIT_SECONDS)
-        return Share(len(others) + 1, rank, self.now - self._left_since.get(partition, self.now) < wait)
+        left, now = self._left.get(partition, {}), self.now
+
+        def is_free(message_id: MessageId, rank: int) -> bool:
+            return now - left.get(message_id, now) >= wait * (1 + rank) / 2
+
+        return Share(len(others) + 1, rank, is_free)
 
     def note_shared(self, partition: int, received: Received) -> None:
-        if received.is_outside:
-            self._left_since.setdefault(partition, self.now)
-        else:
-            self._left_since.pop(partition, None)
+        left, now = self._left.pop(partition, {}), self.now
+        if received.left:
+            self._left[partition] = {message_id: left.get(message_id, now) for message_id in received.left}
 
     def is_left(self, partition: int) -> bool:
         own = _weight(self._lane, partition)

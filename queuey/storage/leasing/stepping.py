@@ -355,7 +355,7 @@ class _Step:
                 if has_passed_enough(self._access) or len(received.given_up) >= MOST_GIVEN_UP:
                     break
             else:
-                if not received.number and (received.is_outside or len(received.given_up) >= MOST_GIVEN_UP):
+                if not received.number and (received.left or len(received.given_up) >= MOST_GIVEN_UP):
                     book.is_cut = True
                 return _Taken(index, book, received, _messages(again, ahead, received.fresh))
         book.is_cut = True
