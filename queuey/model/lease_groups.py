@@ -23,6 +23,7 @@ __all__ = [
     "GroupSettings",
     "LeaseDefaults",
     "LeaseGroup",
+    "LettersLife",
 ]
 
 NO_ORDER, ORDER_BY_KEY = "none", "key"
@@ -133,11 +134,20 @@ class LeaseGroup(NamedTuple):
     settings: GroupSettings = GroupSettings()
 
 
+class LettersLife(NamedTuple):
+    """How long the dead letters live that come to a queue."""
+
+    seconds: int
+    from_send: bool
+    """Counted from when the message was sent, not from when it became a dead letter."""
+
+
 class LeaseDefaults(NamedTuple):
     """What the lease groups of a queue begin with, unless they are made with other settings."""
 
     text: str = "{}"
-    """The settings that are unlike a group's own, and ``start``: JSON, their names in order."""
+    """The settings that are unlike a group's own, ``start``, and ``letters`` (:class:`LettersLife`): JSON, their names in
+    order."""
 
     def changed(self, named: Mapping[str, Any]) -> LeaseDefaults:
         """These with others.
@@ -158,6 +168,11 @@ class LeaseDefaults(NamedTuple):
         """:data:`BEGINNING`, :data:`END`, decimal seconds since 1970, or the id of a message."""
         return BEGINNING if self.text == "{}" else _defaults(self.text, GroupSettings())[1]
 
+    @property
+    def letters(self) -> LettersLife | None:
+        """None: as long as dead letters live that nobody says more about."""
+        return None if self.text == "{}" else _defaults(self.text, GroupSettings())[2]
+
     def settings(self, own: GroupSettings) -> GroupSettings:
         """The settings of a new group.
 
@@ -167,10 +182,10 @@ class LeaseDefaults(NamedTuple):
 
 
 @lru_cache(1024)
-def _defaults(text: str, own: GroupSettings) -> tuple[GroupSettings, str]:
+def _defaults(text: str, own: GroupSettings) -> tuple[GroupSettings, str, LettersLife | None]:
     named = json.loads(text)
-    start = named.pop("start", BEGINNING)
-    return own.changed(named), start
+    start, letters = named.pop("start", BEGINNING), named.pop("letters", None)
+    return own.changed(named), start, None if letters is None else LettersLife(*letters)
 
 
 NO_DEFAULTS = LeaseDefaults()

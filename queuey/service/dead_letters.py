@@ -8,13 +8,24 @@ from dataclasses import replace
 
 from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
-from queuey.ids import TICKS_PER_SECOND, format_timestamp
-from queuey.model import MAX_TTL_SECONDS, AppendRequest, Draft, IdempotencyKey, Location, Message, Queue, Retention
+from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
+from queuey.model import (
+    MAX_TTL_SECONDS,
+    AppendRequest,
+    Draft,
+    IdempotencyKey,
+    Location,
+    Message,
+    Queue,
+    Retention,
+    decode_headers,
+)
 from queuey.model.dead_letters import (
     ALONE_TYPE,
     DEAD_LETTER_SECONDS,
     Story,
     parted_reason,
+    story_of,
     story_to_header,
     with_story,
 )
@@ -55,6 +66,14 @@ def _name_of(one: GroupStep, given_up: GivenUp, group: LeaseGroup) -> Idempotenc
     """
     place = f"{one.queue.uuid.hex} {one.name} {group.token} {given_up.partition} {given_up.hole.id.hex}"
     return IdempotencyKey(f"† {place}", b"dead letter")
+
+
+def _sent_ticks(message: Message) -> int:
+    """When a message was sent, or was due first: of one that is a dead letter already, the message that it was."""
+    try:
+        return MessageId.parse(story_of(decode_headers(message.headers)).message_id).ticks
+    except ValueError:
+        return message.ticks
 
 
 class DeadLetters:
@@ -133,7 +152,7 @@ class DeadLetters:
             traceback=traceback,
             ttl=min((message.expires_ticks - message.ticks) // TICKS_PER_SECOND, MAX_TTL_SECONDS),
         )
-        partition = partition_for(dead, message.key)
+        partition, ttl = partition_for(dead, message.key), self._ttl(message, dead)
         stays = one.queue.retention is not Retention.ACKNOWLEDGED
         for told, bounded in ((story, True), (story._replace(traceback=""), stays)):
             try:
@@ -141,7 +160,15 @@ class DeadLetters:
             except ValueError:  # the message's own headers leave no room for it
                 continue
             kind = message.content_type
-            return Draft(partition, message.body, DEAD_LETTER_SECONDS, kind, message.key, headers=headers)
+            return Draft(partition, message.body, ttl, kind, message.key, headers=headers)
         alone = story.alone(message.body)
         body, headers = story_to_header(alone), with_story(None, alone)
-        return Draft(partition, body, DEAD_LETTER_SECONDS, ALONE_TYPE, message.key, headers=headers)
+        return Draft(partition, body, ttl, ALONE_TYPE, message.key, headers=headers)
+
+    def _ttl(self, message: Message, dead: Queue) -> int:
+        """Seconds that the letter of a message lives."""
+        life = dead.leases.letters
+        if life is None:
+            return DEAD_LETTER_SECONDS
+        age = round((self._clock.now_ticks() - _sent_ticks(message)) / TICKS_PER_SECOND) if life.from_send else 0
+        return max(life.seconds - age, 1)

@@ -193,6 +193,14 @@ class QueueAttributes:
             **({"fair": True} if self.is_fair else {}),  # else it is as other doors have set it
         }
 
+    @property
+    def queue_settings(self) -> dict[str, Any]:
+        """What the queue's lease groups begin with, and how long the dead letters live that come to it.
+
+        On a standard queue their age counts from the send, on a FIFO queue from the move.
+        """
+        return {**self.lease_settings, "letters": [self.numbers["MessageRetentionPeriod"], not self.is_fifo]}
+
 
 @lru_cache(1024)
 def _read(text: str) -> QueueAttributes:

@@ -16,7 +16,6 @@ WINDOW_SECONDS = 300
 """For this time a FIFO queue knows what was sent, and what was received under an attempt id."""
 LONGEST_SECONDS = 43_200
 """From a receive to the end of its lease, at the most."""
-DEAD_LETTER_SECONDS = 30 * 86_400
 EXPIRED = "The receipt handle has expired."
 
 
@@ -45,6 +44,8 @@ class PlainMessage:
     first_received: float = 0.0
     source: str = ""
     """The ARN of the queue that gave it up."""
+    sent: float = 0.0
+    """The moment of the send, or the end of its delay."""
 
     @property
     def is_out(self) -> bool:
@@ -100,7 +101,7 @@ class PlainQueue:
         )
         ends = now + self.seconds("MessageRetentionPeriod")
         due = max(now + delay, self.waits_until)
-        message = PlainMessage(body, values.get("MessageAttributes", {}), group, dedup, due, ends)
+        message = PlainMessage(body, values.get("MessageAttributes", {}), group, dedup, due, ends, sent=due)
         self.messages.append(message)
         if self.is_fifo:
             self._sent[key] = (now, message)
@@ -167,7 +168,8 @@ class PlainQueue:
 
     def _bury(self, one: PlainMessage, source: str, now: float) -> None:
         one.source, one.before, one.handle, one.first_received = source, one.receives, "", 0.0
-        one.visible_at, one.expires = now, now + DEAD_LETTER_SECONDS
+        begins = now if self.is_fifo else one.sent
+        one.visible_at, one.expires = now, max(begins + self.seconds("MessageRetentionPeriod"), now + 1)
         self.messages.append(one)
 
     def repeat(self, attempt: str, visibility: float | None, now: float) -> list[tuple[str, str]] | None:

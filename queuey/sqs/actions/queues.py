@@ -89,7 +89,7 @@ async def create_queue(asked: SqsRequest) -> Result:
     if found is None:
         await _check_dead_letters(asked, name, attributes)
         settings = QueueSettings(
-            retention=Retention.ACKNOWLEDGED, leases=attributes.lease_settings, attributes=attributes.text
+            retention=Retention.ACKNOWLEDGED, leases=attributes.queue_settings, attributes=attributes.text
         )
         with suppress(QueueExists):
             made = await asked.service.queues.create(asked.application, name, settings, only_new=True)
@@ -331,7 +331,7 @@ async def change_attributes(
             return found
         if (after.given, after.tags) != (before.given, before.tags):
             after = replace(after, modified=now)
-        return QueueSettings(leases=after.lease_settings, attributes=after.text).changed(found)
+        return QueueSettings(leases=after.queue_settings, attributes=after.text).changed(found)
 
     try:
         return await asked.service.queues.change(queue, changed)

@@ -11,7 +11,7 @@ import pytest
 
 from queuey.sqs.policies import OWNERS_ACTIONS
 from tests.support.servers import eventually
-from tests.support.sqs_clients import SqsServer, bodies, code_of, refused
+from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
 
 Make = Callable[..., str]
 
@@ -232,3 +232,37 @@ def test_a_policy_that_cannot_be_kept_is_refused(client: Any, make: Make, given:
     change = client.set_queue_attributes
 
     assert code_of(change, QueueUrl=make(), Attributes={"Policy": given}) == "InvalidAttributeValue"
+
+
+@pytest.mark.parametrize(("fifo", "ends_at"), [(False, 100), (True, 180)], ids=["standard", "fifo"])
+def test_a_dead_letter_lives_as_long_as_its_queue_says(
+    timed: TimedSqs, timed_make: Make, *, fifo: bool, ends_at: int
+) -> None:
+    """From its send; on a FIFO queue from the move, which is here after 80 seconds."""
+    client, dead = timed.client, timed_make(fifo=fifo, MessageRetentionPeriod="100")
+    url = timed_make(fifo=fifo, **policy(client, dead, 1))
+    more = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+    client.send_message(QueueUrl=url, MessageBody="m", **more)
+    timed.clock.advance(80)
+    client.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+
+    timed.clock.advance(ends_at - 80 - 1)
+    before = bodies(client.receive_message(QueueUrl=dead, VisibilityTimeout=0))
+    timed.clock.advance(2)
+    after = bodies(client.receive_message(QueueUrl=dead, VisibilityTimeout=0))
+
+    assert (before, after) == (["m"], [])
+
+
+def test_a_dead_letter_that_is_too_old_for_its_queue_goes_at_once(timed: TimedSqs, timed_make: Make) -> None:
+    client, dead = timed.client, timed_make(MessageRetentionPeriod="60")
+    url = timed_make(**policy(client, dead, 1))
+    client.send_message(QueueUrl=url, MessageBody="m")
+    timed.clock.advance(80)
+    client.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    client.receive_message(QueueUrl=url)
+
+    timed.clock.advance(2)
+
+    assert bodies(client.receive_message(QueueUrl=dead)) == []
