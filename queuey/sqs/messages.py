@@ -115,9 +115,13 @@ def _parsed(name: str, value: Mapping[str, Any], kind: str) -> Attribute:
         raise invalid_parameter(
             f"{where} has an invalid message attribute type, the set of supported type prefixes is Binary, Number, and String."
         )
-    found = value.get("BinaryValue") if base == "Binary" else value.get("StringValue")
+    found, other = value.get("StringValue"), value.get("BinaryValue")
+    if base == "Binary":
+        found, other = other, found
     if not found:
         raise invalid_parameter(f"{where} must contain a non-empty value of type '{base}'.")
+    if other:
+        raise invalid_parameter(f"{where} has a StringValue and a BinaryValue: only one can be stored.")
     if isinstance(found, bytes):
         return Attribute(whole, found)
     text = encoded(found)

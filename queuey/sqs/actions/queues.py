@@ -201,6 +201,9 @@ async def get_queue_attributes(asked: SqsRequest) -> Result:
     names = asked.values.get("AttributeNames", ())
     if not names:
         return {}
+    for name in names:
+        if name not in _KNOWN:
+            raise invalid_attribute_name(name)
     attributes = attributes_of(queue)
     found = attributes.reported()
     found |= {
@@ -212,14 +215,12 @@ async def get_queue_attributes(asked: SqsRequest) -> Result:
         found |= dict(zip(_COUNTERS, map(str, await _counted(asked, queue)), strict=True))
     if "All" in names:
         return {"Attributes": found}
-    known = {*found, *_COUNTERS, *QueueAttributes({"FifoQueue": "true"}).reported()}
-    for name in names:
-        if name not in known and name not in _SOMETIMES:
-            raise invalid_attribute_name(name)
     return {"Attributes": {name: found[name] for name in names if name in found}}
 
 
 _SOMETIMES = ("KmsMasterKeyId", "KmsDataKeyReusePeriodSeconds", "Policy", "RedriveAllowPolicy", "RedrivePolicy")
+_KNOWN = frozenset(["All", *_COUNTERS, *_READ_ONLY, *_SOMETIMES, *QueueAttributes({"FifoQueue": "true"}).reported()])
+"""Names of attributes that may be asked for."""
 
 
 async def visible_messages(asked: SqsRequest, queue: Queue) -> int:

@@ -41,6 +41,8 @@ _WINDOW_SECONDS = 300
 """How long a FIFO queue remembers what was sent to it."""
 _TOKEN = re.compile(r"[!-~]{1,128}")
 _TRACE = "AWSTraceHeader"
+_MOST_TRACE = 1024
+"""Characters of a request's trace header that its messages keep."""
 _PLAIN = frozenset(["Id", "MessageBody"])
 """Members of an entry that has nothing but a body."""
 
@@ -117,7 +119,7 @@ class _Sending:
         self._limit = asked.service.settings.limits.max_body_bytes
         self._most = min(numbers["MaximumMessageSize"], self._limit)
         self._ttl_seconds, self._delay = numbers["MessageRetentionPeriod"], numbers["DelaySeconds"]
-        self._trace = asked.call.headers.get("x-amzn-trace-id")
+        self._trace = asked.call.headers.get("x-amzn-trace-id", "")[:_MOST_TRACE]
         self._context = trace_of(asked.call)
         self._sender = None if asked.application == queue.application else asked.application
         attributes = self.attributes
@@ -166,7 +168,7 @@ class _Sending:
         own: dict[str, Any] = {}
         trace = system[_TRACE].value.decode() if system else self._trace
         if trace:
-            own["trace"] = trace[:1024]
+            own["trace"] = trace
         context = self._context if not trace else self._context_of(trace, named=bool(system))
         if context and TRACEPARENT not in given and TRACESTATE not in given:
             own["traced"] = True

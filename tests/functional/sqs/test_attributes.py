@@ -100,6 +100,7 @@ def test_attributes_by_name(client: Any, make: Callable[..., str]) -> None:
     assert "Attributes" not in client.get_queue_attributes(QueueUrl=url)
     said = refused(client.get_queue_attributes, QueueUrl=url, AttributeNames=["Colour"])
     assert said == ("InvalidAttributeName", "Unknown Attribute Colour.")
+    assert refused(client.get_queue_attributes, QueueUrl=url, AttributeNames=["All", "Colour"]) == said
 
 
 @pytest.mark.parametrize("name", BOUNDS)

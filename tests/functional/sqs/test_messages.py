@@ -114,6 +114,17 @@ def test_the_trace_is_a_system_attribute_with_a_sum_of_its_own(client: Any, make
     assert message["Attributes"] == {"AWSTraceHeader": TRACE}
 
 
+def test_a_trace_comes_as_a_whole_and_a_request_s_own_is_bounded(client: Any, sqs: SqsServer, make: Make) -> None:
+    """The sum of what its sender gave is that of what receivers get."""
+    url, long = make(), f"{TRACE};Data={'x' * 5000}"
+    client.send_message(QueueUrl=url, MessageBody="given", MessageSystemAttributes={"AWSTraceHeader": text(long)})
+    sqs.json("SendMessage", {"QueueUrl": url, "MessageBody": "of the request"}, {"X-Amzn-Trace-Id": long})
+
+    found = client.receive_message(QueueUrl=url, MaxNumberOfMessages=10, AttributeNames=["AWSTraceHeader"])["Messages"]
+
+    assert [one["Attributes"]["AWSTraceHeader"] for one in found] == [long, long[:1024]]
+
+
 def test_a_trace_is_a_header_for_workers_and_no_attribute_for_receivers(client: Any, make: Make, v1: Server) -> None:
     url = make()
     attributes = {"kind": text("order")}
@@ -288,6 +299,8 @@ def test_values_that_may_be(timed: TimedSqs, timed_make: Make, value: dict[str, 
         text("9" * 39, "Number"),
         {"DataType": "String"},
         {"DataType": "Binary", "StringValue": "v"},
+        {"DataType": "String", "StringValue": "v", "BinaryValue": b"v"},
+        {"DataType": "Binary", "StringValue": "v", "BinaryValue": b"v"},
         {"DataType": "String", "StringListValues": ["v"]},
         {"DataType": "Binary", "BinaryListValues": [b"v"]},
     ],
