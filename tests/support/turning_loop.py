@@ -75,11 +75,14 @@ def judge_by(committer: Committer, times: CommitTimes) -> None:
 
 
 def let_turn(committer: Committer) -> None:
-    """Wait for the end of this turn of the loop, if one carries commits."""
-    inbox, turned = committer.turns._inbox, threading.Event()
-    if inbox is not None:
+    """Wait until the loop has committed what it has gathered, or has left it to the thread, if one carries commits."""
+    inbox = committer.turns._inbox
+    is_done = inbox is None
+    while inbox is not None and not is_done:
+        turned = threading.Event()
         inbox.arrives(turned.set)
         assert turned.wait(_WAIT_SECONDS)
+        is_done = not committer.turns._gathered
 
 
 @contextmanager

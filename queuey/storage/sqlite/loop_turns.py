@@ -25,6 +25,10 @@ MOST_JOBS, MOST_BYTES = 128, 128 << 10
 """Jobs of one turn that the loop commits, and their bytes."""
 MOST_JOB_BYTES = 16 << 10
 """Bytes of one of them. Batches share commits of the thread, which works on while the loop reads the next ones."""
+_MOST_TURNS = 4
+"""Turns that writes wait at most while each brings more. A turn takes as long as its requests."""
+_MOST_VAIN, _UNWAITED = 8, 63
+"""After this many waits that brought nothing, as on a loop with little to do, this many commits do not wait."""
 _ONE_IN = 100
 """Of this number of commits one may take longer than the limit."""
 _MOST_SCORE, _FIRST_SCORE = 10 * _ONE_IN, 5 * _ONE_IN
@@ -149,10 +153,16 @@ class TurnCommits:
         self._inbox: Inbox | None = None
         self._is_held_off = False
         self._gathered: Group = []
+        self._bytes = 0
+        """Of what is gathered, since the last commit."""
         self._is_asked = False
         """The loop will call :meth:`_commit`."""
         self._stays_open = self._stayed_open = False
         """What is gathered waits one more turn, or has done so."""
+        self._turns = self._seen = 0
+        """Turns that it has waited for more, and how much there was in the last of them."""
+        self._vain = self._unwaited = 0
+        """Waits for more that brought nothing, one after the other, and commits since that did not wait."""
 
     def begin(self, inbox: Inbox) -> None:
         """Commit at the end of the turns of this loop, from now on. No work of the loop may wait for a commit and block it."""
@@ -163,7 +173,7 @@ class TurnCommits:
         """Leave everything to the thread: the loop ends."""
         with self._lock:
             self._inbox, self._is_asked = None, False
-            left, self._gathered = self._gathered, []
+            left, self._gathered, self._bytes = self._gathered, [], 0
         for write in left:
             self._to_thread(write)
 
@@ -189,6 +199,7 @@ class TurnCommits:
             if inbox is None or self._is_held_off or not self._times.is_quick:
                 return False
             self._gathered.append(write)
+            self._bytes += write.size
             is_asked, self._is_asked = self._is_asked, True
         if not is_asked:
             inbox.arrives(self._commit)
@@ -205,18 +216,34 @@ class TurnCommits:
             self._stays_open = True
             return True
 
+    def _waits_for_more(self) -> bool:
+        """Whether what is gathered waits for the next turn: as long as each turn brings more, on a busy loop."""
+        seen, self._seen = self._seen, len(self._gathered)
+        has_grown = self._seen > seen
+        if self._turns:
+            self._vain = 0 if has_grown else self._vain + 1
+        is_half_full = 2 * self._seen >= MOST_JOBS or 2 * self._bytes >= MOST_BYTES
+        if not has_grown or is_half_full or self._turns == _MOST_TURNS:
+            return False
+        if self._vain >= _MOST_VAIN and self._unwaited < _UNWAITED:
+            self._unwaited += 1
+            return False
+        self._unwaited = 0
+        self._turns += 1
+        return True
+
     def _commit(self) -> None:
         with self._lock:
-            waits, self._stays_open = self._stays_open, False
-            self._stayed_open = waits
-            if waits and self._inbox is not None:
+            is_off = self._inbox is None or self._is_held_off or not self._times.is_quick
+            if self._inbox is not None and (self._stays_open or (not is_off and self._waits_for_more())):
+                self._stayed_open, self._stays_open = self._stayed_open or self._stays_open, False
                 self._inbox.arrives(self._commit)
                 return
             group, self._gathered, self._is_asked = self._gathered, [], False
-            is_off = self._inbox is None or self._is_held_off or not self._times.is_quick
+            is_large = len(group) > MOST_JOBS or self._bytes > MOST_BYTES
+            self._stayed_open, self._turns, self._seen, self._bytes = False, 0, 0, 0
         if not group:
             return
-        is_large = len(group) > MOST_JOBS or sum([write.size for write in group]) > MOST_BYTES
         if is_off or is_large or not self._commit_group(group):
             for write in group:
                 self._to_thread(write)

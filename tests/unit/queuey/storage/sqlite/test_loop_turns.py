@@ -173,6 +173,17 @@ class Turns:
         for go_on in arrived:
             go_on()
 
+    def end_turns(self) -> None:
+        """Turns that bring nothing, until nothing waits."""
+        while self.arrived:
+            self.end_turn()
+
+    def turn(self, writes: int, size: int = 100) -> list[int]:
+        """A turn in which some writes come; how many each commit so far had."""
+        assert all(self.turns.takes(write(size)) for _ in range(writes))
+        self.end_turn()
+        return [*map(len, self.committed)]
+
 
 def write(size: int = 100) -> Write:
     return Write(lambda _: None, False, Future(), size)
@@ -183,7 +194,7 @@ def test_what_came_in_one_turn_is_one_group() -> None:
     for group in (first, second):
         assert all(loop.turns.takes(one) for one in group)
         assert len(loop.arrived) == 1
-        loop.end_turn()
+        loop.end_turns()
     assert loop.committed == [first, second]
     assert loop.to_thread == []
 
@@ -206,7 +217,7 @@ def test_what_the_loop_cannot_commit_is_left_to_the_thread() -> None:
     loop, one = Turns(), write()
     loop.can_commit = False
     loop.turns.takes(one)
-    loop.end_turn()
+    loop.end_turns()
     assert loop.to_thread == [one]
 
 
@@ -238,3 +249,44 @@ def test_a_forked_process_takes_nothing() -> None:
     loop = Turns()
     loop.turns.forsake()
     assert not loop.turns.takes(write())
+
+
+def test_writes_of_turns_that_follow_each_other_share_a_commit() -> None:
+    loop = Turns()
+    for writes in (1, 2, 1):
+        assert loop.turn(writes) == []
+    assert loop.turn(0) == [4]
+
+
+def test_writes_wait_for_four_turns_at_most() -> None:
+    loop = Turns()
+    for _ in range(4):
+        assert loop.turn(1) == []
+    assert loop.turn(1) == [5]
+    assert loop.turn(1) == [5], "the next ones wait anew"
+
+
+@pytest.mark.parametrize(("writes", "size"), [(64, 100), (4, loop_turns.MOST_JOB_BYTES)])
+def test_a_commit_that_is_half_full_waits_no_longer(writes: int, size: int) -> None:
+    loop = Turns()
+    assert loop.turn(writes, size) == [writes]
+    assert not loop.to_thread
+
+
+def test_where_nothing_more_comes_few_commits_wait() -> None:
+    loop, turns = Turns(), 0
+    while len(loop.committed) < 1000:
+        loop.turn(0 if loop.arrived else 1)
+        turns += 1
+    assert turns - 1000 <= 8 + 1000 // 64 + 1
+
+
+def test_a_loop_that_becomes_busy_waits_again() -> None:
+    loop = Turns()
+    while len(loop.committed) < 200:
+        loop.turn(0 if loop.arrived else 1)
+    loop.committed.clear()
+    for _ in range(400):
+        groups = loop.turn(1)
+    assert max(groups) == 5
+    assert sum(groups) > 3 * len(groups)
