@@ -119,7 +119,10 @@ class Leases:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
             receiver.is_awaited = waiting.is_awaited
-            has_joined = (step.attempt is None or step.renews) and self._rooms.have_all(step.groups)
+            # A look that finds nothing is not remembered, unless the request has done something beside it: so it writes
+            # nothing. A repeat looks under the same name, and finds what any look of the first request has handed out.
+            first = _within(step if _has_done(step) else _only_receive(step), room)
+            has_joined = not (step.attempt and _has_done(step)) and self._rooms.have_all(step.groups)
             if has_joined:  # others wait already: mostly there is nothing, and one look will do
                 receiver.join(step.groups)
             outcome = await self._step(first)

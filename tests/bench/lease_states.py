@@ -25,7 +25,7 @@ from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
-from queuey.storage.sqlite.transaction import Transaction
+from queuey.storage.sqlite.transaction import LEASE_CHANGES, Kind, Transaction
 from tests.bench.measure import BenchFailed, Spread, alternate, is_quiet, ratios, until
 from tests.bench.plan import CONNECTIONS, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, QUIET_SECONDS, queuey
@@ -265,13 +265,14 @@ def _bytes_a_message(jobs: Jobs, messages: int) -> float:
     jobs.fill(messages + _MANY)
     jobs.consume(_MANY, 1)
     sizes: list[int] = []
-    keep = Transaction.keep_lease_change
+    keep = Transaction.keep
 
-    def noting(transaction: Transaction, values: tuple[Any, ...]) -> None:
-        sizes.append(len(values[-1]))
-        keep(transaction, values)
+    def noting(transaction: Transaction, kind: Kind, values: tuple[Any, ...], *name: object) -> None:
+        if kind is LEASE_CHANGES:
+            sizes.append(len(values[-1]))
+        keep(transaction, kind, values, *name)
 
-    with mock.patch.object(Transaction, "keep_lease_change", noting):
+    with mock.patch.object(Transaction, "keep", noting):
         jobs.consume(messages, 1)
     return sum(sizes) / messages
 

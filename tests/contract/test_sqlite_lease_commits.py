@@ -11,7 +11,7 @@ import pytest
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
 from queuey.model.lease_requests import ReceiveRequest
-from queuey.model.lease_steps import GroupStep, LeaseStep
+from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
 from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
@@ -119,7 +119,10 @@ def test_a_group_that_orders_keys_no_more_hands_out_nothing_again_after_a_restar
 def test_a_group_that_ends_in_the_commit_of_a_step_leaves_nothing(opened: Opened, end: str) -> None:
     opened.log.add(b"0")
     queue, leases = opened.log.queue, opened.stores.leases
-    group = GroupStep(queue, "workers", opened.jobs().new, receive_from=(1,))
+    renews = [RenewAll("another", 1.0)]  # so it is carried out before the drop, and not with others at the end
+    group = GroupStep(
+        queue, "workers", opened.jobs().new, receive_from=(1,), renewals=renews if end == "dropped" else ()
+    )
     step = LeaseStep([group], receive=ReceiveRequest(), attempt=IdempotencyKey("a1", b""))
     drop, forget = opened.stores.messages.drop, leases.forget_group
     ends = partial(drop, queue.uuid) if end == "dropped" else partial(forget, queue.uuid, "workers")

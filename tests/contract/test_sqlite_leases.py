@@ -26,7 +26,7 @@ from queuey.storage.leasing import changes as leasing_changes
 from queuey.storage.leasing import passing
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import leases as sqlite_leases
-from queuey.storage.sqlite.transaction import CommitFailed, Transaction
+from queuey.storage.sqlite.transaction import LEASE_CHANGES, CommitFailed, Kind, Transaction
 from tests.support.opened_leases import Opened
 
 
@@ -421,13 +421,13 @@ class _Restarted(LeaseHistory):
 
 
 def test_a_history_finds_a_store_that_loses_changes(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    keep = Transaction.keep_lease_change
+    keep = Transaction.keep
 
-    def some(transaction: Transaction, values: tuple[Any, ...]) -> None:
-        if values[2] % 2:
-            keep(transaction, values)
+    def some(transaction: Transaction, kind: Kind, values: tuple[Any, ...], *name: object) -> None:
+        if kind is not LEASE_CHANGES or values[2] % 2:
+            keep(transaction, kind, values, *name)
 
-    monkeypatch.setattr(Transaction, "keep_lease_change", some)
+    monkeypatch.setattr(Transaction, "keep", some)
     make: Any = lambda: _Restarted(lambda: opened.stores, opened.clock, opened.again)  # noqa: E731
     with pytest.raises((AssertionError, QueueyError, Flaky, ExceptionGroup)):
         run_state_machine_as_test(make, settings=UNTIL_FOUND, _min_steps=30)  # most would have none that matters

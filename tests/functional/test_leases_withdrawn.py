@@ -76,7 +76,7 @@ def test_a_receiver_whose_attempt_is_withdrawn_waits_no_more(shipped_server: Run
         until_waiting(server, 1)
         waiting = threads.submit(received, other, queue, attempt="stays", receive=WAIT)
         until_waiting(server, 2)
-        assert is_known(ask(server, queue, attempt="gone"))
+        assert not is_known(ask(server, queue, attempt="gone")), "a look that found nothing is not remembered"
         assert is_known(withdrawn.result(30))
         assert is_known(ask(server, queue, attempt="gone", receive=WAIT))
         server.add(queue, "a")

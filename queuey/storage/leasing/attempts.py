@@ -52,8 +52,8 @@ def _leaving(step: LeaseStep) -> Collection[int]:
 
 
 def remember(step: LeaseStep, access: LeaseAccess, now: int, outcome: LeaseOutcome) -> None:
-    """Keep what a step answered, if it is an attempt."""
-    if step.attempt is not None:
+    """Keep what a step answered, if it is an attempt and its answer may be asked for again."""
+    if step.attempt is not None and (outcome.handed or not (step.looks_again or step.renews)):
         first, attempt = step.groups[0], step.attempt
         expires = now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
         answered = StoredAttempt(attempt.digest, encode_answer(outcome, _leaving(step)))

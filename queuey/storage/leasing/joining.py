@@ -28,6 +28,7 @@ from queuey.model.together import (
     receive_together,
 )
 from queuey.storage.leasing.access import LeaseAccess, Picking
+from queuey.storage.leasing.attempts import remember
 from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
 from queuey.storage.leasing.stepping import carry_out, is_full
 
@@ -53,11 +54,17 @@ class PlainStep(NamedTuple):
     """How many it settles, and may receive."""
 
 
-def plain_step(step: LeaseStep) -> PlainStep | None:
-    """A step as a plain one; None if it is none."""
+def plain_step(step: LeaseStep, *, with_attempt: bool = False) -> PlainStep | None:
+    """A step as a plain one; None if it is none.
+
+    :param with_attempt: a step with an attempt may be one. The caller looks for its answer before, and remembers it
+        after (:mod:`queuey.storage.leasing.attempts`).
+    """
     groups, appends, receive, attempt, *_ = step
-    if len(groups) > 1 or appends or attempt is not None:
+    if len(groups) > 1 or appends:
         return None
+    if attempt is not None and (not with_attempt or (receive is not None and receive.pop)):
+        return None  # the answer to a pop may have the messages, so its size is not known
     _, _, _, _, settles, renewals, receive_from, passes = groups[0]
     if renewals or passes or (receive is not None) != bool(receive_from) or not (settles or receive_from):
         return None
@@ -80,8 +87,10 @@ def carry_out_together(
 
     :param now: gives rising moments on the clock of leases.
     """
-    joined: list[Stepped] = [*join_steps(steps, access, book, now)]
-    return joined + [_alone(one.step, access, book, now) for one in steps[len(joined) :]]
+    joined = join_steps(steps, access, book, now) if len(steps) > 1 else ()
+    for one, outcome in zip(steps, joined, strict=False):
+        remember(one.step, access, outcome.now, outcome)
+    return [*joined] + [_alone(one.step, access, book, now) for one in steps[len(joined) :]]
 
 
 def _alone(step: LeaseStep, access: LeaseAccess, book: LeaseBook, now: Callable[[], int]) -> Stepped:

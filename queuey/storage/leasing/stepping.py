@@ -117,8 +117,7 @@ class _Step:
             more=more,
             worked=self._worked,
         )
-        if handed or not (step.looks_again or step.renews):
-            remember(step, access, self._now, outcome)
+        remember(step, access, self._now, outcome)
         return outcome
 
     def _group(self, wanted: GroupStep) -> GroupBook:

@@ -12,6 +12,7 @@ from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey,
 from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.packing import Ready, insert
+from queuey.storage.sqlite.remembering import KEYS, key_seq, place_of
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Transaction
@@ -103,10 +104,16 @@ class SqliteAppender:
         self, transaction: Transaction, queue: bytes, idempotency: IdempotencyKey
     ) -> Sequence[Location] | None:
         """The locations that an earlier request stored under this key."""
-        rows = transaction.look(SQL["idempotency_find"], (queue, idempotency.key, self._clock.now_ticks()))
-        if not rows:
-            return None
-        digest, answer = rows[0]
+        key = idempotency.key
+        row = transaction.named(KEYS, queue, key)
+        if row is None:
+            asked = (place_of(queue, key), queue, key, self._clock.now_ticks())
+            rows = transaction.look(SQL["idempotency_find"], asked)
+            if not rows:
+                return None
+            digest, answer = rows[0]
+        else:
+            _, _, _, _, digest, answer, _ = row
         if digest != idempotency.digest:
             raise KeyReused
         with making_sense():
@@ -122,8 +129,10 @@ class SqliteAppender:
             answer = _IN_ORDER + placed.first.bytes + placed.partitions
         else:
             answer = b"".join([PARTITION_BYTES[number] + id_.bytes for number, id_ in placed])
-        expires = self._clock.now_ticks() + idempotency.seconds * TICKS_PER_SECOND
-        transaction.look(SQL["idempotency_keep"], (queue, idempotency.key, idempotency.digest, answer, expires))
+        key, digest, seconds = idempotency
+        expires = transaction.ids.stamp() + seconds * TICKS_PER_SECOND
+        values = (key_seq(expires, seconds), place_of(queue, key), queue, key, digest, answer, expires)
+        transaction.keep(KEYS, values, queue, key)
 
 
 def ready(drafts: Sequence[Draft]) -> Ready | None:

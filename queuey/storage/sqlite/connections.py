@@ -17,7 +17,7 @@ __all__ = ["BUSY_MS", "PAGE_BYTES", "Connections"]
 
 BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
-_FORMAT = 6
+_FORMAT = 7
 """The file's format, in its ``user_version``."""
 PAGE_BYTES = 8192
 """Page size of a new file; an existing file keeps its own.
@@ -51,6 +51,7 @@ class Connections:
             raise ConfigurationError(f"the store {self._path} cannot use a write-ahead log on this file system")
         connection.execute(f"pragma synchronous = {self._options.synchronous}")
         connection.execute("pragma wal_autocheckpoint = 0")
+        connection.execute("pragma temp_store = memory")  # what a statement may have to undo goes to no file
         connection.execute(f"pragma journal_size_limit = {self._options.wal_mb << 20}")
         connection.execute("begin immediate")
         if not self._has_tables(connection):

@@ -10,7 +10,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from functools import lru_cache, partial
-from typing import Any
 from uuid import UUID
 
 from queuey.errors import QueueNotFound, QueueyError
@@ -28,7 +27,7 @@ from queuey.model import (
     ReadRequest,
 )
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_steps import GroupStep, HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
@@ -39,9 +38,10 @@ from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages, size_of
 from queuey.storage.sqlite.purging import Purge
+from queuey.storage.sqlite.remembering import ATTEMPTS, place_of, places_of
 from queuey.storage.sqlite.rows import key_of, message_of_row
 from queuey.storage.sqlite.statements import SQL
-from queuey.storage.sqlite.transaction import Row, Transaction
+from queuey.storage.sqlite.transaction import LEASE_CHANGES, Row, Transaction
 from queuey.storage.sqlite.writes import Later, PutOff
 
 __all__ = ["SqliteLeases"]
@@ -69,7 +69,7 @@ class SqliteLeases(LeaseStore):
         file.purger.add(_PURGE)
 
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:
-        submit, plain = self._file.committer.submit, plain_step(step)
+        submit, plain = self._file.committer.submit, plain_step(step, with_attempt=True)
         if plain is not None:
             size = plain.messages * _MESSAGE_BYTES
             return submit(partial(self._gather, plain), grows=False, size=size, is_light=True)
@@ -83,11 +83,13 @@ class SqliteLeases(LeaseStore):
         absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one)) for one in step.groups])
         return absent or carry_out(step, access, self._book, self._clock.now())
 
-    def _gather(self, plain: PlainStep, transaction: Transaction) -> PutOff | Later:
+    def _gather(self, plain: PlainStep, transaction: Transaction) -> LeaseOutcome | PutOff | Later:
         """Let a step be carried out with others at the end of the transaction."""
         one = plain.step.groups[0]
         self._refuse_dropped(one.queue.uuid)
         access = self._access(transaction, is_plain=True)
+        if plain.step.attempt is not None and access.is_repeated(one, plain.step.attempt.key):
+            return self._carry_out(plain.step, transaction)
         known = self._book.known(one.queue.uuid, one.name)
         if known is None or len(known.partitions) < one.queue.partitions:
             absent = self._absent(access, [(one.queue.uuid, one.name, partitions_of(one))])
@@ -183,7 +185,7 @@ class SqliteLeases(LeaseStore):
             self._book.save(access)
             self._book.replace_group(queue, name, group)
             if before is not None and before.token != group.token:
-                transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))
+                _forget_attempts(transaction, queue, name)
             return True
 
         return self._file.committer.submit(job, grows=before is None)
@@ -196,11 +198,11 @@ class SqliteLeases(LeaseStore):
 
     def forget_group(self, queue: UUID, name: str) -> Future[None]:
         def job(transaction: Transaction) -> None:
+            access = self._access(transaction)
             transaction.execute(SQL["lease_group_forget"], (queue.bytes, name))
-            transaction.execute(SQL["lease_attempts_forget"], (queue.bytes, name))
+            _forget_attempts(transaction, queue, name)
             self._book.forget_group(queue, name)
-            if self._last_access is not None:
-                self._last_access.groups.clear()
+            access.groups.clear()
 
         return self._file.committer.submit(job, grows=False)
 
@@ -224,6 +226,11 @@ class SqliteLeases(LeaseStore):
             return absent or held_after(access, self._book, place, name, after, limit)._replace(now=now)
 
         return self._file.committer.submit(job, grows=False)
+
+
+def _forget_attempts(transaction: Transaction, queue: UUID, name: str) -> None:
+    given = {"queue": queue.bytes, "name": name, **places_of(queue.bytes)}
+    transaction.execute(SQL["lease_attempts_forget"], given)
 
 
 def _size_of(step: LeaseStep) -> tuple[int, bool]:
@@ -272,12 +279,24 @@ class _Access:
         self.passed_over = 0
         self.plain_steps: dict[tuple[int, str], list[tuple[PlainStep, Later]]] = {}
         """By queue and group: those of one are carried out together, later in the transaction."""
+        self._attempts: set[tuple[UUID, str, str]] = set()
+        """Of these steps."""
+        self._unknown: set[tuple[UUID, str, str]] = set()
+        """Attempts that were looked for in vain."""
+        self._lease_now = file.lease_clock.look()
         self.groups: dict[tuple[int, str], LeaseGroup | None] = {}
         """Those that were read, by queue and name."""
+
+    def is_repeated(self, one: GroupStep, key: str) -> bool:
+        """Whether an attempt is answered already, or will be in this transaction."""
+        named = (one.queue.uuid, one.name, key)
+        return named in self._attempts or self.attempt(*named, self._lease_now) is not None
 
     def later(self, plain: PlainStep) -> Later:
         """The outcome of a plain step, once it is carried out."""
         one, later = plain.step.groups[0], Later()
+        if plain.step.attempt is not None:
+            self._attempts.add((one.queue.uuid, one.name, plain.step.attempt.key))
         self.plain_steps.setdefault((one.queue.uuid.int, one.name), []).append((plain, later))
         return later
 
@@ -308,7 +327,8 @@ class _Access:
         return None if number is None else int(number)
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
-        self.transaction.keep_lease_change((token, partition, number, _checksum(token, number, change), change))
+        values = (token, partition, number, _checksum(token, number, change), change)
+        self.transaction.keep(LEASE_CHANGES, values)
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
         self.transaction.execute(SQL["lease_changes_fold"], (token, partition, first))
@@ -316,13 +336,22 @@ class _Access:
             self.keep(token, partition, number, change)
 
     def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
-        for row in self.transaction.look(SQL["lease_attempt"], (queue.bytes, name, key, now)):
-            return StoredAttempt(*row)
+        row = self.transaction.named(ATTEMPTS, queue.bytes, name, key)
+        if row is not None:
+            _, _, _, _, digest, answer, _ = row
+            return StoredAttempt(digest, answer)
+        if (queue, name, key) in self._unknown:
+            return None
+        asked = (place_of(queue.bytes, name, key), queue.bytes, name, key, now)
+        for found in self.transaction.look(SQL["lease_attempt"], asked):
+            return StoredAttempt(*found)
+        self._unknown.add((queue, name, key))
         return None
 
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
-        values: tuple[Any, ...] = (queue.bytes, name, key, *attempt, expires)
-        self.transaction.look(SQL["lease_attempt_keep"], values)
+        self._unknown.discard((queue, name, key))
+        named = (queue.bytes, name, key)
+        self.transaction.keep(ATTEMPTS, (place_of(*named), *named, *attempt, expires), *named)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         with self.transaction.whole() if len(requests) > 1 else nullcontext():

@@ -14,6 +14,7 @@ import apsw
 
 from queuey.clock import Clock
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.clock import BootMoment, LeaseClock
 from queuey.storage.sqlite import upkeep
 from queuey.storage.sqlite.committer import Committer
@@ -90,6 +91,9 @@ class Moments:
         if keep and clock.is_new:
             with suppress(apsw.FullError):  # a full store must still open; the next process begins anew, too
                 self._writer.execute(SQL["lease_moment_keep"], clock.began)
+                bound = clock.began.ticks + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
+                # The clock may have begun before moments of an earlier boot: attempts stay in the order of their expiry.
+                self._writer.execute(SQL["lease_attempts_bound"], (bound,))
         return clock
 
     def probe(self, committer: Committer, health: DiskHealth) -> None:

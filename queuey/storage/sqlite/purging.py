@@ -12,6 +12,7 @@ from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.readers import Readers
+from queuey.storage.sqlite.remembering import places_of
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Transaction
 
@@ -29,7 +30,8 @@ case."""
 class Purge(NamedTuple):
     """Statements that give back space, some rows at a time.
 
-    Each binds those of ``now``, ``lease_now``, ``queue``, ``end``, ``rows`` and ``packs`` that it names.
+    Each binds those of ``now``, ``lease_now``, ``queue``, ``end``, ``first_place``, ``last_place``, ``rows`` and ``packs``
+    that it names.
     """
 
     expired: Sequence[str] = ()
@@ -95,7 +97,7 @@ class Purger:
                 "packs": rows // _PACK_ROWS + 1,
             }
 
-            def delete(names: Sequence[str], **more: bytes) -> int:
+            def delete(names: Sequence[str], **more: Any) -> int:
                 gone = 0
                 for name in names:
                     returning = self._counted.get(name, "") if transaction.counted.is_counting else ""
@@ -108,7 +110,7 @@ class Purger:
             gone = delete(self._expired)
             for (queue,) in transaction.look(SQL["dropped_one"], ()):
                 self._counters.forget_queue(queue)
-                left = delete(self._of_dropped, queue=queue, end=queue + b"\xff")
+                left = delete(self._of_dropped, queue=queue, end=queue + b"\xff", **places_of(queue))
                 if not left:
                     transaction.execute(SQL["drop_done"], (queue,))
                 gone += left + 1

@@ -60,15 +60,16 @@ create trigger if not exists pack_gone after delete on packs begin  -- a run who
         order by last_ticks, last_tail limit 1
     ) and (first_ticks, first_tail) <= (old.first_ticks, old.first_tail);
 end;
-create table if not exists idempotency (
+create table if not exists idempotency (    -- by expiry: those that expire first are the first ones, and new ones lie together (docs/decisions/040)
+    seq     integer primary key,    -- see queuey/storage/sqlite/remembering.py
+    place   integer not null,       -- of queue and key, see there
     queue   blob    not null,
     key     text    not null,
     digest  blob    not null,
     answer  blob    not null,       -- 17 bytes a message: partition, id
-    expires integer not null,
-    primary key (queue, key)
-) without rowid;
-create index if not exists idempotency_by_expiry on idempotency (expires);
+    expires integer not null
+);
+create index if not exists idempotency_by_place on idempotency (place);
 create table if not exists offsets (  -- how far groups have got
     queue      blob    not null,
     name       text    not null,        -- of the group
@@ -103,16 +104,17 @@ create table if not exists lease_changes (  -- of the state of a group in a part
     primary key (token, partition, number)
 ) without rowid;
 create table if not exists lease_forgotten (token integer primary key);  -- groups whose changes are to be deleted
-create table if not exists lease_attempts (
+create table if not exists lease_attempts (     -- by arrival, which is by expiry: each is remembered as long as the others
+    seq     integer primary key,
+    place   integer not null,       -- of queue, group and key, see queuey/storage/sqlite/remembering.py
     queue   blob    not null,
     name    text    not null,       -- of the group
     key     text    not null,
     digest  blob    not null,
     answer  blob    not null,       -- see queuey/storage/leasing/answers.py
-    expires integer not null,       -- on the clock of leases
-    primary key (queue, name, key)
-) without rowid;
-create index if not exists lease_attempts_by_expiry on lease_attempts (expires);
+    expires integer not null        -- on the clock of leases
+);
+create index if not exists lease_attempts_by_place on lease_attempts (place);
 create table if not exists lease_moment (   -- a moment of this boot on the clock of leases
     only    integer primary key check (only = 1),
     boot    text    not null,

@@ -172,15 +172,13 @@ where latest > ?2 and latest <= ?2 + 10000 and partition_key = ?1 and earliest <
 select count(*) from messages where partition_key = ?1 and ticks > ?2 and expires > ?2
 
 -- idempotency_find: what an idempotency key stands for
-select digest, answer from idempotency where queue = ?1 and key = ?2 and expires > ?3
-
--- idempotency_keep: remember an idempotency key
-insert or replace into idempotency (queue, key, digest, answer, expires) values (:queue, :key, :digest, :answer, :expires)
+select digest, answer from idempotency indexed by idempotency_by_place where place = ?1 and queue = ?2 and key = ?3 and expires > ?4 order by seq desc limit 1
 
 -- refuse: whether there is anything to purge
 select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
-    or exists (select 1 from idempotency where expires <= ?1)
-    or exists (select 1 from dropped) or exists (select 1 from lease_forgotten) or exists (select 1 from lease_attempts where expires <= ?2)
+    or exists (select 1 from (select expires from idempotency order by seq limit 1) where expires <= ?1)
+    or exists (select 1 from dropped) or exists (select 1 from lease_forgotten)
+    or exists (select 1 from (select expires from lease_attempts order by seq limit 1) where expires <= ?2)
 
 -- purge_expired: give back the space of expired messages, some at a time. The row decides, not the index, which may be damaged
 delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
@@ -188,8 +186,8 @@ delete from messages where seq in (select seq from messages where expires <= :no
 -- purge_expired_packs: the same for packs whose messages have all expired
 delete from packs where seq in (select seq from packs where latest <= :now limit :packs) and latest <= :now
 
--- purge_idempotency: forget idempotency keys older than a day
-delete from idempotency where (queue, key) in (select queue, key from idempotency where expires <= :now limit :rows)
+-- purge_idempotency: forget idempotency keys older than a day: they lie in the order of their expiry
+delete from idempotency where seq in (select seq from idempotency order by seq limit :rows) and expires <= :now
 
 -- drop_queue: make the incarnation's messages unreadable for good
 insert or ignore into dropped (queue) values (?1)
@@ -210,7 +208,7 @@ delete from messages where seq in (select seq from messages where partition_key 
 delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit :packs) and partition_key > :queue and partition_key < :end
 
 -- purge_dropped_idempotency: the same for its idempotency keys
-delete from idempotency where (queue, key) in (select queue, key from idempotency where queue = :queue limit :rows)
+delete from idempotency where seq in (select seq from idempotency where place between :first_place and :last_place and queue = :queue limit :rows)
 
 -- purge_dropped_offsets: the same for its groups' offsets
 delete from offsets where (queue, name, partition) in (select queue, name, partition from offsets where queue = :queue limit :rows)
@@ -226,8 +224,8 @@ delete from lease_changes where (token, partition, number) in (
 -- purge_lease_forgotten: forget groups without changes
 delete from lease_forgotten where not exists (select 1 from lease_changes where lease_changes.token = lease_forgotten.token)
 
--- purge_lease_attempts: forget attempts that cannot be repeated any more
-delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where expires <= :lease_now limit :rows)
+-- purge_lease_attempts: forget attempts that cannot be repeated any more: they lie in the order of their expiry
+delete from lease_attempts where seq in (select seq from lease_attempts order by seq limit :rows) and expires <= :lease_now
 
 -- purge_dropped_tasks: the same for its tasks
 delete from tasks where (queue, name) in (select queue, name from tasks where queue = :queue limit :rows)
@@ -245,7 +243,7 @@ select document from tasks where queue = ?1 and name >= ?2 order by name limit ?
 select document from tasks where is_open = 1 limit ?1
 
 -- purge_dropped_attempts: the same for those of a dropped incarnation
-delete from lease_attempts where (queue, name, key) in (select queue, name, key from lease_attempts where queue = :queue limit :rows)
+delete from lease_attempts where seq in (select seq from lease_attempts where place between :first_place and :last_place and queue = :queue limit :rows)
 
 -- lease_group: one lease group
 select token, start_ticks, start_tail, settings from lease_groups where queue = ?1 and name = ?2
@@ -262,7 +260,9 @@ select name from lease_groups where queue = ?1 and name >= ?2 order by name limi
 delete from lease_groups where queue = ?1 and name = ?2
 
 -- lease_attempts_forget: forget the answers to a group's attempts
-delete from lease_attempts where queue = ?1 and name = ?2
+delete from lease_attempts where seq in (
+    select seq from lease_attempts where place between :first_place and :last_place and queue = :queue and name = :name
+)
 
 -- lease_changes: the changes of a group's state in a partition, in order
 select number, checksum, change from lease_changes where token = ?1 and partition = ?2 order by number
@@ -276,11 +276,12 @@ select max(number) from lease_changes where token = ?1 and partition = ?2
 -- lease_changes_fold: delete the changes before a number
 delete from lease_changes where token = ?1 and partition = ?2 and number < ?3
 
--- lease_attempt: the answer to an attempt
-select digest, answer from lease_attempts where queue = ?1 and name = ?2 and key = ?3 and expires > ?4
+-- lease_attempt: the answer to an attempt, as it was last remembered
+select digest, answer from lease_attempts indexed by lease_attempts_by_place
+where place = ?1 and queue = ?2 and name = ?3 and key = ?4 and expires > ?5 order by seq desc limit 1
 
--- lease_attempt_keep: remember the answer to an attempt
-insert or replace into lease_attempts (queue, name, key, digest, answer, expires) values (?1, ?2, ?3, ?4, ?5, ?6)
+-- lease_attempts_bound: let no attempt be remembered longer than from now on
+update lease_attempts set expires = ?1 where expires > ?1
 
 -- lease_moment: a moment on the clock of leases
 select boot, elapsed, ticks from lease_moment

@@ -12,7 +12,7 @@ from bisect import bisect_right, insort
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -20,13 +20,30 @@ from queuey.errors import QueueyError
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage.sqlite.counters import ROW_COLUMNS, GroupChanges
 
-__all__ = ["CommitFailed", "Row", "Transaction"]
+__all__ = ["LEASE_CHANGES", "CommitFailed", "Kind", "Row", "Transaction"]
 
 Row = tuple[Any, ...]
 Bindings = tuple[Any, ...] | dict[str, Any]
 """Values of a statement in the order of its parameters, or by name."""
 _ROWS_AT_ONCE = 256
 """The most rows of one statement. A prepared statement takes 1.2 KiB for each row."""
+
+
+class Kind(NamedTuple):
+    """A table of which a group gathers new rows."""
+
+    table: str
+    columns: Sequence[str]
+    """The first of them is never null."""
+
+    @property
+    def insert(self) -> str:
+        """The beginning of an INSERT.
+
+        A row that cannot be stored ends the transaction: one that ended the statement alone would have SQLite copy each
+        page before it changes it.
+        """
+        return f"insert or rollback into {self.table} ({', '.join(self.columns)})"
 
 
 class Transaction:
@@ -43,7 +60,10 @@ class Transaction:
         self._places: dict[bytes, list[int]] = {}
         """Where the rows of each partition begin in the values, in the order of their ids, up to :attr:`_placed`."""
         self._placed = 0
-        self._lease_changes: list[Any] = []
+        self._others: dict[Kind, list[Any]] = {}
+        """Values of rows of other tables."""
+        self._named: dict[tuple[Any, ...], Row] = {}
+        """Those of these rows that are looked up by name."""
         self._at_end: list[Callable[[], None]] = []
         self._has_written = False
         """Statements have run that may have changed the messages."""
@@ -83,14 +103,18 @@ class Transaction:
 
     def lease_changes(self, sql: str, bindings: Bindings) -> list[Row]:
         """Run a statement that reads changes of lease groups. Gathered messages may still wait."""
-        if self._lease_changes:
+        if LEASE_CHANGES in self._others:
             return self.execute(sql, bindings)
         return self.look(sql, bindings)
+
+    def named(self, kind: Kind, *name: object) -> Row | None:
+        """The last row of this name that :meth:`keep` took, if it is not among those that statements read."""
+        return self._named.get((kind, *name))
 
     def insert(self, values: Row) -> None:
         """Insert one message, by the end of the group at the latest.
 
-        The values are in the order of :data:`_INSERT`.
+        The values are in the order of :data:`_MESSAGES`.
         """
         self._values += values
 
@@ -124,12 +148,15 @@ class Transaction:
     def _id_at(self, at: int) -> MessageId:
         return MessageId(*self._values[at + 1 : at + 3])
 
-    def keep_lease_change(self, values: Row) -> None:
-        """Insert one change of a lease group's state, by the end of the group at the latest.
+    def keep(self, kind: Kind, values: Row, *name: object) -> None:
+        """Insert one row of another table, by the end of the group at the latest.
 
-        The values are in the order of :data:`_INSERT_LEASE_CHANGE`.
+        :param values: in the order of the columns of its kind.
+        :param name: for :meth:`named`.
         """
-        self._lease_changes += values
+        self._others.setdefault(kind, []).extend(values)
+        if name:
+            self._named[kind, *name] = values
 
     def at_end(self, work: Callable[[], None]) -> None:
         """Do this once, after all jobs of the group and before the commit."""
@@ -144,6 +171,8 @@ class Transaction:
             yield
         except QueueyError:
             self._values.clear()
+            self._others.clear()
+            self._named.clear()
             self.inserted = inserted
             self.counted.restore(changes)
             self.execute("rollback to whole")
@@ -166,18 +195,21 @@ class Transaction:
         self.inserted += len(values) // ROW_COLUMNS
         if self.counted.is_counting:
             self.counted.add_rows(values)
-        self._write(_INSERT, ROW_COLUMNS, values)
-        if self._lease_changes:
-            changes, self._lease_changes = self._lease_changes, []
-            self._write(_INSERT_LEASE_CHANGE, _LEASE_COLUMNS, changes)
+        self._write(_MESSAGES, values)
+        if self._others:
+            others, self._others = self._others, {}
+            self._named.clear()
+            for kind, more in others.items():
+                self._write(kind, more)
 
-    def _write(self, insert: str, columns: int, values: list[Any]) -> None:
+    def _write(self, kind: Kind, values: list[Any]) -> None:
+        columns = len(kind.columns)
         for start in range(0, len(values), _ROWS_AT_ONCE * columns):
             some = values[start : start + _ROWS_AT_ONCE * columns]
             rows = len(some) // columns
             size = 1 << (rows - 1).bit_length()
             some += [None] * ((size - rows) * columns)
-            self.connection.execute(_insert_statement(insert, columns, size), some)
+            self.connection.execute(_insert_statement(kind, size), some)
 
     def commit(self) -> None:
         """Put the group on disk.
@@ -187,7 +219,7 @@ class Transaction:
         for work in self._at_end:
             work()
         statements = -(-len(self._values) // (_ROWS_AT_ONCE * ROW_COLUMNS))
-        statements += -(-len(self._lease_changes) // (_ROWS_AT_ONCE * _LEASE_COLUMNS))
+        statements += sum([-(-len(more) // (_ROWS_AT_ONCE * len(kind.columns))) for kind, more in self._others.items()])
         if statements > 1:
             self.begin()
         if self._begun:
@@ -201,22 +233,25 @@ class Transaction:
 
 
 @lru_cache
-def _insert_statement(insert: str, columns: int, size: int) -> str:
+def _insert_statement(kind: Kind, size: int) -> str:
     """An INSERT of up to ``size`` rows; unused rows are nulls.
 
     There are only a few sizes, so each stays prepared.
     """
-    row = f"({','.join('?' * columns)})"
-    return insert + _CHOSEN[0] + ",".join([row] * size) + _CHOSEN[1]
+    row = f"({','.join('?' * len(kind.columns))})"
+    if size == 1:
+        return f"{kind.insert} values {row}"
+    return kind.insert + _CHOSEN[0] + ",".join([row] * size) + _CHOSEN[1]
 
 
 _CHOSEN = (" select * from (values ", ") where column1 is not null")
 """What stands before the rows of an INSERT, and behind them."""
 
 
-_INSERT = "insert into messages (partition_key, ticks, tail, expires, checksum, content_type, key, body, headers)"
-_INSERT_LEASE_CHANGE = "insert into lease_changes (token, partition, number, checksum, change)"
-_LEASE_COLUMNS = 5
+_MESSAGES = Kind(
+    "messages", ("partition_key", "ticks", "tail", "expires", "checksum", "content_type", "key", "body", "headers")
+)
+LEASE_CHANGES = Kind("lease_changes", ("token", "partition", "number", "checksum", "change"))
 
 
 class CommitFailed(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import pytest
@@ -13,13 +13,14 @@ from queuey.future import Future, run, start
 from queuey.http.admission import EXEMPT
 from queuey.http.answer_room import CountedRoom
 from queuey.ids import ZERO_ID, IdGenerator
-from queuey.model import AppendRequest, Draft, Queue
+from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.service import Service
 from queuey.service.leases import Waiting
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
+from queuey.storage.leasing.answers import encode_answer
 from queuey.storage.memory import MemoryStores
 
 GROUP, WAIT_SECONDS = "g", 20.0
@@ -49,10 +50,13 @@ class Receivers:
         due = self.clock.now_ticks() + round(seconds * 10_000_000) if seconds else None
         run(self.service.log.append(AppendRequest(self.queue, [Draft(1, b"x", 1000, due_ticks=due)])))
 
-    def wait(self, seconds: float = WAIT_SECONDS, *, is_awaited: bool = True) -> Future[LeaseOutcome]:
+    def wait(
+        self, seconds: float = WAIT_SECONDS, *, is_awaited: bool = True, attempt: str | None = None
+    ) -> Future[LeaseOutcome]:
         new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
         receive = ReceiveRequest(1, 30.0)
-        step = LeaseStep([GroupStep(self.queue, GROUP, new, receive_from=(1, 2))], receive=receive)
+        group = GroupStep(self.queue, GROUP, new, receive_from=(1, 2))
+        step = LeaseStep([group], receive=receive, attempt=IdempotencyKey(attempt, b"") if attempt else None)
 
         async def received() -> LeaseOutcome:
             waiting = Waiting(seconds, ["app:demo"], in_thread=False, is_awaited=lambda: is_awaited)
@@ -89,6 +93,28 @@ def test_where_others_wait_a_receiver_looks_once_and_not_at_the_end(receivers: R
 
     assert _handed(outcome) == 0
     assert receivers.looks == before + 1
+
+
+def test_a_receiver_that_finds_nothing_stores_no_answer_to_its_attempt(
+    receivers: Receivers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be a commit of its own for each message that a receiver waits for."""
+    stored: list[LeaseOutcome] = []
+
+    def noting(outcome: LeaseOutcome, copied: Collection[int] = ()) -> bytes:
+        stored.append(outcome)
+        return encode_answer(outcome, copied)
+
+    monkeypatch.setattr("queuey.storage.leasing.attempts.encode_answer", noting)
+    nothing, outcome = receivers.wait(attempt="none"), receivers.wait(1000, attempt="some")
+    receivers.pass_time(WAIT_SECONDS)
+    assert (_handed(nothing), stored) == (0, [])
+    receivers.append()
+    assert _handed(outcome) == len(stored) == 1
+
+    again = receivers.wait(attempt="some")
+    assert again.result().repeated
+    assert [one.message for one in again.result().handed] == [one.message for one in outcome.result().handed]
 
 
 @pytest.mark.parametrize("others", [0, 1])
