@@ -1,10 +1,12 @@
-"""G21, G22 and G26 by boto3: what a client sent is received and deleted, while the server dies and answers are lost."""
+"""G21, G22, G25 and G26 by boto3: what a client sent is received and deleted, while the server dies and answers are lost."""
 
 from __future__ import annotations
 
+import json
 import random
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -13,6 +15,7 @@ import pytest
 from botocore.credentials import Credentials
 from botocore.exceptions import BotoCoreError, ClientError
 
+from queuey.model.dead_letters import REDRIVEN_HEADER
 from tests.support.figures import Figures
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.servers import eventually
@@ -147,6 +150,65 @@ def test_queues_of_sqs_lose_nothing_when_the_server_dies(
     else:
         assert not verdict.lost
         assert not verdict.handed_after_deletion
+
+
+def _dead_letters(client: Any, sources: Sequence[str], number: int) -> str:
+    """Queues that gave up as many messages together; the ARN of their dead-letter queue."""
+    dead = client.create_queue(QueueName="dead")["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    for name in sources:
+        given = {"RedrivePolicy": policy, "VisibilityTimeout": "0"}
+        url = client.create_queue(QueueName=name, Attributes=given)["QueueUrl"]
+        for start in range(0, number // len(sources), 10):
+            entries = [{"Id": str(at), "MessageBody": f"{name} {start + at}"} for at in range(10)]
+            client.send_message_batch(QueueUrl=url, Entries=entries)
+        while client.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages"):
+            pass
+    names = ["ApproximateNumberOfMessages"]
+
+    def are_there() -> bool:
+        for name in sources:
+            client.receive_message(QueueUrl=client.get_queue_url(QueueName=name)["QueueUrl"], MaxNumberOfMessages=10)
+        found = client.get_queue_attributes(QueueUrl=dead, AttributeNames=names)["Attributes"][names[0]]
+        return int(found) == number
+
+    eventually(are_there)
+    return str(arn)
+
+
+def test_a_move_task_moves_each_message_once_though_its_server_dies(
+    tmp_path: Path, rounds: Callable[[int], range], chance: random.Random, figures: Figures
+) -> None:
+    kills, sources = len(rounds(4)), ("jobs", "mails")
+    number = 200 * kills
+    key = new_key(tmp_path)
+    with Node(tmp_path) as node:
+
+        def task() -> dict[str, Any]:
+            client = repeating_client(node.running.url, key)
+            return dict(client.list_message_move_tasks(SourceArn=arn)["Results"][0])
+
+        arn = _dead_letters(repeating_client(node.running.url, key), sources, number)
+        asked = {"SourceArn": arn, "MaxNumberOfMessagesPerSecond": 400}
+        repeating_client(node.running.url, key).start_message_move_task(**asked)
+        for _ in range(kills):
+            time.sleep(chance.uniform(0.05, 0.3))
+            node.kill_in_commit()
+            node.start()
+        eventually(lambda: task()["Status"] != "RUNNING")
+        status = task()["Status"]
+        stored = [one for name in sources for one in node.client().stream_ndjson(name, partitions="all")]
+        url = f"{node.running.url}/dead"
+        left = repeating_client(node.running.url, key).receive_message(QueueUrl=url).get("Messages", [])
+
+    found = [one.body for one in stored if REDRIVEN_HEADER in one.headers]  # the first ones may be there for a while
+    back = Counter(found)
+    figures(
+        "G25", door="sqs", kills=kills, letters=number, back=len(found), twice=len(found) - len(back), left=len(left)
+    )
+    assert (status, left) == ("COMPLETED", [])
+    assert back == Counter([b"%s %d" % (name.encode(), at) for name in sources for at in range(number // 2)])
 
 
 def test_the_judge_finds_what_is_wrong() -> None:

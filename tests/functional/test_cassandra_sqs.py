@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -49,3 +50,37 @@ def test_a_receive_that_is_sent_again_to_the_other_server_gets_the_same(first: S
 
     assert once["ReceiptHandle"] == twice["ReceiptHandle"]
     assert bodies(here.receive_message(**asked | {"WaitTimeSeconds": 0})) == []
+
+
+def test_messages_that_one_server_moves_are_received_from_the_other(first: Server, second: Server) -> None:
+    here, there, dead = client_of(first), client_of(second), new_name()
+    url = here.create_queue(QueueName=dead)["QueueUrl"]
+    arn = here.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    sources = [
+        here.create_queue(QueueName=new_name(), Attributes={"RedrivePolicy": policy, "VisibilityTimeout": "0"})
+        for _ in range(2)
+    ]
+    urls = [made["QueueUrl"] for made in sources]
+    for source in urls:
+        here.send_message(QueueUrl=source, MessageBody=source)
+        asked = {"QueueUrl": source, "WaitTimeSeconds": 20}
+        assert bodies(here.receive_message(**asked)) == [source]
+    held = {"AttributeNames": ["ApproximateNumberOfMessages"], "QueueUrl": url}
+
+    def are_dead() -> bool:
+        for source in urls:
+            here.receive_message(QueueUrl=source)
+        return bool(here.get_queue_attributes(**held)["Attributes"]["ApproximateNumberOfMessages"] == "2")
+
+    eventually(are_dead, seconds=60)
+
+    there.start_message_move_task(SourceArn=arn)
+
+    def is_over() -> bool:
+        return bool(here.list_message_move_tasks(SourceArn=arn)["Results"][0]["Status"] == "COMPLETED")
+
+    eventually(is_over, seconds=60)
+    found = [there.receive_message(QueueUrl=source, **WAIT) for source in urls]
+    assert [bodies(one) for one in found] == [[source] for source in urls]
+    assert bodies(there.receive_message(QueueUrl=url)) == []
