@@ -29,7 +29,7 @@ from queuey.model.dead_letters import (
     story_to_header,
     with_story,
 )
-from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, Settle
 from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
 from queuey.monitor.metrics import DEAD_LETTERS, Monitor
@@ -129,11 +129,17 @@ class DeadLetters:
                 await self._breakers.note(one.queue, one.name, breaker, appended.placed[0].id.ticks)
 
     async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:
-        """The dead-letter queue, which is made if it does not exist."""
+        """The dead-letter queue, which is made if it does not exist.
+
+        :raises QueueNotFound: it does not exist, and SQS clients make theirs themselves: what is made here would be of
+            another type, and in the way of theirs.
+        """
         name = group.settings.dead_letter_queue or dead_letter_queue(queue.name)
         if name == queue.name:
             raise QueueNotFound(f"the dead-letter queue of {name} is {name} itself")
         found = await self._queues.find(queue.application, name)
+        if found is None and queue.attributes and name == queue.leases.settings(GroupSettings()).dead_letter_queue:
+            raise QueueNotFound(f"{name} was removed: make it again, or let {queue.name} name another one")
         return found or await self._queues.create(queue.application, name, QueueSettings())
 
     def _letter(self, one: GroupStep, given_up: GivenUp, message: Message, dead: Queue) -> Draft:

@@ -266,3 +266,25 @@ def test_a_dead_letter_that_is_too_old_for_its_queue_goes_at_once(timed: TimedSq
     timed.clock.advance(2)
 
     assert bodies(client.receive_message(QueueUrl=dead)) == []
+
+
+@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+def test_messages_wait_for_a_dead_letter_queue_that_is_deleted_and_made_again(
+    timed: TimedSqs, timed_make: Make, *, fifo: bool
+) -> None:
+    """The server makes none in its place, which would be of no type and in the way of the one that its owner makes."""
+    client, dead = timed.client, timed_make(fifo=fifo)
+    name = dead.rsplit("/", 1)[1]
+    url = timed_make(fifo=fifo, **policy(client, dead, 1))
+    more = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+    client.send_message(QueueUrl=url, MessageBody="m", **more)
+    client.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    client.delete_queue(QueueUrl=dead)
+
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+    assert code_of(client.get_queue_url, QueueName=name) == "AWS.SimpleQueueService.NonExistentQueue"
+
+    client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"} if fifo else {})
+    timed.clock.advance(10)
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+    assert bodies(client.receive_message(QueueUrl=dead)) == ["m"]
