@@ -145,6 +145,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "stored": findings.stored,
             "unknown": findings.unknown,
             "refused": findings.refused,
+            "unsent": repeat.unsent,
             "received": findings.received,
             "distinct": findings.distinct,
             "redelivered": findings.redelivered,

@@ -63,6 +63,7 @@ class ProcessReport:
     wall_seconds: float = 0.0
     refusals: Counter[str] = field(default_factory=Counter)
     planted: int = 0
+    unsent: int = 0
     failures: list[str] = field(default_factory=list)
 
 
@@ -290,6 +291,7 @@ class _Work:
         self._publish(is_sending=False)
         for sender, _ in self._senders:
             self._report.refusals += sender.refusals
+            self._report.unsent += sender.unsent
         for receiver in (one for some in self._receivers for one in some):
             self._report.refusals += receiver.refusals
         self._report.cpu_seconds = time.process_time() - cpu

@@ -6,7 +6,7 @@ import secrets
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,6 +32,11 @@ MOST_READ_HERE = 100_000_000
 """Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
 
 
+@contextmanager
+def _not_shown(_name: str, _seconds: float) -> Iterator[Callable[[float], None]]:
+    yield lambda seconds: None
+
+
 @dataclass(frozen=True)
 class Experiment:
     """What is to be run."""
@@ -43,6 +48,8 @@ class Experiment:
     """Of the drivers, beside those of the workload; ``DRIVER.NAME`` is of that driver alone."""
     plant: Plant | None = None
     tell: Callable[[str], None] = lambda text: None
+    shown: Callable[[str, float], AbstractContextManager[Callable[[float], None]]] = _not_shown
+    """Given the name of a run and the seconds of its load, what to call with the seconds that have gone."""
 
     def run(self) -> list[tuple[Document, list[Repeat]]]:
         """All repeats of all drivers and variants, in turn.
@@ -59,8 +66,11 @@ class Experiment:
             # Each turn in the other order: a drift of the machine favours none.
             order = [*enumerate(subjects)]
             for at, subject in order if turn % 2 == 0 else reversed(order):
-                self.tell(f"{self.workload.name}: {subject.label}, run {turn + 1} of {self.workload.queuey.repeats}")
-                repeat, versions[at] = OneRun(subject, self._options(subject.driver), self.plant, turn).carry_out()
+                name = f"{self.workload.name}: {subject.label}, run {turn + 1} of {self.workload.queuey.repeats}"
+                self.tell(name)
+                with self.shown(name, subject.workload.seconds) as note:
+                    one = OneRun(subject, self._options(subject.driver), self.plant, turn, note)
+                    repeat, versions[at] = one.carry_out()
                 repeats[at].append(repeat)
         return [
             (document_of(subject, some, {"environment": about, "versions": known}, self.plant), some)
@@ -111,6 +121,8 @@ class OneRun:
     options: Mapping[str, str]
     plant: Plant | None
     turn: int
+    note: Callable[[float], None] = lambda seconds: None
+    """Called again and again with the seconds that the load has taken."""
 
     def carry_out(self) -> tuple[Repeat, Mapping[str, str]]:
         """What came of it, and the versions of what was measured."""
@@ -126,10 +138,12 @@ class OneRun:
             target = MeasuredSystem(workload, secrets.randbits(32), options)
             driver = driver_class(self.subject.driver)(target)
             stack.enter_context(_prepared(self.subject.driver, driver))
+            # Afterwards it may be away, and what was measured counts all the same.
+            versions = driver.versions()
             records = Path(folder, "records")
             records.mkdir()
             repeat = self._measured(Load(target, self.subject.driver, records, self.plant), system)
-            return repeat, driver.versions()
+            return repeat, versions
 
     def _measured(self, load: Load, system: StartedSystem | None) -> Repeat:
         own, clock = self.subject.workload.queuey, load.target.clock
@@ -137,8 +151,15 @@ class OneRun:
         breaker = (
             FaultMaker(system, own.faults.server, own.seed + self.turn, clock) if system and own.faults.server else None
         )
+        first = clock.now()
+
+        def look(is_sending: bool) -> None:
+            self.note((clock.now() - first) / SECOND)
+            if breaker:
+                breaker(is_sending)
+
         try:
-            ran = run_load(load, during=breaker or (lambda _: None))
+            ran = run_load(load, during=look)
         finally:
             if breaker:
                 breaker.heal()
@@ -157,6 +178,7 @@ class OneRun:
             around.stolen,
             tuple(one.cpu_seconds / one.wall_seconds for one in ran.processes if one.wall_seconds),
             sum(one.planted for one in ran.processes),
+            sum(one.unsent for one in ran.processes),
             around.began,
             tuple(refusals.most_common(10)),
             tuple(((moment - ran.start) / SECOND - workload.warmup_seconds, what) for moment, what in around.faults),

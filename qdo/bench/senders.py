@@ -45,12 +45,15 @@ class LoadSender:
         self._weights = [size.weight for size in workload.sizes]
         self.stored = 0
         """Messages that were acknowledged."""
+        self.unsent = 0
+        """Requests that were due, and for which the time of the run was over."""
         self.refusals = Counter[str]()
 
     def run(
         self, start: int, due: array[int] | None, write: Callable[[SentRow], None], is_over: Callable[[], bool]
     ) -> None:
-        """Send all that is due.
+        """Send all that is due, as long as the load and the time to drain last: a system that is away, or far too slow, would
+        never come to the end.
 
         :param due: nanoseconds from the start, rising; None is a closed loop, for the time of the workload.
         :param is_over: ends the run early.
@@ -65,8 +68,12 @@ class LoadSender:
             while not is_over() and (now := clock.now()) < end and (most is None or sum(self._numbers.values()) < most):
                 free = self._send(now, free, write)
             return
-        for offset in due:
+        end = start + int((self._target.workload.seconds + own.drain) * SECOND)
+        for at, offset in enumerate(due):
             if is_over():
+                return
+            if clock.now() > end:
+                self.unsent = len(due) - at
                 return
             moment = start + offset
             clock.sleep_until(moment)

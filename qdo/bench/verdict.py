@@ -48,6 +48,8 @@ class Repeat:
     processor_shares: tuple[float, ...]
     """Of one processor, by the processes of the generator."""
     planted: int = 0
+    unsent: int = 0
+    """Requests that were due and never sent."""
     began: float = 0.0
     """Seconds since 1970."""
     refusals: tuple[tuple[str, int], ...] = ()
@@ -57,7 +59,7 @@ class Repeat:
 
 def checks(repeats: Sequence[Repeat]) -> list[Check]:
     """Why the speeds of these runs are to be trusted, or are not."""
-    return [_lag(repeats), _processor(repeats), _quiet(repeats), _samples(repeats), _agreement(repeats)]
+    return [_lag(repeats), _sent(repeats), _processor(repeats), _quiet(repeats), _samples(repeats), _agreement(repeats)]
 
 
 def _lag(repeats: Sequence[Repeat]) -> Check:
@@ -70,6 +72,12 @@ def _lag(repeats: Sequence[Repeat]) -> Check:
     return Check(
         "the generator is on time", worst <= allowed, f"p99 of its lag {worst:.3f} ms, allowed {allowed:.3f} ms"
     )
+
+
+def _sent(repeats: Sequence[Repeat]) -> Check:
+    most = max(one.unsent for one in repeats)
+    said = f"{most:,} requests had not been sent when load and drain were over" if most else "nothing was left unsent"
+    return Check("all that was due was sent", not most, said)
 
 
 def _processor(repeats: Sequence[Repeat]) -> Check:

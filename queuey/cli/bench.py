@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -15,7 +16,7 @@ from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
 from queuey.terminal.ending import ended_by_sigterm
 from queuey.terminal.options import WRITTEN
-from queuey.terminal.output import output_option, say, write_rows
+from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
 if TYPE_CHECKING:
     from qdo.bench.planting import Plant
@@ -142,7 +143,7 @@ def run_command(
     workload = changed(load(find(file)), repeats=repeats, seed=seed)
     if seconds is not None:
         workload = scaled(workload, seconds)
-    found = Experiment(workload, drivers, options, cast("Plant | None", plant), say).run()
+    found = Experiment(workload, drivers, options, cast("Plant | None", plant), say, _bar).run()
     documents = [document for document, _ in found]
     for document, runs in found:
         click.echo(f"{report(document)}\n")
@@ -159,6 +160,14 @@ def run_command(
         save_summary(summary_of(documents), summary_path)
     codes = {document["verdict"]["exit"] for document in documents}
     ctx.exit(next(code for code in (1, 3, 0) if code in codes))
+
+
+@contextmanager
+def _bar(name: str, seconds: float) -> Iterator[Callable[[float], None]]:
+    """How much of a load has gone, on a terminal."""
+    total = max(1, round(seconds))
+    with ProgressBar(name, total) as bar:
+        yield lambda gone: bar.reach(min(round(gone), total))
 
 
 def _beside(path: Path, label: str) -> Path:

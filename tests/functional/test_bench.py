@@ -15,12 +15,16 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from qdo.bench import planting, speed
+from qdo.bench import planting, running, speed
+from qdo.bench.drivers import MeasuredSystem, driver_class
+from qdo.bench.drivers.memory import MemoryDriver
+from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.running import Experiment
 from qdo.bench.simulation.scenario import built_in_scenarios
 from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
+from queuey.errors import StorageUnavailable
 from tests.support.proc import born, stat_of
 from tests.support.source import ROOT
 
@@ -275,6 +279,38 @@ def test_the_harness_measures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == (0 if all(row["reached"] for row in rows) else 3), done.output
 
 
+def test_a_system_that_is_gone_after_the_load_takes_no_results_with_it(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its versions are asked before, and its queues stay where they are."""
+    loads: list[Load] = []
+
+    def noted(load: Load, **how: Any) -> Ran:
+        loads.append(load)
+        return run_load(load, **how)
+
+    def versions(_driver: MemoryDriver) -> dict[str, str]:
+        if loads:
+            raise StorageUnavailable
+        return {"memory": "1"}
+
+    monkeypatch.setattr(running, "run_load", noted)
+    monkeypatch.setattr(MemoryDriver, "versions", versions)
+
+    done = CliRunner().invoke(
+        main, ["bench", "run", str(small), "--driver", "memory", "--json", str(tmp_path / "a.json")]
+    )
+
+    assert done.exit_code in (0, 3), done.output
+    assert json.loads((tmp_path / "a.json").read_text())["versions"] == {"memory": "1"}
+
+
+def test_a_server_that_is_away_has_no_version_and_raises_nothing() -> None:
+    found = driver_class("queuey")(MeasuredSystem(load(find("smoke")), 1, {"url": "http://127.0.0.1:1"})).versions()
+
+    assert found == {"queuey": "unknown", "url": "http://127.0.0.1:1"}
+
+
 def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     small.write_text(SMALL + "  vary: {queuey.receiving.batch: [1, 5]}\n")
 
@@ -289,17 +325,17 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
 def test_sigterm_ends_the_server_that_a_run_has_started(tmp_path: Path) -> None:
     (tmp_path / "long.yaml").write_text(f"{SMALL.replace('seconds: 1', 'seconds: 600')}  start: queuey\n")
     command = [sys.executable, "-m", "queuey.cli", "bench", "run", "long.yaml"]
-    running = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
+    program = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         give_up = time.monotonic() + 60
-        while not (servers := servers_of(running.pid)):
-            assert running.poll() is None
+        while not (servers := servers_of(program.pid)):
+            assert program.poll() is None
             assert time.monotonic() < give_up
             time.sleep(0.02)
-        running.send_signal(signal.SIGTERM)
+        program.send_signal(signal.SIGTERM)
 
-        assert running.wait(60) == 128 + signal.SIGTERM
+        assert program.wait(60) == 128 + signal.SIGTERM
         assert [pid for pid in servers if born(pid) is not None] == []
     finally:
-        running.kill()
-        running.wait()
+        program.kill()
+        program.wait()

@@ -98,4 +98,4 @@ def run_by_clock(
         planting.end()
     meter = Meter(workload, start)
     findings = judged(workload, meter.sent(iter(sent)), meter.received(iter(received)))
-    return Repeat(findings, meter.times, 0.0, 0.0, (0.1,), planting.planted if planting else 0)
+    return Repeat(findings, meter.times, 0.0, 0.0, (0.1,), planting.planted if planting else 0, sender.unsent)

@@ -8,6 +8,7 @@ import pytest
 
 from qdo.bench.bodies import NO_KEY
 from qdo.bench.senders import key_of
+from qdo.bench.verdict import checks
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
 STALLS = {"stall": "1", "every": "10", "service": "0.0005"}
@@ -131,3 +132,14 @@ def test_a_closed_loop_that_ends_early_is_as_fast_as_it_was() -> None:
     times = run_by_clock(workload_of(seconds=1000, messages=50), options={"service": "0.01"}).times
 
     assert times.publish_rate == pytest.approx(100, rel=0.01)
+
+
+def test_what_a_slow_system_has_no_time_for_is_left_unsent_and_said() -> None:
+    """A load of a second, of which a hundredth is done in that time and twice as much while it drains."""
+    repeat = run_by_clock(workload_of(producerRate=1000, seconds=1, drain=2), options={"service": "0.1"})
+
+    assert repeat.findings.sent == pytest.approx(30, abs=1)
+    assert repeat.findings.sent + repeat.unsent == 1000
+    (check,) = [one for one in checks([repeat]) if one.name == "all that was due was sent"]
+    assert not check.ok
+    assert f"{repeat.unsent} requests" in check.said
