@@ -23,7 +23,7 @@ class QueueTask:
     """A task of a queue: the server works on it, also after a restart."""
 
     name: str
-    """``purge``, or ``redrive:GROUP``."""
+    """``purge``, ``move``, or ``redrive:GROUP``."""
     id: str
     """32 hexadecimal digits: another for each task of this name."""
     state: str

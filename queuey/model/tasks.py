@@ -45,7 +45,7 @@ class StoredTask:
 
     queue: UUID
     name: str
-    """What it does, and to what: ``purge``, or ``redrive:GROUP``. A queue has one task of each name, the newest."""
+    """What it does, and to what: ``purge``, ``move``, or ``redrive:GROUP``. A queue has one task of each name, the newest."""
     application: str
     queue_name: str
     id: UUID
