@@ -43,6 +43,9 @@ LEASE_DUPLICATES = SERVER_METRICS.counter(
 LEASE_TRANSACTIONS = SERVER_METRICS.counter(
     "queuey_lease_transactions", "Transactions of lease groups on Cassandra", ("result",)
 )
+LEASE_STEPS_HANDED_OVER = SERVER_METRICS.counter(
+    "queuey_lease_steps_handed_over", "Steps of lease groups handed over to another server", ("result",)
+)
 DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up", ("app", "result"))
 BREAKERS_TRIPPED = SERVER_METRICS.counter(
     "queuey_lease_breakers_tripped", "Lease groups paused by their breakers", ("app",)
@@ -271,6 +274,10 @@ class Monitor(MetricSet):
     def compared_and_set(self, *, is_lost: bool) -> None:
         """The store tried a transaction of a lease group."""
         self.count(LEASE_TRANSACTIONS, 1, "lost" if is_lost else "done")
+
+    def handed_over(self, result: str) -> None:
+        """The store handed a step of a lease group over to another server."""
+        self.count(LEASE_STEPS_HANDED_OVER, 1, result)
 
     def handed_twice(self, messages: int) -> None:
         """Messages of a weak group had two receivers."""

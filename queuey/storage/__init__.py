@@ -89,6 +89,12 @@ class Observer(Protocol):
         :param is_lost: another server's came in between.
         """
 
+    def handed_over(self, result: str) -> None:
+        """Note that a step of a lease group was handed over to another server.
+
+        :param result: ``done``, ``refused``: this server carries it out itself, or ``unknown``.
+        """
+
     def handed_twice(self, messages: int) -> None:
         """Note that messages of a weak lease group were handed out while they had a receiver of another server."""
 
@@ -115,6 +121,9 @@ class Unobserved:
         """Ignore it."""
 
     def compared_and_set(self, *, is_lost: bool) -> None:
+        """Ignore it."""
+
+    def handed_over(self, result: str) -> None:
         """Ignore it."""
 
     def handed_twice(self, messages: int) -> None:

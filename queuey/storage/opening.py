@@ -103,6 +103,7 @@ def cassandra_options(settings: Settings, *, metadata: bool = False) -> Options:
         tls_cert=settings.cassandra.tls_cert,
         tls_key=settings.cassandra.tls_key,
         tls_check_host=settings.cassandra.tls_check_host,
+        peer_address=settings.cassandra.peer_address,
         most_calls=settings.cassandra.max_calls,
         timeout_seconds=METADATA_SECONDS
         if metadata

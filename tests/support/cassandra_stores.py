@@ -15,6 +15,7 @@ from queuey.storage.cassandra import (
     Timing,
 )
 from queuey.storage.cassandra.clock import ClockGuard
+from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.session import CassandraSession
 
 _USUAL = Timing()
@@ -36,12 +37,13 @@ class CassandraStores(Stores):
         *,
         observer: Observer | None = None,
         leases: type[CassandraLeases] = CassandraLeases,
+        links: Links | None = None,
     ) -> None:
         server = CassandraServer(session, clock, ids, timing, guard, observer)
         offsets = CassandraOffsets(server)
         metadata = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
         messages = CassandraMessages(server, offsets)
-        super().__init__(messages, offsets, metadata, leases(server, messages), CassandraTasks(server))
+        super().__init__(messages, offsets, metadata, leases(server, messages, links), CassandraTasks(server))
 
 
 def messages_of(

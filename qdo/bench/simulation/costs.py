@@ -169,8 +169,6 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """An append to a queue that the server has not used before: it looks its settings up, and marks its bucket."""
     receive: OperationCost
     """A request that settles, or receives, ten messages of an exact group."""
-    handover: Seconds
-    """From the end of one server's transaction in an exact group to the beginning of another server's."""
     notice: Seconds
     """Of a server, to hear that a partition has new messages at another server."""
     zookeeper: ZooKeeperCosts

@@ -1,7 +1,7 @@
 """The receivers of one queue at several servers.
 
-In an exact group one transaction at a time changes the state, whatever the number of servers; requests that wait at a
-server share its next one, and servers take turns. In a weak group each server hands out by itself, from what it knows of
+In an exact group one transaction at a time changes the state. Servers hand their steps over to the group's home, and
+requests that wait there share its next one. In a weak group each server hands out by itself, from what it knows of
 the others: what two hand out before either knows of the other is a duplicate.
 """
 
@@ -30,10 +30,8 @@ EACH = 8
 """A receive of a weak group looks at this many messages for each server, as in lease_shares.py."""
 LEFT_STEPS = 4
 """Steps for which a server leaves the messages of others to them."""
-TOGETHER = (
-    "all receivers of a group at one server, so that more requests share a transaction: clients choose the server by the "
-    "name of the queue; or more queues"
-)
+HOME = 0
+TOGETHER = "more queues, or a weak group; more servers do not help"
 EMPTY_SECONDS = 0.005
 """Until a receiver asks again after an answer without messages."""
 
@@ -76,14 +74,18 @@ class _Crowd(ABC):
     def limit(self) -> LimitUse:
         """What bounds it."""
 
+    def way(self, server: int) -> float:
+        """Seconds from a receiver of this server to the line that its calls wait in."""
+        return self.network
+
     def _receiver(self, server: int) -> Steps:
         """Settle what it has and receive more, in one request, for ever."""
         while True:
             asked = self.env.event()
-            yield self.env.timeout(self.network)
+            yield self.env.timeout(self.way(server))
             self.ask(server, asked)
             got: int = yield asked
-            yield self.env.timeout(self.network + (got * self.crowd.work if got else EMPTY_SECONDS))
+            yield self.env.timeout(self.way(server) + (got * self.crowd.work if got else EMPTY_SECONDS))
 
     def ask(self, server: int, call: simpy.Event) -> None:
         """Put a call into the line of its server."""
@@ -139,7 +141,7 @@ class _ExactCrowd(_Crowd):
         if crowd.keys:
             self._keys = self._by_key()
         self._open: deque[int] = deque(range(len(self._keys)))
-        self._waiting: deque[tuple[int, simpy.Event]] = deque()
+        self._waiting: deque[simpy.Event] = deque()
         """Calls that found nothing; what comes wakes one of them."""
         self._hot_closed = 0.0
         """Seconds in which the busiest key was closed."""
@@ -152,26 +154,24 @@ class _ExactCrowd(_Crowd):
         return keys
 
     def begin(self) -> None:
-        self.env.process(self._turns())
+        self.env.process(self._steps())
 
-    def _turns(self) -> Steps:
-        """Servers with waiting calls go in the order of their last steps."""
-        last = [-1.0] * self.crowd.servers
-        before: int | None = None
+    def way(self, server: int) -> float:
+        """To the group's home; all other servers hand their steps over to it."""
+        return self.network if server == HOME else 2 * self.network
+
+    def ask(self, server: int, call: simpy.Event) -> None:
+        super().ask(HOME, call)
+
+    def _steps(self) -> Steps:
         while not self.is_over():
-            waiting = [at for at, line in enumerate(self.lines) if line]
-            if not waiting:
-                self.wake = [self.env.event() for _ in self.wake]
-                yield simpy.AnyOf(self.env, self.wake)
-                continue
-            server = min(waiting, key=lambda at: last[at])
+            if not self.lines[HOME]:
+                self.wake[HOME] = self.env.event()
+                yield self.wake[HOME]
             began = self.env.now
-            if before not in (None, server):
-                yield self.env.timeout(self.costs.handover / self.speed)
-            calls = self.taken(server)
+            calls = self.taken(HOME)
             yield self.env.timeout(self.fixed + self.each * len(calls))
             self._busy += self.env.now - began
-            last[server], before = self.env.now, server
             self.transactions += 1
             self.steps += len(calls)
             for call in calls:
@@ -179,7 +179,7 @@ class _ExactCrowd(_Crowd):
                 if got or not self._keys:
                     call.succeed(got)
                 else:
-                    self._waiting.append((server, call))
+                    self._waiting.append(call)
 
     def _receive(self) -> int:
         """Messages of one call. A key is closed while some of its messages are out; a call takes several of one key."""
@@ -214,8 +214,7 @@ class _ExactCrowd(_Crowd):
             self._hot_closed += self.env.now - closed
         self._open.extend(key for key in keys if self._keys[key])
         for _ in range(min(len(self._open), len(self._waiting))):
-            server, call = self._waiting.popleft()
-            self.ask(server, call)
+            self.ask(HOME, self._waiting.popleft())
 
     def limit(self) -> LimitUse:
         busy = self._busy / self.ended

@@ -20,8 +20,9 @@ from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
-from queuey.storage.cassandra.cluster import Options
+from queuey.storage.cassandra.cluster import AUTO, OFF, Options, contact
 from queuey.storage.cassandra.leases import CassandraLeases
+from queuey.storage.cassandra.links import Links, towards
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.offsets import CassandraOffsets
@@ -70,6 +71,7 @@ def open_messages(
         weak = durability_problems(session.driver, options)
         if weak and strict_durability:
             raise ConfigurationError(f"[cassandra] strict_durability = true: {weak[0]}")
+        links = _links(options)
         guard = ClockGuard(clock, timing.clock_error_seconds)
         watch = NodeClocks(session, clock, guard)
         watch.start()
@@ -82,13 +84,41 @@ def open_messages(
         watch.stop()
         session.close()
 
-    peers = CassandraPeers(session, clock, timing.clock_error_seconds)
+    peers = CassandraPeers(session, clock, timing.clock_error_seconds, None if links is None else links.contact)
     server = CassandraServer(session, clock, ids, timing, guard, observer)
     offsets = CassandraOffsets(server)
     messages = CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close)
-    leases = CassandraLeases(server, messages)
+    leases = CassandraLeases(server, messages, links)
+    leases.homes.start()
     leases.left.start()
     return messages, offsets, leases, CassandraTasks(server)
+
+
+def _links(options: Options) -> Links | None:
+    """Where other servers of the keyspace reach this one; None if they are not to.
+
+    :raises ConfigurationError: the address cannot be used.
+    """
+    asked = options.peer_address
+    if asked == OFF or (asked == AUTO and options.tls_ca):
+        return None
+    if asked == AUTO:
+        host, port = towards([_pair(contact(one, options.port), options.port) for one in options.hosts]), 0
+    else:
+        host, port = _pair(contact(asked, 0), 0)
+    try:
+        return None if host is None else Links(host, port)
+    except OSError as error:
+        if asked == AUTO:
+            log.info("other servers cannot hand steps of lease groups over to this one: %s", error)
+            return None
+        raise ConfigurationError(
+            f"[cassandra] peer_address: cannot listen at {asked}: {error}; give an address of this machine, auto or off"
+        ) from error
+
+
+def _pair(address: str | tuple[str, int], port: int) -> tuple[str, int]:
+    return (address, port) if isinstance(address, str) else address
 
 
 def open_metadata(

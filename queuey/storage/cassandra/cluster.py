@@ -33,7 +33,18 @@ from cassandra.query import tuple_factory
 from queuey.errors import ConfigurationError, StorageUnavailable
 from queuey.storage.peers import NodeState
 
-__all__ = ["SPECULATIVE", "Options", "asked", "connect", "know_replicas", "nodes_of", "why_none"]
+__all__ = [
+    "AUTO",
+    "OFF",
+    "SPECULATIVE",
+    "Options",
+    "asked",
+    "connect",
+    "contact",
+    "know_replicas",
+    "nodes_of",
+    "why_none",
+]
 
 log = logging.getLogger(__name__)
 
@@ -41,6 +52,8 @@ CONNECT_SECONDS = 10.0
 """The shortest time limit to connect to a node and to learn the cluster. A busy node took more than the driver's 2 s."""
 _ATTEMPTS = 3
 """The number of times that a start asks for something; each may take ten seconds."""
+AUTO, OFF = "auto", "off"
+"""Values of ``peer_address``."""
 SPECULATIVE: Final = "speculative"
 _SPECULATIVE_SECONDS = 0.25
 """After this time another replica is asked as well, if a statement may safely be carried out twice."""
@@ -66,6 +79,8 @@ class Options:
     tls_cert: str = ""
     tls_key: str = ""
     tls_check_host: bool = True
+    peer_address: str = OFF
+    """At which other servers reach this one: :data:`AUTO`, :data:`OFF`, an address, or ``address:port``."""
     most_calls: int = 1024
     """Calls of one store that may be under way at once."""
     timeout_seconds: float = 1.5
@@ -102,7 +117,7 @@ def connect(options: Options) -> Cluster:
         )
 
     return Cluster(
-        contact_points=[_contact(host, options.port) for host in options.hosts],
+        contact_points=[contact(host, options.port) for host in options.hosts],
         port=options.port,
         auth_provider=PlainTextAuthProvider(options.username, options.password) if options.username else None,
         ssl_context=_tls(options),
@@ -173,10 +188,10 @@ def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[t
     raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
 
 
-def _contact(host: str, port: int) -> str | tuple[str, int]:
+def contact(host: str, port: int) -> str | tuple[str, int]:
     """``host`` or ``host:port``.
 
-    >>> _contact("10.0.0.1:9043", 9042), _contact("10.0.0.1", 9042)
+    >>> contact("10.0.0.1:9043", 9042), contact("10.0.0.1", 9042)
     (('10.0.0.1', 9043), '10.0.0.1')
     """
     name, colon, number = host.rpartition(":")

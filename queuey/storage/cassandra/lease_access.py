@@ -46,13 +46,15 @@ class GroupCall:
         step: LeaseStep | None = None,
         *,
         attempt: str | None = None,
+        may_move: bool = False,
     ) -> None:
         """
         :param job: carries the call out, at a moment on the clock of leases. It may be called several times.
         :param step: what the job does; None if it looks at the group.
         :param attempt: the key of an attempt that the call looks up.
+        :param may_move: instead of an outcome it takes :class:`~queuey.storage.cassandra.lease_homes.AtHomeElsewhere`.
         """
-        self.job, self.attempt = job, attempt
+        self.job, self.attempt, self.may_move = job, attempt, may_move
         self.plain: PlainStep | None = None
         """The step, if it may be carried out together with others."""
         self.requests: Sequence[AppendRequest] = ()

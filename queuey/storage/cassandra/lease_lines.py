@@ -26,6 +26,7 @@ from queuey.model import Consistency
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_ahead import Demand
 from queuey.storage.cassandra.lease_carrying import Carrying
+from queuey.storage.cassandra.lease_homes import AtHomeElsewhere
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup
@@ -124,6 +125,22 @@ class LeaseLine:
             self._is_served = bool(self._waiting)
             return self._is_served
 
+    def _has_moved(self, calls: list[GroupCall]) -> bool:
+        """If servers make steps of an exact group at once, leave its home those calls that others may carry out.
+
+        :returns: whether none is left to this server.
+        """
+        homes = self._means.homes
+        if self._turns.have_met(perf_counter()):
+            homes.meet(self._place)
+        if homes.home(self._place) is not None:
+            moved = [call for call in calls if call.may_move]
+            calls[:] = [call for call in calls if not call.may_move]
+            with settled_together():
+                for call in moved:
+                    call.future.set_error(AtHomeElsewhere())
+        return not calls
+
     def _await_turn(self) -> None:
         """Let the servers go first whose turn it is, and learn what they change."""
         turns = self._turns
@@ -178,6 +195,8 @@ class LeaseLine:
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
         memory.ahead.prepare(memory.books, watermark, now_ticks, Demand.by(calls))
         if looking is None:
+            if self._has_moved(calls):
+                return True
             self._await_turn()
             self._joined(calls)
         self._finish()

@@ -12,6 +12,7 @@ from queuey.model import Consistency
 from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_ahead import GroupAhead
+from queuey.storage.cassandra.lease_homes import LeaseHomes
 from queuey.storage.cassandra.lease_parcels import Carrier
 from queuey.storage.cassandra.lease_rows import (
     GroupHead,
@@ -48,6 +49,7 @@ class GroupMeans:
     rows: LeaseRows
     carrier: Carrier
     threads: ThreadPoolExecutor
+    homes: LeaseHomes
 
 
 class GroupMemory:

@@ -9,6 +9,7 @@ take one turn meet in a compare-and-set.
 from __future__ import annotations
 
 import secrets
+from math import inf
 
 from queuey.storage.cassandra.lease_rows import GroupHead, StepName
 
@@ -16,6 +17,8 @@ __all__ = ["LeaseTurns"]
 
 _ACTIVE_SECONDS = 0.5
 """A server takes part if its last step was seen within this time."""
+_MET_SECONDS = 2.0
+"""Servers have met if each has made steps within this time."""
 _LEAST_SLOT_SECONDS, _MOST_SLOT_SECONDS = 0.005, 0.15
 """How long a server whose turn it is may take to make its transaction."""
 _STEPS = 32
@@ -45,6 +48,8 @@ class LeaseTurns:
         """By server, the version of its last step, and when that was seen."""
         self._took = _LEAST_SLOT_SECONDS
         """What a transaction takes."""
+        self._met = (-inf, -inf)
+        """When steps of others were seen last, and the time before, each soon after an own step."""
 
     def name(self, rows: int) -> StepName:
         """Of the next step."""
@@ -62,6 +67,8 @@ class LeaseTurns:
                 self._own, self._own_at = version, now
             elif step is not None:
                 self._others[step.server] = (version, now)
+                if now - self._own_at < _MET_SECONDS:
+                    self._met = (now, self._met[0])
         if head.version > self._version:
             self._version, self._since = head.version, now
 
@@ -75,6 +82,10 @@ class LeaseTurns:
     def slot(self) -> float:
         """Seconds that a server has for its transaction."""
         return min(max(_USUAL * self._took, _LEAST_SLOT_SECONDS), _MOST_SLOT_SECONDS)
+
+    def have_met(self, now: float) -> bool:
+        """Whether this server and others make steps at once. A single step says nothing: settings may have changed."""
+        return now - self._met[1] < _MET_SECONDS
 
     def ask(self) -> None:
         """This server begins to wait for its turn."""

@@ -12,6 +12,7 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
@@ -23,12 +24,14 @@ from queuey.model import PartitionId
 from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
 from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_homes import AtHomeElsewhere, LeaseHomes
 from queuey.storage.cassandra.lease_left import LeftParcels
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
 from queuey.storage.cassandra.lease_rows import GroupHead, LeaseRows, StepName
 from queuey.storage.cassandra.lease_several import SeveralGroups
+from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.leasing import LeaseStore
@@ -62,13 +65,15 @@ class CassandraLeases(LeaseStore):
 
     default_settings = GroupSettings(k=AUTO)
 
-    def __init__(self, server: CassandraServer, messages: CassandraMessages) -> None:
+    def __init__(self, server: CassandraServer, messages: CassandraMessages, links: Links | None = None) -> None:
+        """:param links: by which other servers reach this one; None if they cannot."""
         self._server = server
         self._rows = LeaseRows(server.session)
         self._carrier = Carrier(server, self._rows, messages.appender)
         self.left = LeftParcels(server, self._rows, self._carrier)
         self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="leases")
-        self._means = GroupMeans(server, messages, self._rows, self._carrier, self._threads)
+        self.homes = LeaseHomes(server, self._step_for_other, links)
+        self._means = GroupMeans(server, messages, self._rows, self._carrier, self._threads, self.homes)
         self._several = SeveralGroups(self._step_one, self._look)
         self._lock = new_lock()
         self._lines: OrderedDict[tuple[UUID, str], LeaseLine] = OrderedDict()
@@ -97,13 +102,31 @@ class CassandraLeases(LeaseStore):
         return await self._step_one(step)
 
     async def _step_one(self, step: LeaseStep) -> LeaseOutcome:
-        """A step of one group."""
+        """A step of one group, carried out where the group is at home."""
+        (one,) = step.groups
+        place = (one.queue.uuid, one.name)
+        if self.homes.home(place) is None:
+            self.homes.note_own(place)
+            with suppress(AtHomeElsewhere):
+                return await self._step_here(step, may_move=True)
+        home = self.homes.home(place)
+        if any(each.queue.uuid in self._server.dropped for each in step.appends):
+            home = None  # other servers do not know yet that the queue is gone
+        outcome = None if home is None else await self.homes.hand_over(home, place, step)
+        return await self._step_here(step) if outcome is None else outcome
 
+    def _step_for_other(self, step: LeaseStep) -> Future[LeaseOutcome]:
+        """Carry out a step of one group that another server has handed over."""
+        if step.groups[0].queue.uuid in self._server.dropped:
+            return Future.failed(QueueNotFound())
+        return self._server.underway.start(self._step_here(step, may_move=True))
+
+    async def _step_here(self, step: LeaseStep, *, may_move: bool = False) -> LeaseOutcome:
         def job(access: GroupAccess, book: LeaseBook, now: int) -> LeaseOutcome:
             return carry_out(step, access, book, now)
 
         (one,) = step.groups
-        outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, GroupCall(job, step))
+        outcome: LeaseOutcome = await self._called(one.queue.uuid, one.name, GroupCall(job, step, may_move=may_move))
         return outcome._replace(wall=outcome.now)  # moments of leases are never later than those of the wall clock
 
     async def _look(
@@ -200,5 +223,6 @@ class CassandraLeases(LeaseStore):
 
     def close(self) -> None:
         """End the threads, once no call is under way. May be called again."""
+        self.homes.stop()
         self.left.stop()
         self._threads.shutdown(wait=False)

@@ -18,6 +18,7 @@ from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Consistency, PartitionId
 from queuey.storage import AppendNotice, Peers, ServerBeat
+from queuey.storage.cassandra.link_channel import Contact
 from queuey.storage.cassandra.session import CassandraSession
 
 SLICE_SECONDS = 10
@@ -36,10 +37,14 @@ _PARTITION = Struct(">16sB")
 class CassandraPeers(Peers):
     """One server's view of the notices."""
 
-    def __init__(self, session: CassandraSession, clock: Clock, clock_error_seconds: float) -> None:
+    def __init__(
+        self, session: CassandraSession, clock: Clock, clock_error_seconds: float, contact: Contact | None = None
+    ) -> None:
+        """:param contact: how other servers reach this one; None if they cannot."""
         self._session = session
         self._clock = clock
-        self._server = uuid4()
+        self._server = uuid4() if contact is None else contact.server
+        self._reached_at = (None, None, None) if contact is None else contact[1:]
         self._back_ticks = round((LATE_SECONDS + 2 * clock_error_seconds) * TICKS_PER_SECOND)
         self._heard_ticks = clock.now_ticks()
         self._seen: OrderedDict[tuple[UUID, int], None] = OrderedDict()
@@ -79,7 +84,7 @@ class CassandraPeers(Peers):
         return start(self._beat(beat))
 
     async def _beat(self, beat: ServerBeat) -> None:
-        row = (self._server, *beat, LIVES_SECONDS)
+        row = (self._server, *self._reached_at, self._session.options.data_centre, *beat, LIVES_SECONDS)
         await self._session.tell("server_beat", row, self._session.to_write(Consistency.WEAK))
 
     def servers(self) -> Future[Sequence[ServerBeat]]:

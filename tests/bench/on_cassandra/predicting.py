@@ -196,11 +196,10 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         for receivers in (1, RECEIVERS // 3, RECEIVERS // 2, RECEIVERS):
             some = receiving(receivers, seconds, guess * (0.25 if receivers == 1 else 1))
             turns["receive", receivers, 1] = lambda n=receivers, w=some: measuring.run(w, 1, n)  # type: ignore[misc]
-        turns["receive", 2, 2] = lambda: measuring.run(receiving(2, seconds, guess / 4), 2, 1)
         for count in range(2, SERVERS + 1):
             turns["append", SENDERS, count] = lambda n=count: measuring.run(sending(SENDERS, seconds), n, SENDERS // n)  # type: ignore[misc]
             turns["receive", RECEIVERS, count] = lambda n=count: measuring.run(  # type: ignore[misc]
-                receiving(RECEIVERS, seconds, guess / 2), n, RECEIVERS // n
+                receiving(RECEIVERS, seconds, guess), n, RECEIVERS // n
             )
         turns["hundred", 1, 1] = lambda: measuring.run(sending(1, seconds, batch=HUNDRED), 1, 1)
         turns["cold", 1, 1] = lambda: measuring.run(first_sending(COLD_QUEUES), 1, 1)
@@ -219,8 +218,6 @@ def _costs(found: Found, notice: float, zookeeper: ZooKeeperCosts) -> CostTable:
 
     append, receive = levels("append"), levels("receive")
     (hundred,), (cold,) = levels("hundred"), levels("cold")
-    fixed, each = OperationCost(receive).transaction()
-    alternating = middle(found["receive", 2, 2]).response
     return CostTable(
         measured=time.strftime("%Y-%m-%d"),
         environment=dict(environment()),
@@ -230,8 +227,6 @@ def _costs(found: Found, notice: float, zookeeper: ZooKeeperCosts) -> CostTable:
         cold=OperationCost([cold]),
         # Of a request by tens; a further message costs what it costs an append.
         receive=OperationCost(receive, BATCH, *_further(append[0], hundred, HUNDRED - 1)),
-        # Two receivers at two servers take turns: each waits for the other's transaction, and twice for the hand-over.
-        handover=max(0.0, alternating / 2 - fixed - each),
         notice=notice,
         zookeeper=zookeeper,
     )

@@ -121,6 +121,7 @@ def test_nobody_has_what_another_has_while_a_server_and_a_node_die(
         time.sleep(VISIBILITY)
         _hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
         transactions = fleet.counted("queuey_lease_transactions_total")
+        handed_over = fleet.counted("queuey_lease_steps_handed_over_total")
 
     verdict = log.judge(ids)
     for guarantee in ("G21", "G22") if exact else ("G22",):
@@ -133,15 +134,62 @@ def test_nobody_has_what_another_has_while_a_server_and_a_node_die(
             kills=2 * kills,
             messages=len(ids),
             transactions=transactions,
+            handed_over=handed_over,
             held_by_two=len(verdict.held_by_two),
             after_acknowledgement=len(verdict.handed_after_acknowledgement),
             never_handed=len(verdict.never_handed),
         )
     assert verdict.never_handed == set()
     if exact:
+        assert handed_over, "servers that meet have a home"
         assert (verdict.held_by_two, verdict.handed_after_acknowledgement) == ([], [])
     else:
         assert verdict.held_by_two, "the judge sees what two receivers have"
+
+
+def test_a_home_that_stands_still_holds_up_the_others_for_a_moment_only(
+    tmp_path: Path, cassandra_cluster: Cassandra, chance: random.Random, figures: Figures
+) -> None:
+    """The servers hand their steps over to it when it stops; what it has begun it finishes when it goes on."""
+    log = LeaseLog()
+    with Fleet(tmp_path, cassandra_cluster) as fleet:
+        fleet.client(0).create_queue(QUEUE, partitions=3)
+        ids = fill(fleet.nodes[0], 20 * MESSAGES)
+        time.sleep(READ_DELAY)
+        workers = [
+            Worker(fleet.nodes[number % 3], log, f"w{number}", random.Random(chance.random()), VISIBILITY)
+            for number in range(RECEIVERS)
+        ]
+        with busy(*(worker.step for worker in workers)):
+            wait_for_more(lambda: len(log.acknowledged), 300, seconds=120)
+            home = _home(fleet)
+            assert home is not None, "servers that meet have a home"
+            with home.stopped():
+                wait_for_more(lambda: len(log.acknowledged), 100, seconds=120)
+            wait_for_more(lambda: len(log.acknowledged), 100, seconds=120)
+        time.sleep(VISIBILITY)
+        _hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
+
+    verdict = log.judge(ids)
+    figures(
+        "G21",
+        group="exact",
+        servers=3,
+        stopped="home",
+        messages=len(ids),
+        held_by_two=len(verdict.held_by_two),
+        after_acknowledgement=len(verdict.handed_after_acknowledgement),
+        never_handed=len(verdict.never_handed),
+    )
+    assert verdict.never_handed == set()
+    assert (verdict.held_by_two, verdict.handed_after_acknowledgement) == ([], [])
+
+
+def _home(fleet: Fleet) -> Node | None:
+    """The only server that hands nothing over."""
+    handing = [node.get("/metrics").text.count("queuey_lease_steps_handed_over_total{") for node in fleet.nodes]
+    homes = [node for node, number in zip(fleet.nodes, handing, strict=True) if not number]
+    return homes[0] if len(homes) == 1 else None
 
 
 def test_a_weak_group_of_a_weak_queue_serves_while_one_replica_answers(

@@ -31,7 +31,7 @@ from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, ServerError
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import Options, _contact, connect, why_none
+from queuey.storage.cassandra.cluster import Options, connect, contact, why_none
 from queuey.storage.cassandra.driver_errors import our_error
 from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES, CQL
 from queuey.storage.cassandra.underway import Underway
@@ -190,7 +190,7 @@ def test_a_call_that_only_its_store_knows_is_not_ended_by_the_garbage_collector(
 
 
 @pytest.mark.parametrize(
-    ("host", "contact"),
+    ("host", "reached"),
     [
         ("10.0.0.1", "10.0.0.1"),
         ("10.0.0.1:9043", ("10.0.0.1", 9043)),
@@ -200,8 +200,8 @@ def test_a_call_that_only_its_store_knows_is_not_ended_by_the_garbage_collector(
         ("fe80::1:9043", "fe80::1:9043"),
     ],
 )
-def test_a_node_is_named_by_its_address_with_a_port_or_without(host: str, contact: object) -> None:
-    assert _contact(host, 9042) == contact
+def test_a_node_is_named_by_its_address_with_a_port_or_without(host: str, reached: object) -> None:
+    assert contact(host, 9042) == reached
 
 
 def test_nodes_that_refuse_the_credentials_are_told_apart_from_nodes_that_are_away() -> None:

@@ -1,0 +1,367 @@
+"""Connections on which one server of a keyspace asks another to do something.
+
+A call is some bytes, and so is its answer. Every program that can read the keyspace's table of servers may call: each server puts
+a key of its own there, new with each start, and both ends prove that they know it. Each frame has a digest by a key of
+its connection and direction, so nobody else can add, change or repeat one. Frames are not encrypted.
+"""
+
+from __future__ import annotations
+
+import logging
+import secrets
+import socket
+import threading
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from queue import Empty, SimpleQueue
+from time import perf_counter
+from uuid import UUID, uuid4
+
+from queuey.future import Future, settled_together
+from queuey.locks import new_lock
+from queuey.storage.cassandra.link_channel import KEY_BYTES, Channel, Contact, Entries, answer_call, call
+
+__all__ = ["Link", "LinkLost", "Links", "NotTaken", "towards"]
+
+log = logging.getLogger(__name__)
+
+IDLE_SECONDS = 60.0
+"""A link without calls ends after this time."""
+MOST_CALLS = 1000
+"""Calls of one link at a time."""
+MOST_LINKS = 100
+"""Connections that a server takes at a time, those that have proved nothing yet included."""
+_TOGETHER_BYTES = 1 << 20
+"""A frame takes no further call, or answer, once it has this number of bytes."""
+_LOOK_SECONDS = 0.5
+SILENT_SECONDS = 3.0
+"""A server that answers nothing for this time, not even whether it is there, is stopped or out of reach."""
+_ARE_YOU_THERE = 0
+"""The number of a call that is answered at once. The others have numbers from 1 on."""
+_NOT_TAKEN = b""
+
+
+class NotTaken(Exception):
+    """The other server has not begun this call, and will not."""
+
+
+class LinkLost(Exception):
+    """The link ended before the answer: nobody knows whether the call was carried out."""
+
+
+def _gathered(outbox: SimpleQueue[tuple[int, bytes] | None]) -> Entries | None:
+    """What waits to be sent, as much as one frame takes; nothing after a second without any, and None at the end."""
+    try:
+        entry = outbox.get(timeout=_LOOK_SECONDS)
+    except Empty:
+        return []
+    entries: Entries = []
+    size = 0
+    while entry is not None:
+        entries.append(entry)
+        size += len(entry[1])
+        if size >= _TOGETHER_BYTES:
+            return entries
+        try:
+            entry = outbox.get_nowait()
+        except Empty:
+            return entries
+    return None
+
+
+class _Call:
+    """A call that has no answer yet."""
+
+    __slots__ = ("future", "is_sent", "since")
+
+    def __init__(self) -> None:
+        self.future: Future[bytes] = Future()
+        self.since = perf_counter()
+        self.is_sent = False
+
+
+class Link:
+    """Calls of this server at another one. Thread-safe."""
+
+    def __init__(self, contact: Contact, caller: UUID, patience_seconds: float) -> None:
+        """:param patience_seconds: if a call has no answer after this time, the link is lost."""
+        self.contact, self._caller, self._patience = contact, caller, patience_seconds
+        self.has_ended = False
+        """No call is taken any more."""
+        self._lock = new_lock()
+        self._number = 0
+        self._calls: dict[int, _Call] = {}
+        """By number, the oldest first."""
+        self._used = self._heard = self._asked = perf_counter()
+        """When the last call was made, the last frame came, and the other end was asked last whether it is there."""
+        self._outbox: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._channel: Channel | None = None
+        threading.Thread(target=self._run, name="link", daemon=True).start()
+
+    def call(self, payload: bytes) -> Future[bytes]:
+        """Ask the other server.
+
+        :returns: its answer, never empty; :class:`NotTaken` or :class:`LinkLost` as an error.
+        """
+        call = _Call()
+        with self._lock:
+            if self.has_ended or len(self._calls) >= MOST_CALLS:
+                return Future.failed(NotTaken())
+            self._number += 1
+            number = self._number
+            self._calls[number] = call
+            self._used = call.since
+        self._outbox.put((number, payload))
+        return call.future
+
+    def end(self) -> None:
+        """Take no more calls, and fail those without an answer. May be called again."""
+        with self._lock:
+            self.has_ended = True
+            calls, self._calls = [*self._calls.values()], {}
+        self._outbox.put(None)
+        if self._channel is not None:
+            self._channel.end()
+        with settled_together():
+            for call in calls:
+                call.future.set_error(LinkLost() if call.is_sent else NotTaken())
+
+    def _run(self) -> None:
+        try:
+            self._channel = channel = call(self.contact, self._caller)
+            threading.Thread(target=self._receive, args=[channel], name="link-answers", daemon=True).start()
+            while (entries := _gathered(self._outbox)) is not None:
+                if entries:
+                    self._note_sent(entries)
+                    channel.send(entries)
+                if self._is_over():
+                    break
+        except OSError as error:
+            log.info("the link to the server at %s:%d has ended: %s", self.contact.host, self.contact.port, error)
+        finally:
+            self.end()
+
+    def _note_sent(self, entries: Entries) -> None:
+        with self._lock:
+            for number, _ in entries:
+                call = self._calls.get(number)
+                if call is not None:
+                    call.is_sent = True
+
+    def _is_over(self) -> bool:
+        """Whether nobody calls any more.
+
+        :raises OSError: the oldest call waits for too long, or nothing comes from the other end.
+        """
+        now = perf_counter()
+        with self._lock:
+            oldest = next(iter(self._calls.values()), None)
+            self.has_ended = self.has_ended or (oldest is None and now - self._used > IDLE_SECONDS)
+        if oldest is not None:
+            self._look_after(oldest, now)
+        return self.has_ended
+
+    def _look_after(self, oldest: _Call, now: float) -> None:
+        if now - oldest.since > self._patience:
+            raise TimeoutError(f"no answer came within {self._patience:g} s")
+        silent_since = max(self._heard, oldest.since)
+        if now - silent_since > SILENT_SECONDS:
+            raise TimeoutError(f"nothing came for {SILENT_SECONDS:g} s")
+        if now - max(silent_since, self._asked) > _LOOK_SECONDS:
+            self._asked = now
+            self._outbox.put((_ARE_YOU_THERE, b""))
+
+    def _receive(self, channel: Channel) -> None:
+        try:
+            while True:
+                answers = channel.receive()
+                self._heard = perf_counter()
+                with self._lock:
+                    found = [(self._calls.pop(number, None), answer) for number, answer in answers]
+                with settled_together():
+                    for call, answer in found:
+                        if call is None:
+                            continue
+                        if answer == _NOT_TAKEN:
+                            call.future.set_error(NotTaken())
+                        else:
+                            call.future.set_result(answer)
+        except OSError as error:
+            if not self.has_ended:
+                log.info("the link to the server at %s:%d is lost: %s", self.contact.host, self.contact.port, error)
+        finally:
+            self.end()
+            channel.close()
+
+
+class _Caller:
+    """A server that calls this one."""
+
+    def __init__(self, links: Links, channel: Channel, server: UUID) -> None:
+        self._links, self._channel, self._server = links, channel, server
+        self._outbox: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._lock = new_lock()
+        self._open: set[int] = set()
+        """Numbers of calls that were taken, and whose answers are not sent yet."""
+
+    def serve(self) -> None:
+        """Take calls until the connection ends."""
+        threading.Thread(target=self._answer, name="link-answers", daemon=True).start()
+        try:
+            while True:
+                for number, payload in self._channel.receive():
+                    self._take(number, payload)
+        except OSError as error:
+            log.debug("the link of server %s has ended: %s", self._server, error)
+        finally:
+            self.end()
+            self._channel.close()
+
+    def _take(self, number: int, payload: bytes) -> None:
+        def answered(answer: Future[bytes]) -> None:
+            try:
+                found = answer.result()
+            except NotTaken:
+                found = _NOT_TAKEN
+            self._outbox.put((number, found))
+
+        if number == _ARE_YOU_THERE:
+            self._outbox.put((_ARE_YOU_THERE, b""))
+        elif self._links.note_taken():
+            with self._lock:
+                self._open.add(number)
+            self._links.take(self._server, payload).add_done_callback(answered)
+        else:
+            self._outbox.put((number, _NOT_TAKEN))
+
+    def _answer(self) -> None:
+        try:
+            while (entries := _gathered(self._outbox)) is not None:
+                if entries:
+                    self._channel.send(entries)
+                    self._note_sent([number for number, _ in entries])
+        except OSError as error:
+            log.debug("the link of server %s takes no answers: %s", self._server, error)
+        finally:
+            self.end()
+
+    def _note_sent(self, numbers: Sequence[int]) -> None:
+        with self._lock:
+            sent = self._open.intersection(numbers)
+            self._open -= sent
+        self._links.note_answered(len(sent))
+
+    def end(self) -> None:
+        """End the connection; nobody waits for the answers that are not sent. May be called again."""
+        self._outbox.put(None)
+        self._channel.end()
+        with self._lock:
+            left = [*self._open]
+        self._note_sent(left)
+
+
+class Links:
+    """Takes the calls of other servers, at an address of its own. Thread-safe."""
+
+    def __init__(self, host: str, port: int = 0) -> None:
+        """Listen; calls are taken from :meth:`start` on.
+
+        :param port: 0 for any that is free.
+        :raises OSError: this machine has no such address, or another program has the port.
+        """
+        self._listener = socket.create_server((host, port), family=_family(host))
+        address = self._listener.getsockname()
+        self.contact = Contact(uuid4(), address[0], address[1], secrets.token_bytes(KEY_BYTES))
+        """How others reach this server."""
+        self.take: Callable[[UUID, bytes], Future[bytes]] = _take_nothing
+        """Carries out a call of a server; its error is :class:`NotTaken` or none."""
+        self._changed = threading.Condition(new_lock())
+        self._connections: set[socket.socket] = set()
+        self._under_way = 0
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
+
+    def start(self, take: Callable[[UUID, bytes], Future[bytes]]) -> None:
+        """Take calls, in threads.
+
+        :param take: see :attr:`take`.
+        """
+        self.take = take
+        self._thread.start()
+
+    def stop(self, seconds: float) -> None:
+        """Take no more calls, and wait a while for those under way. May be called again."""
+        with self._changed:
+            self._stopped.set()
+            self._changed.wait_for(lambda: not self._under_way, seconds)
+            connections = [*self._connections]
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for connection in connections:
+            with suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def note_taken(self) -> bool:
+        """A call came; False if it is not to be taken."""
+        with self._changed:
+            if self._stopped.is_set() or self._under_way >= MOST_CALLS * 2:
+                return False
+            self._under_way += 1
+            return True
+
+    def note_answered(self, number: int) -> None:
+        """This number of calls that were taken have their answers."""
+        with self._changed:
+            self._under_way -= number
+            if self._stopped.is_set() and not self._under_way:
+                self._changed.notify_all()
+
+    def _listen(self) -> None:
+        while True:
+            try:
+                connection, _ = self._listener.accept()
+            except OSError as error:
+                if self._stopped.is_set():
+                    return
+                log.warning("calls of other servers are not taken for a moment: %s", error)
+                self._stopped.wait(_LOOK_SECONDS)
+                continue
+            with self._changed:
+                is_taken = not self._stopped.is_set() and len(self._connections) < MOST_LINKS
+                if is_taken:
+                    self._connections.add(connection)
+            if is_taken:
+                threading.Thread(target=self._serve, args=[connection], name="link-calls", daemon=True).start()
+            else:
+                connection.close()
+
+    def _serve(self, connection: socket.socket) -> None:
+        try:
+            channel, server = answer_call(connection, self.contact.key)
+            _Caller(self, channel, server).serve()
+        except OSError as error:
+            log.debug("a connection was refused: %s", error)
+        finally:
+            connection.close()
+            with self._changed:
+                self._connections.discard(connection)
+
+
+def _take_nothing(server: UUID, payload: bytes) -> Future[bytes]:
+    return Future.failed(NotTaken())
+
+
+def _family(host: str) -> socket.AddressFamily:
+    return socket.AF_INET6 if ":" in host else socket.AF_INET
+
+
+def towards(addresses: Sequence[tuple[str, int]]) -> str | None:
+    """The address from which this machine reaches the first of these; None if it reaches none."""
+    for host, port in addresses:
+        with suppress(OSError):
+            family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
+            with socket.socket(family, kind) as found:
+                found.connect(address)
+                return str(found.getsockname()[0])
+    return None

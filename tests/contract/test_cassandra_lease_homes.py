@@ -1,0 +1,215 @@
+"""Lease groups that are at home on one of several servers: it carries out the steps of all (G21)."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from uuid import UUID, uuid4
+
+import pytest
+
+from queuey._version import __version__
+from queuey.clock import ManualClock, SystemClock
+from queuey.errors import OutcomeUnknown, StaleReceipt
+from queuey.future import Future
+from queuey.ids import IdGenerator
+from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.lease_requests import ReceiveRequest, Settle
+from queuey.storage import ServerBeat, Unobserved
+from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS
+from queuey.storage.cassandra.links import Links
+from queuey.storage.cassandra.peers import CassandraPeers
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.contract import LeaseStoreContract
+from queuey.storage.contract.common import draft
+from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
+from tests.support.cassandra_stores import CassandraStores
+from tests.support.lease_servers import LeaseServers, close
+
+
+class Counted(Unobserved):
+    """What a server hands over, and its own transactions."""
+
+    def __init__(self) -> None:
+        self.handed: Counter[str] = Counter()
+        self.transactions = 0
+
+    def handed_over(self, result: str) -> None:
+        self.handed[result] += 1
+
+    def compared_and_set(self, *, is_lost: bool) -> None:
+        self.transactions += 1
+
+
+class Linked:
+    """A server that others reach."""
+
+    def __init__(self, servers: LeaseServers, version: str = __version__, **how: Any) -> None:
+        self.links, self.counted = Links("127.0.0.1"), Counted()
+        self.server = servers.another(links=self.links, observer=self.counted, **how)
+        self.homes = self.server.leases.homes
+        peers = CassandraPeers(servers.session, self.server.clock, 0.25, self.links.contact)
+        peers.beat(ServerBeat("server", version, 0.0, 0.0)).wait()
+        self.homes.start()
+
+    def sends_to(self, other: Linked) -> None:
+        """Let each group be at home there."""
+        self.homes.home = lambda place: other.links.contact  # type: ignore[method-assign]
+        other.homes.meet = lambda place: None  # type: ignore[method-assign]
+
+
+class TestLeasesAtHomeElsewhere(LeaseStoreContract):
+    """Each step goes to another server, and comes back."""
+
+    @pytest.fixture
+    def stores(
+        self, lease_servers: LeaseServers, session: CassandraSession, clock: ManualClock, ids: IdGenerator
+    ) -> Iterator[CassandraStores]:
+        here, there = (Linked(lease_servers, clock=clock, ids=ids) for _ in range(2))
+        here.sends_to(there)
+        yield here.server.stores
+        assert not here.counted.transactions or here.counted.handed["done"]
+        assert set(here.counted.handed) <= {"done"}
+
+    def test_a_stepped_clock_makes_no_lease_shorter_or_longer(self, *_: object) -> None:
+        """On Cassandra a server whose clock was stepped refuses."""
+
+
+def test_servers_that_meet_choose_one_and_nobody_is_handed_what_another_has(lease_servers: LeaseServers) -> None:
+    clock = SystemClock()
+    lease_servers.session.driver.execute(f"truncate {lease_servers.session.options.keyspace}.servers")
+    several = [Linked(lease_servers, clock=clock, ids=IdGenerator(clock)) for _ in range(3)]
+    first = several[0].server
+    first.log.append(*[draft(b"%d" % number) for number in range(600)])
+    receivers = [one.server.jobs(first) for one in several for _ in range(4)]
+
+    def work(jobs: Receiver) -> list[bytes]:
+        found: list[bytes] = []
+        settles: dict[int, list[Settle]] = {}
+        while handed := [*jobs.step(settles, receive=ReceiveRequest(1, 600.0)).handed]:
+            assert not jobs.outcome.stale
+            found += bodies(handed)
+            settles = {1: [settle_of(handed[0])]}
+        return found
+
+    with ThreadPoolExecutor(len(receivers)) as threads:
+        found = [body for each in threads.map(work, receivers) for body in each]
+
+    assert sorted(map(int, found)) == list(range(600))
+    handed = [one.counted.handed for one in several]
+    assert sum(bool(one) for one in handed) == 2, handed
+    assert sum(one["done"] for one in handed) > 200
+    assert {result for one in handed for result in one} == {"done"}
+
+
+@pytest.fixture
+def here(lease_servers: LeaseServers) -> Linked:
+    return Linked(lease_servers)
+
+
+@pytest.fixture
+def there(lease_servers: LeaseServers, here: Linked) -> Linked:
+    """The home of all groups that are used here."""
+    there = Linked(lease_servers)
+    here.sends_to(there)
+    return there
+
+
+def test_errors_of_the_home_are_raised_here(here: Linked, there: Linked) -> None:
+    here.server.log.add(b"0")
+    jobs = here.server.jobs()
+    (handed,) = jobs.receive()
+    assert jobs.settle(handed)
+    with pytest.raises(StaleReceipt):
+        jobs.step({1: [settle_of(handed)]}, appends=[AppendRequest(here.server.log.queue, [draft()])])
+    assert here.counted.handed == {"done": 3}
+
+
+def test_a_server_that_closes_takes_no_step_and_its_steps_are_carried_out_here(here: Linked, there: Linked) -> None:
+    here.server.log.add(b"0", b"1")
+    jobs = here.server.jobs()
+    assert bodies(jobs.receive()) == [b"0"]
+    close(there.server.stores)
+    assert bodies(jobs.receive()) == [b"1"]
+    assert here.counted.handed["done"] == 1
+    assert here.counted.transactions == 1
+
+
+def test_a_step_whose_home_died_is_unknown_and_a_repeat_finds_it(here: Linked, there: Linked) -> None:
+    """The home has carried it out; its answer is lost."""
+    here.server.log.add(b"0", b"1")
+    jobs, attempt = here.server.jobs(), IdempotencyKey("attempt", b"digest")
+    take = there.links.take
+
+    def dies(server: UUID, payload: bytes) -> Future[bytes]:
+        take(server, payload).wait()
+        there.links.stop(0.0)
+        return Future()
+
+    there.links.take = dies
+    with pytest.raises(OutcomeUnknown):
+        jobs.step(receive=ReceiveRequest(), attempt=attempt)
+    again = jobs.step(receive=ReceiveRequest(), attempt=attempt)
+    assert again.repeated
+    assert bodies([*again.handed]) == [b"0"]
+    assert bodies(jobs.receive()) == [b"1"]
+
+
+def test_a_server_that_uses_a_group_alone_carries_its_steps_out_again(lease_servers: LeaseServers) -> None:
+    here, there = Linked(lease_servers), Linked(lease_servers)
+    here.server.log.append(*[draft(b"%d" % number) for number in range(9)])
+    jobs, place = here.server.jobs(), (here.server.log.queue.uuid, "workers")
+    here.homes._homes[place] = there.links.contact
+    jobs.receive()
+    assert here.homes.home(place) == there.links.contact, "the home may have used it just now"
+    lease_servers.clock.advance(ALONE_SECONDS / 2)
+    there.server.jobs(here.server).receive()
+    lease_servers.clock.advance(ALONE_SECONDS / 2 + 1)
+    jobs.receive()
+    assert here.homes.home(place) == there.links.contact
+    lease_servers.clock.advance(ALONE_SECONDS)
+    jobs.receive()
+    assert here.homes.home(place) is None
+    assert here.counted.handed == {"done": 3}
+    jobs.receive()
+    assert here.counted.transactions == 1
+
+
+def test_all_servers_choose_the_same_home_and_one_that_goes_leaves_the_other_groups(
+    lease_servers: LeaseServers,
+) -> None:
+    lease_servers.session.driver.execute(f"truncate {lease_servers.session.options.keyspace}.servers")
+    several = [Linked(lease_servers) for _ in range(3)]
+    places = [(uuid4(), "workers") for _ in range(60)]
+
+    def homes(one: Linked) -> list[UUID]:
+        for place in places:
+            one.homes.meet(place)
+        return [(one.homes.home(place) or one.links.contact).server for place in places]
+
+    before = homes(several[0])
+    assert [homes(one) for one in several] == [before] * 3
+    assert {*before} == {one.links.contact.server for one in several}
+    gone = several.pop().links.contact
+    for one in several:
+        one.homes._has_left(gone)
+    after = homes(several[0])
+    assert homes(several[1]) == after
+    assert gone.server not in after
+    assert [now for now, then in zip(after, before, strict=True) if then != gone.server] == [
+        then for then in before if then != gone.server
+    ]
+    lease_servers.clock.advance(AWAY_SECONDS + LISTED_SECONDS)
+    assert homes(several[0]) == before, "it is asked again"
+
+
+def test_servers_of_another_version_are_no_homes(lease_servers: LeaseServers) -> None:
+    lease_servers.session.driver.execute(f"truncate {lease_servers.session.options.keyspace}.servers")
+    here = Linked(lease_servers)
+    Linked(lease_servers, version="0.0.older")
+    places = [(uuid4(), "workers") for _ in range(20)]
+    for place in places:
+        here.homes.meet(place)
+    assert not any(here.homes.home(place) for place in places)

@@ -1,0 +1,266 @@
+"""Calls between servers: each end proves that it knows the key, and each call has its answer or a clear end."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from uuid import UUID, uuid4
+
+import pytest
+
+from queuey.future import Future
+from queuey.storage.cassandra import link_channel
+from queuey.storage.cassandra import links as module
+from queuey.storage.cassandra.link_channel import Contact
+from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken, towards
+from tests.support.servers import eventually
+
+CALLER = uuid4()
+PATIENCE = 30.0
+
+
+class Echo:
+    """Answers each call with what it got, once it is let."""
+
+    def __init__(self) -> None:
+        self.got: list[tuple[UUID, bytes]] = []
+        self.waiting: list[tuple[Future[bytes], bytes]] = []
+        self.holds = False
+
+    def take(self, server: UUID, payload: bytes) -> Future[bytes]:
+        self.got.append((server, payload))
+        if not self.holds:
+            return Future.of(payload[::-1])
+        future: Future[bytes] = Future()
+        self.waiting.append((future, payload))
+        return future
+
+    def answer(self) -> None:
+        for future, payload in self.waiting:
+            future.set_result(payload[::-1])
+        self.waiting.clear()
+
+
+@pytest.fixture
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def links(echo: Echo) -> Iterator[Links]:
+    links = Links("127.0.0.1")
+    links.start(echo.take)
+    yield links
+    links.stop(0.0)
+
+
+@pytest.fixture
+def link_to() -> Iterator[Callable[..., Link]]:
+    made: list[Link] = []
+
+    def link_to(contact: Contact, patience: float = PATIENCE) -> Link:
+        made.append(Link(contact, CALLER, patience))
+        return made[-1]
+
+    yield link_to
+    for link in made:
+        link.end()
+
+
+def test_each_call_has_its_own_answer(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact)
+    calls = {b"%d" % number: link.call(b"%d" % number) for number in range(500)}
+    calls[b"large"] = link.call(b"x" * (3 << 20))
+    assert calls.pop(b"large").wait(PATIENCE) == b"x" * (3 << 20)
+    assert {call.wait(PATIENCE)[::-1]: call for call in calls.values()} == calls
+    assert {server for server, _ in echo.got} == {CALLER}
+
+
+def test_answers_may_come_in_any_order(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact)
+    echo.holds = True
+    slow = link.call(b"slow")
+    eventually(lambda: echo.waiting)
+    echo.holds = False
+    assert link.call(b"quick").wait(PATIENCE) == b"kciuq"
+    assert not slow.done
+    echo.answer()
+    assert slow.wait(PATIENCE) == b"wols"
+
+
+def test_nobody_calls_without_the_key(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    with pytest.raises(NotTaken):
+        link_to(links.contact._replace(key=b"k" * 32)).call(b"a").wait(PATIENCE)
+    assert not echo.got
+    assert link_to(links.contact).call(b"ab").wait(PATIENCE) == b"ba"
+
+
+def test_a_caller_that_believes_anybody_is_refused(links: Links, echo: Echo) -> None:
+    """It has not looked at the server's proof, and has none of its own."""
+    with closing(socket.create_connection((links.contact.host, links.contact.port), PATIENCE)) as stranger:
+        stranger.sendall(link_channel._MAGIC + b"n" * 32 + CALLER.bytes)
+        assert len(stranger.recv(64)) == 64
+        stranger.sendall(b"p" * 32)
+        assert stranger.recv(1) == b""
+    assert not echo.got
+
+
+@pytest.mark.parametrize("said", [b"", b"GET / HTTP/1.1\r\n\r\n", b"x" * 1000])
+def test_a_stranger_is_sent_away(links: Links, said: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_channel, "GREET_SECONDS", 0.2)
+    with closing(socket.create_connection((links.contact.host, links.contact.port), PATIENCE)) as stranger:
+        stranger.sendall(said)
+        try:
+            assert stranger.recv(1) == b""
+        except ConnectionResetError:
+            assert said, "what it sent was not read"
+
+
+def test_a_call_is_not_taken_where_nobody_listens(links: Links, link_to: Callable[..., Link]) -> None:
+    links.stop(0.0)
+    link = link_to(links.contact)
+    with pytest.raises(NotTaken):
+        link.call(b"a").wait(PATIENCE)
+    eventually(lambda: link.has_ended)
+    with pytest.raises(NotTaken):
+        link.call(b"b").wait(PATIENCE)
+
+
+def test_a_server_that_stops_answers_what_it_has_begun(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact)
+    echo.holds = True
+    begun = link.call(b"begun")
+    eventually(lambda: echo.waiting)
+    stopping = threading.Thread(target=links.stop, args=[PATIENCE])
+    stopping.start()
+    eventually(links._stopped.is_set)
+    with pytest.raises(NotTaken):
+        link.call(b"late").wait(PATIENCE)
+    echo.answer()
+    stopping.join(PATIENCE)
+    assert begun.wait(PATIENCE) == b"nugeb"
+    assert [payload for _, payload in echo.got] == [b"begun"]
+
+
+def test_nobody_knows_of_a_call_whose_link_is_lost(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact)
+    echo.holds = True
+    begun = link.call(b"begun")
+    eventually(lambda: echo.waiting)
+    links.stop(0.0)
+    with pytest.raises(LinkLost):
+        begun.wait(PATIENCE)
+    echo.answer()
+
+
+def test_a_server_that_does_not_answer_is_given_up(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact, patience=0.1)
+    echo.holds = True
+    with pytest.raises(LinkLost):
+        link.call(b"a").wait(PATIENCE)
+    assert link.has_ended
+    echo.answer()
+
+
+def test_a_slow_server_says_that_it_is_there(
+    links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 5.0)
+    link = link_to(links.contact)
+    echo.holds = True
+    slow, begun = link.call(b"slow"), link._heard
+    eventually(lambda: link._heard > begun)
+    assert not slow.done
+    echo.answer()
+    assert slow.wait(PATIENCE) == b"wols"
+
+
+def test_a_server_that_stands_still_is_given_up(
+    links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its machine still takes what is sent."""
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 0.02)
+    monkeypatch.setattr(module, "SILENT_SECONDS", 0.2)
+    stands_still = threading.Event()
+    monkeypatch.setattr(module._Caller, "_take", lambda *_: stands_still.wait(PATIENCE))
+    link = link_to(links.contact)
+    with pytest.raises(LinkLost):
+        link.call(b"a").wait(PATIENCE)
+    stands_still.set()
+    assert link.has_ended
+
+
+def test_an_idle_link_ends(links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IDLE_SECONDS", 0.1)
+    link = link_to(links.contact)
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+    eventually(lambda: link.has_ended)
+    eventually(lambda: not links._connections)
+
+
+def test_calls_of_a_link_are_bounded(
+    links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "MOST_CALLS", 3)
+    echo.holds = True
+    link = link_to(links.contact)
+    taken = [link.call(b"%d" % number) for number in range(3)]
+    with pytest.raises(NotTaken):
+        link.call(b"more").wait(PATIENCE)
+    eventually(lambda: len(echo.waiting) == 3)
+    echo.answer()
+    assert [call.wait(PATIENCE) for call in taken] == [b"0", b"1", b"2"]
+
+
+class _Between:
+    """Passes bytes on between two ends, and changes some of those that callers send."""
+
+    def __init__(self, contact: Contact, change: Callable[[bytes], bytes]) -> None:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.contact = contact._replace(port=self._listener.getsockname()[1])
+        self._to, self.change = (contact.host, contact.port), change
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        with self._listener, self._listener.accept()[0] as here, socket.create_connection(self._to) as there:
+            back = threading.Thread(target=self._pass, args=[there, here, bytes], daemon=True)
+            back.start()
+            self._pass(here, there, lambda data: self.change(data))  # noqa: PLW0108 - the test replaces it
+            back.join(PATIENCE)
+
+    def _pass(self, source: socket.socket, sink: socket.socket, change: Callable[[bytes], bytes]) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                sink.sendall(change(data))
+            sink.shutdown(socket.SHUT_WR)
+        except OSError as error:
+            logging.getLogger(__name__).debug("%s", error)
+
+
+@pytest.mark.parametrize(
+    "change", [lambda data: data[:-1] + bytes([data[-1] ^ 1]), lambda data: data + data], ids=["changed", "repeated"]
+)
+def test_nobody_between_the_servers_changes_or_repeats_a_call(
+    links: Links, echo: Echo, link_to: Callable[..., Link], change: Callable[[bytes], bytes]
+) -> None:
+    between = _Between(links.contact, bytes)
+    link = link_to(between.contact)
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+    between.change = change
+    call = link.call(b"cd")
+    eventually(lambda: link.has_ended)
+    if change(b"x") == b"xx":
+        assert [payload for _, payload in echo.got] == [b"ab", b"cd"]
+    else:
+        assert [payload for _, payload in echo.got] == [b"ab"]
+        with pytest.raises(LinkLost):
+            call.wait(PATIENCE)
+
+
+def test_the_address_towards_a_node_is_one_of_this_machine() -> None:
+    assert towards([("127.0.0.1", 9042)]) == "127.0.0.1"
+    assert towards([("no such host.invalid", 9042)]) is None
