@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
-from queuey.terminal.ending import ended_by_sigterm
+from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
@@ -39,7 +39,7 @@ def bench_command(ctx: click.Context) -> None:
     generator was on time, the machine quiet, the samples enough, and the repeats agree. It needs the extra
     'bench': pip install '/path/to/queuey[bench]'.
     """
-    ctx.with_resource(ended_by_sigterm())
+    ctx.with_resource(ended_by_signals())
 
 
 bench_command.add_command(simulate_command)

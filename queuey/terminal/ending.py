@@ -6,18 +6,25 @@ import signal
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import FrameType
+from typing import NoReturn
 
-__all__ = ["ended_by_sigterm"]
+__all__ = ["ended_by_signals"]
 
 
 @contextmanager
-def ended_by_sigterm() -> Iterator[None]:
-    """While the block runs, SIGTERM ends it as an error would, so it ends what it has started; the exit code is 143.
+def ended_by_signals() -> Iterator[None]:
+    """While the block runs, SIGTERM and Ctrl-C end it as an error would, so it ends what it has started.
 
-    Only the main thread may enter it.
+    The exit code is 143 or 130, never one that says something about what was done. Only the main thread may enter it.
     """
-    before = signal.signal(signal.SIGTERM, lambda number, _frame: sys.exit(128 + number))
+    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:
-        signal.signal(signal.SIGTERM, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _end(number: int, _frame: FrameType | None) -> NoReturn:
+    sys.exit(128 + number)

@@ -16,7 +16,7 @@ import msgspec
 
 from qdo.bench.summary import save_summary, summary_of
 from qdo.bench.tables import overview
-from queuey.terminal.ending import ended_by_sigterm
+from queuey.terminal.ending import ended_by_signals
 from tests.bench import (
     appends,
     arrival,
@@ -198,7 +198,7 @@ def bench(
         python -m tests.bench --backend cassandra                 on nodes of its own, some twenty minutes
         python -m tests.bench pipeline                            the pipeline on Spark, beside Kafka
     """
-    ctx.with_resource(ended_by_sigterm())
+    ctx.with_resource(ended_by_signals())
     if ctx.invoked_subcommand is not None:
         return
     topics = BACKENDS[backend]

@@ -322,7 +322,8 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     assert "duplication over batch" in (tmp_path / "a.svg").read_text()
 
 
-def test_sigterm_ends_the_server_that_a_run_has_started(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_the_server_that_a_run_has_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "long.yaml").write_text(f"{SMALL.replace('seconds: 1', 'seconds: 600')}  start: queuey\n")
     command = [sys.executable, "-m", "queuey.cli", "bench", "run", "long.yaml"]
     program = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
@@ -332,9 +333,9 @@ def test_sigterm_ends_the_server_that_a_run_has_started(tmp_path: Path) -> None:
             assert program.poll() is None
             assert time.monotonic() < give_up
             time.sleep(0.02)
-        program.send_signal(signal.SIGTERM)
+        program.send_signal(number)
 
-        assert program.wait(60) == 128 + signal.SIGTERM
+        assert program.wait(60) == 128 + number
         assert [pid for pid in servers if born(pid) is not None] == []
     finally:
         program.kill()

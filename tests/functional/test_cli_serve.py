@@ -154,6 +154,14 @@ def test_serve_refuses_wrong_settings_in_a_sentence(tmp_path: Path) -> None:
     assert "QUEUEY_PROT is unknown: did you mean QUEUEY_PORT?" in in_environment.err
 
 
+def test_a_folder_that_may_not_be_changed_is_refused_with_that_reason(tmp_path: Path) -> None:
+    """In /sys nobody may make a file, not even root."""
+    refused = run_in({}, tmp_path, "serve", "--port", "0", "--data", "/sys/kernel")
+
+    assert refused.code == 2
+    assert "cannot open /sys/kernel/queuey.db.lock: Permission denied" in refused.err
+
+
 def test_serve_refuses_a_key_that_is_none_by_the_name_of_its_variable(tmp_path: Path) -> None:
     refused = run_in({}, tmp_path, "serve", QUEUEY_KEY="short")
 

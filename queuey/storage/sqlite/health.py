@@ -119,7 +119,7 @@ class FolderLock:
         try:
             return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, PRIVATE)
         except OSError as error:
-            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM):
+            if error.errno not in (errno.EROFS, errno.EACCES, errno.EPERM) or not self.path.exists():
                 raise ConfigurationError(f"cannot open {self.path}: {error.strerror}") from error
         self.read_only = True
         try:
