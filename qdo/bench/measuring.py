@@ -2,6 +2,7 @@
 
 Response time counts from the moment at which a request was due, so a server that stands still cannot hide the requests
 that it kept from being sent. Service time counts from the moment at which it was sent. In a closed loop both are the same.
+A request without an answer counts with the time after which it was given up: else the worst would be missing.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass, field
 
 from qdo.bench.clock import SECOND
 from qdo.bench.histogram import TimeHistogram
-from qdo.bench.records import STORED, ReceivedRow, SentRow
+from qdo.bench.records import REFUSED, STORED, ReceivedRow, SentRow
 from qdo.bench.workload import Workload
 
 
@@ -180,10 +181,12 @@ class Meter:
         second = (row.ended - self._begin) // SECOND
         if row.outcome != STORED:
             times.refused_by_second[second] += row.messages
-            return
-        times.stored_by_second[second] += row.messages
-        if row.ended < self._ends[-1]:
-            self._phase_of(row.ended).answered += 1
+            if row.outcome == REFUSED:
+                return  # a quick no is no quick answer
+        else:
+            times.stored_by_second[second] += row.messages
+            if row.ended < self._ends[-1]:
+                self._phase_of(row.ended).answered += 1
         phase = self._phase_of(row.due)
         response, service = row.ended - row.due, row.ended - row.begun
         times.response.record(response)
@@ -194,7 +197,7 @@ class Meter:
         period.delay.record(row.begun - row.due)
         times.lag.record(row.begun - max(row.due, row.free))
         times.waited += row.free > row.due
-        phase.requests += 1
+        phase.requests += row.outcome == STORED
         phase.response.record(response)
         phase.service.record(service)
 

@@ -7,6 +7,9 @@ import random
 import pytest
 
 from qdo.bench.bodies import NO_KEY
+from qdo.bench.clock import SECOND
+from qdo.bench.measuring import Meter
+from qdo.bench.records import REFUSED, STORED, UNKNOWN, SentRow
 from qdo.bench.senders import key_of
 from qdo.bench.verdict import checks
 from tests.support.bench_by_clock import run_by_clock, workload_of
@@ -143,3 +146,17 @@ def test_what_a_slow_system_has_no_time_for_is_left_unsent_and_said() -> None:
     (check,) = [one for one in checks([repeat]) if one.name == "all that was due was sent"]
     assert not check.ok
     assert f"{repeat.unsent} requests" in check.said
+
+
+def test_a_request_without_an_answer_counts_with_the_time_that_it_took() -> None:
+    """One in fifty waits for half a minute in vain. Refusals take no time, and count for none."""
+    meter = Meter(workload_of(producerRate=100, seconds=10), 0)
+    for number in range(1000):
+        outcome = UNKNOWN if number % 50 == 0 else REFUSED if number % 2 else STORED
+        begun = number * SECOND // 100
+        took = {UNKNOWN: 30 * SECOND, REFUSED: 0, STORED: SECOND // 1000}[outcome]
+        meter.take_sent(SentRow(0, number, 1, outcome, begun, begun, begun, begun + took))
+
+    assert meter.times.response.percentile(99) / 1e9 == pytest.approx(30, rel=0.01)
+    assert meter.times.response.least / 1e6 == 1
+    assert meter.times.phases[0].requests == sum(meter.times.stored_by_second.values()) == 480
