@@ -91,7 +91,7 @@ class CassandraSettings:
     tls_cert: str = setting("", "File of this server's certificate, where nodes ask for one.")
     tls_key: str = setting("", "File of its key.")
     tls_check_host: bool = setting(True, "A node's certificate must name the address that the node is reached at; false takes any certificate of the CA.")
-    peer_address: str = setting("auto", "Where the other servers of the keyspace hand steps of lease groups over to this one, unencrypted: an address of this machine, or address:port; auto: that from which it reaches the nodes, or off if these use TLS; off: nowhere.")
+    peer_address: str = setting("auto", "Where the other servers of the keyspace hand steps of lease groups over to this one, unencrypted: an address of this machine, or address:port (each server of a machine needs its own); auto: that from which it reaches the nodes, or off if these use TLS; off: nowhere.")
     write_budget_ms: int = setting(1500, "How long an append may take from its id to its acknowledgement (W); 0 switches the check off, and readers and lease groups may skip messages.", low=0, high=60_000)
     clock_error_ms: int = setting(250, "How far this server's clock may be off those of the nodes (E); beyond it appends and reads are refused.", low=1, high=60_000)
     read_delay_ms: int = setting(2000, "How far behind the clock readers stay (D): at least the write budget and twice the clock error.", low=0, high=600_000)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -30,7 +31,7 @@ def open_stores(
 
     Messages and metadata share one store if ``[metadata]`` names none of its own.
 
-    :param serve: False opens embedded files beside a running server, for commands.
+    :param serve: False opens the stores beside a running server, for commands.
     :param observer: receives figures on the message store's calls.
     :raises ConfigurationError: a store cannot be opened; none is left open.
     """
@@ -66,8 +67,11 @@ def _open_messages(
         return stores.messages, stores.offsets, stores.leases, stores.tasks
     with _driver():
         from queuey.storage.cassandra import open_messages
+        from queuey.storage.cassandra.cluster import OFF
 
     options, timing = cassandra_options(settings), cassandra_timing(settings)
+    if not serve:
+        options = replace(options, peer_address=OFF)
     strict = settings.cassandra.strict_durability
     return open_messages(options, timing, clock, ids, strict_durability=strict, observer=observer)
 

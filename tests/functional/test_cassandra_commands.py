@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,13 @@ def test_keys_made_and_removed_are_in_force_on_all_servers(delayed: Delayed) -> 
         assert eventually(lambda: second.post("made-on-one").status_code in (401, 404), seconds=90)
 
     assert listed == [label_of(digest_of(key))]
+
+
+def test_a_command_does_not_take_the_port_of_the_server_beside_it(delayed: Delayed) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        variables = delayed.variables | {"QUEUEY_CASSANDRA_PEER_ADDRESS": address}
+        done(run_in(variables, None, "key", "ls", "later"))
     assert done(run_in(delayed.variables, None, "key", "ls", "later")).rows == []
 
 

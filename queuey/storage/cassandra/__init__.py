@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Sequence
 
 from cassandra import ConsistencyLevel
 from cassandra.pool import Host
@@ -62,20 +63,23 @@ def open_messages(
 ) -> tuple[CassandraMessages, CassandraOffsets, CassandraLeases, CassandraTasks]:
     """Connect, check the cluster, and start to watch the clock.
 
-    :raises ConfigurationError: no node answers, the tables are missing or of another version, or, with
-        ``strict_durability``, the cluster is weaker than a strong queue promises.
+    :raises ConfigurationError: no node answers, the tables are missing or of another version, ``peer_address`` cannot be
+        used, or, with ``strict_durability``, the cluster is weaker than a strong queue promises.
     """
     session = CassandraSession(options, observer)
+    links = None
     try:
         check_tables(session.driver, options.keyspace)
         weak = durability_problems(session.driver, options)
         if weak and strict_durability:
             raise ConfigurationError(f"[cassandra] strict_durability = true: {weak[0]}")
-        links = _links(options)
+        links = _links(options, [(node.address, options.port) for node in session.driver.cluster.metadata.all_hosts()])
         guard = ClockGuard(clock, timing.clock_error_seconds)
         watch = NodeClocks(session, clock, guard)
         watch.start()
     except BaseException:
+        if links is not None:
+            links.stop(0.0)
         session.close()
         raise
 
@@ -94,26 +98,28 @@ def open_messages(
     return messages, offsets, leases, CassandraTasks(server)
 
 
-def _links(options: Options) -> Links | None:
+def _links(options: Options, nodes: Sequence[tuple[str, int]] = ()) -> Links | None:
     """Where other servers of the keyspace reach this one; None if they are not to.
 
+    :param nodes: those of the cluster, beside the ones that the options name.
     :raises ConfigurationError: the address cannot be used.
     """
     asked = options.peer_address
     if asked == OFF or (asked == AUTO and options.tls_ca):
         return None
     if asked == AUTO:
-        host, port = towards([_pair(contact(one, options.port), options.port) for one in options.hosts]), 0
+        host, port = towards([*[_pair(contact(one, options.port), options.port) for one in options.hosts], *nodes]), 0
     else:
         host, port = _pair(contact(asked, 0), 0)
     try:
         return None if host is None else Links(host, port)
-    except OSError as error:
+    except (OSError, UnicodeError) as error:
         if asked == AUTO:
             log.info("other servers cannot hand steps of lease groups over to this one: %s", error)
             return None
         raise ConfigurationError(
-            f"[cassandra] peer_address: cannot listen at {asked}: {error}; give an address of this machine, auto or off"
+            f"[cassandra] peer_address: cannot listen at {asked!r}: {error}; give an address of this machine at which the "
+            "other servers reach it, with a free port or without one, or auto, or off"
         ) from error
 
 

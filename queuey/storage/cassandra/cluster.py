@@ -189,13 +189,16 @@ def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[t
 
 
 def contact(host: str, port: int) -> str | tuple[str, int]:
-    """``host`` or ``host:port``.
+    """``host`` or ``host:port``; of an IPv6 address with a port ``[host]:port``.
 
-    >>> contact("10.0.0.1:9043", 9042), contact("10.0.0.1", 9042)
-    (('10.0.0.1', 9043), '10.0.0.1')
+    >>> contact("10.0.0.1:9043", 9042), contact("10.0.0.1", 9042), contact("[fe80::1]:9043", 9042)
+    (('10.0.0.1', 9043), '10.0.0.1', ('fe80::1', 9043))
     """
     name, colon, number = host.rpartition(":")
-    return (name, int(number)) if colon and number.isdigit() and ":" not in name else host
+    is_in_brackets = name.startswith("[") and name.endswith("]")
+    if colon and number.isdigit() and (is_in_brackets or ":" not in name):
+        return (name[1:-1] if is_in_brackets else name, int(number))
+    return host
 
 
 def _tls(options: Options) -> ssl.SSLContext | None:

@@ -13,6 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from ipaddress import ip_address
 from queue import Empty, SimpleQueue
 from time import perf_counter
 from uuid import UUID, uuid4
@@ -267,10 +268,16 @@ class Links:
         """Listen; calls are taken from :meth:`start` on.
 
         :param port: 0 for any that is free.
-        :raises OSError: this machine has no such address, or another program has the port.
+        :raises OSError: this machine has no such address, another program has the port, or the address is that of any
+            machine, so nobody could find this one by it.
         """
+        if port >= 1 << 16:
+            raise OSError(f"there is no port {port}")
         self._listener = socket.create_server((host, port), family=_family(host))
         address = self._listener.getsockname()
+        if ip_address(address[0]).is_unspecified:
+            self._listener.close()
+            raise OSError(f"{address[0]} is the address of no machine")
         self.contact = Contact(uuid4(), address[0], address[1], secrets.token_bytes(KEY_BYTES))
         """How others reach this server."""
         self.take: Callable[[UUID, bytes], Future[bytes]] = _take_nothing
@@ -357,11 +364,18 @@ def _family(host: str) -> socket.AddressFamily:
 
 
 def towards(addresses: Sequence[tuple[str, int]]) -> str | None:
-    """The address from which this machine reaches the first of these; None if it reaches none."""
+    """The address from which this machine reaches the first of these that is on another machine.
+
+    If it reaches none, that from which it reaches one on this machine; None if it reaches none at all.
+    """
+    here = None
     for host, port in addresses:
         with suppress(OSError):
             family, kind, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_DGRAM)[0]
             with socket.socket(family, kind) as found:
                 found.connect(address)
-                return str(found.getsockname()[0])
-    return None
+                own = str(found.getsockname()[0])
+            if not ip_address(own).is_loopback:
+                return own
+            here = here or own
+    return here

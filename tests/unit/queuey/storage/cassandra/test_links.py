@@ -7,14 +7,17 @@ import socket
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
+from queue import SimpleQueue
 from uuid import UUID, uuid4
 
 import pytest
 
+from queuey.errors import ConfigurationError
 from queuey.future import Future
-from queuey.storage.cassandra import link_channel
+from queuey.storage.cassandra import _links, link_channel
 from queuey.storage.cassandra import links as module
-from queuey.storage.cassandra.link_channel import Contact
+from queuey.storage.cassandra.cluster import AUTO, OFF, Options
+from queuey.storage.cassandra.link_channel import Contact, Entries
 from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken, towards
 from tests.support.servers import eventually
 
@@ -261,6 +264,53 @@ def test_nobody_between_the_servers_changes_or_repeats_a_call(
             call.wait(PATIENCE)
 
 
+@pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])  # noqa: S104 - they are refused
+def test_nobody_listens_at_an_address_that_others_cannot_find(host: str) -> None:
+    with pytest.raises(OSError, match="the address of no machine"):
+        Links(host)
+
+
+def test_the_address_towards_a_node_on_another_machine_comes_first() -> None:
+    outside = towards([("192.0.2.1", 9042)])  # an address for examples, to which nothing is sent
+    if outside is None:
+        pytest.skip("this machine reaches no other one")
+    assert towards([("127.0.0.1", 9042), ("192.0.2.1", 9042)]) == outside != "127.0.0.1"
+
+
 def test_the_address_towards_a_node_is_one_of_this_machine() -> None:
     assert towards([("127.0.0.1", 9042)]) == "127.0.0.1"
     assert towards([("no such host.invalid", 9042)]) is None
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["", "0.0.0.0", "[::]:0", "192.0.2.254", "127.0.0.1:x", "127.0.0.1:99999", "a..b"],  # noqa: S104 - they are refused
+)
+def test_an_address_that_cannot_be_used_is_refused(asked: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"\[cassandra\] peer_address: .*; give an address of this machine"):
+        _links(Options(peer_address=asked))
+
+
+def test_a_port_in_use_is_refused() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(ConfigurationError, match=f"cannot listen at '127.0.0.1:{port}': .*in use"):
+            _links(Options(peer_address=f"127.0.0.1:{port}"))
+
+
+@pytest.mark.parametrize(
+    ("asked", "host"),
+    [("127.0.0.1", "127.0.0.1"), ("127.0.0.1:0", "127.0.0.1"), ("[::1]:0", "::1"), (AUTO, "127.0.0.1")],
+)
+def test_a_server_is_reached_at_its_address(asked: str, host: str) -> None:
+    links = _links(Options(peer_address=asked))
+    assert links is not None
+    try:
+        assert links.contact.host == host
+    finally:
+        links.stop(0.0)
+
+
+def test_a_server_that_is_not_asked_to_does_not_listen() -> None:
+    assert _links(Options(peer_address=OFF)) is None
+    assert _links(Options(peer_address=AUTO, tls_ca="ca.pem")) is None

@@ -198,6 +198,7 @@ def test_a_call_that_only_its_store_knows_is_not_ended_by_the_garbage_collector(
         ("node.example.org", "node.example.org"),
         ("::1", "::1"),
         ("fe80::1:9043", "fe80::1:9043"),
+        ("[fe80::1]:9043", ("fe80::1", 9043)),
     ],
 )
 def test_a_node_is_named_by_its_address_with_a_port_or_without(host: str, reached: object) -> None:
