@@ -86,11 +86,13 @@ def test_nothing_is_read_of_other_keyspaces(session: CassandraSession) -> None:
 
 FORKED = """
 import json, os, sys
+from uuid import uuid4
 from queuey.clock import SystemClock
 from queuey.errors import StorageUnavailable
 from queuey.ids import IdGenerator
 from queuey.storage import Stores
 from queuey.storage.cassandra import Options, Timing, open_messages, open_metadata
+from queuey.storage.cassandra.links import Link, NotTaken
 
 options, clock = Options(**json.loads(sys.argv[1])), SystemClock()
 messages, offsets, leases, tasks = open_messages(options, Timing(), clock, IdGenerator(clock))
@@ -104,6 +106,12 @@ if not child:
         assert "forked" in str(error)
     else:
         os._exit(1)
+    try:
+        stores.leases.count(uuid4(), "workers", [1]).wait(20)
+    except StorageUnavailable as error:
+        assert "forked" in str(error)
+    else:
+        os._exit(1)
     (problem,) = stores.problems()
     assert "forked" in problem
     stores.close()
@@ -111,6 +119,11 @@ if not child:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert stores.metadata.keys().wait(20) == keys
 assert not stores.problems()
+link = Link(leases.homes._links.contact, uuid4(), 20)
+try:
+    link.call(b"no step").wait(20)
+except NotTaken:
+    assert not link.has_ended, "the child has ended the connections"
 stores.close()
 """
 
@@ -121,6 +134,7 @@ def test_a_process_that_is_forked_from_a_server_refuses_and_takes_no_connection_
     """Its requests hung: the threads that would hear the answers are the parent's."""
     given = session.options
     options = {"hosts": list(given.hosts), "port": given.port, "keyspace": given.keyspace, "timeout_seconds": 10}
+    options["peer_address"] = "127.0.0.1"
     command = [sys.executable, "-c", FORKED, json.dumps(options)]
 
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)

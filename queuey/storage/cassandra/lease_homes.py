@@ -86,7 +86,12 @@ class LeaseHomes:
             self._links.start(self._take)
 
     def stop(self) -> None:
-        """Hand nothing over and take nothing any more. May be called again."""
+        """Hand nothing over and take nothing any more. May be called again.
+
+        In the child of a fork this does nothing: the connections are the parent's.
+        """
+        if self._server.session.problems():
+            return
         if self._links is not None:
             self._links.stop(PATIENCE_SECONDS)
         with self._lock:

@@ -16,7 +16,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
-from queuey.errors import QueueNotFound
+from queuey.errors import QueueNotFound, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.locks import new_lock
@@ -93,6 +93,7 @@ class CassandraLeases(LeaseStore):
         return self._server.underway.start(self._step(step))
 
     async def _step(self, step: LeaseStep) -> LeaseOutcome:
+        self._refuse_forked()
         refuse_large(step.appends)
         for one in step.groups:
             if one.queue.uuid in self._server.dropped:
@@ -133,8 +134,14 @@ class CassandraLeases(LeaseStore):
         self, queue: UUID, name: str, job: Callable[[GroupAccess, LeaseBook, int], T], attempt: str | None = None
     ) -> T:
         """Look at a group as it is."""
+        self._refuse_forked()
         found: T = await self._called(queue, name, GroupCall(job, attempt=attempt))
         return found
+
+    def _refuse_forked(self) -> None:
+        """In the child of a fork, nobody would carry out a call: the threads are the parent's."""
+        for problem in self._server.session.problems():
+            raise StorageUnavailable(problem)
 
     def _called(self, queue: UUID, name: str, call: GroupCall) -> Future[Any]:
         self._line(queue, name).submit(call)
