@@ -12,13 +12,13 @@ import pytest
 
 from queuey._version import __version__
 from queuey.clock import ManualClock, SystemClock
-from queuey.errors import OutcomeUnknown, StaleReceipt
+from queuey.errors import OutcomeUnknown, StaleReceipt, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_requests import ReceiveRequest, Settle
 from queuey.storage import ServerBeat, Unobserved
-from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS
+from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS, AtHomeElsewhere
 from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.session import CassandraSession
@@ -155,6 +155,44 @@ def test_a_step_whose_home_died_is_unknown_and_a_repeat_finds_it(here: Linked, t
     assert again.repeated
     assert bodies([*again.handed]) == [b"0"]
     assert bodies(jobs.receive()) == [b"1"]
+
+
+@pytest.mark.parametrize("error", [AtHomeElsewhere(), StorageUnavailable()])
+def test_a_step_that_is_refused_at_once_is_not_taken(here: Linked, there: Linked, error: Exception) -> None:
+    """It ended the link, and all that was under way there was unknown."""
+    here.server.log.add(b"0")
+    there.homes._carry_out = lambda _: Future.failed(error)
+    assert bodies(here.server.jobs().receive()) == [b"0"]
+    assert here.counted.handed == {"refused": 1}
+    (link,) = here.homes._open.values()
+    assert not link.has_ended
+
+
+def test_a_weak_group_has_no_home(lease_servers: LeaseServers) -> None:
+    """Its servers fold its rows in turns, which looks as if they met."""
+    several = [Linked(lease_servers) for _ in range(2)]
+    first, place = several[0].server, None
+    first.log.add(b"0")
+    for number in range(8):
+        server = several[number % 2].server
+        server.jobs(first, exact=False).receive()
+        place = (first.log.queue.uuid, "workers")
+        line = server.leases._lines[place]
+        assert line.memory.weak is not None
+        line._fold(line.memory.weak)
+        line.memory.forget()
+    assert place is not None
+    assert [one.homes.home(place) for one in several] == [None, None]
+    assert [one.counted.handed for one in several] == [{}, {}]
+
+
+def test_servers_that_have_gone_are_forgotten(lease_servers: LeaseServers) -> None:
+    here, place = Linked(lease_servers), (uuid4(), "workers")
+    for _ in range(5):
+        here.homes._note_use(place, uuid4())
+        lease_servers.clock.advance(ALONE_SECONDS + 1)
+    assert here.homes._note_use(place, uuid4())
+    assert len(here.homes._users[place]) == 1
 
 
 def test_a_server_that_uses_a_group_alone_carries_its_steps_out_again(lease_servers: LeaseServers) -> None:

@@ -46,8 +46,8 @@ PATIENCE_SECONDS = 5.0
 _MOST_PLACES = 10_000
 """Groups whose home is remembered."""
 _LOST = (
-    "the connection to the server that carries out the steps of this lease group was lost: the step may be done, and a repeat "
-    "of its attempt finds out"
+    "the server that carries out the steps of this lease group has not answered: the step may be done, and a repeat of its "
+    "attempt finds out"
 )
 
 
@@ -73,7 +73,7 @@ class LeaseHomes:
         self._homes: OrderedDict[GroupPlace, Contact] = OrderedDict()
         """Of groups that are at home on another server."""
         self._users: OrderedDict[GroupPlace, dict[UUID, float]] = OrderedDict()
-        """Of groups that others use here: when each server did so last, this one included."""
+        """Of groups that others use here: when each server did so last, if it did lately, this one included."""
         self._open: dict[UUID, Link] = {}
         self._away: dict[UUID, float] = {}
         """Servers that are not asked, until when."""
@@ -123,7 +123,7 @@ class LeaseHomes:
 
         :returns: None if it has not taken the step, and nothing is done: this server carries it out.
         :raises QueueyError: what the home raised.
-        :raises OutcomeUnknown: the link was lost; a repeat of the attempt finds out.
+        :raises OutcomeUnknown: the answer did not come; a repeat of the attempt finds out.
         """
         link, observer = self._link(home), self._server.observer
         try:
@@ -135,7 +135,9 @@ class LeaseHomes:
             observer.handed_over("refused")
             return None
         except LinkLost as error:
-            self._has_left(home)
+            self._forget(place)
+            if link.has_ended:
+                self._has_left(home)
             observer.handed_over("unknown")
             raise OutcomeUnknown(_LOST) from error
         observer.handed_over("done")
@@ -208,7 +210,7 @@ class LeaseHomes:
         if changed:
             self._server.changed.note([one.queue.partition(number) for number in changed])
         outcome = self._carry_out(step)
-        if outcome.done and _is_unavailable(outcome):
+        if outcome.done and _is_refused(outcome):
             return Future.failed(NotTaken())
         is_alone = self._note_use((one.queue.uuid, one.name), server)
         told: Future[bytes] = Future()
@@ -230,7 +232,7 @@ class LeaseHomes:
     def _note_use(self, place: GroupPlace, server: UUID) -> bool:
         """Another server uses a group here.
 
-        :returns: whether no other one, and not this one either, has done so since.
+        :returns: whether no other one, and not this one either, has done so in the last seconds.
         """
         now = self._server.clock.elapsed()
         users = self._users.get(place)
@@ -242,16 +244,19 @@ class LeaseHomes:
                 while len(self._users) > _MOST_PLACES:
                     self._users.popitem(last=False)
         users[server] = now
-        return all(user == server or now - used > ALONE_SECONDS for user, used in [*users.items()])
+        for user, used in [*users.items()]:
+            if now - used > ALONE_SECONDS:
+                users.pop(user, None)
+        return not {*users} - {server}
 
 
-def _is_unavailable(outcome: Future[LeaseOutcome]) -> bool:
-    """Whether the store takes no call now: it is closed, or has too many."""
+def _is_refused(outcome: Future[LeaseOutcome]) -> bool:
+    """Whether nothing is done here: the store is closed or has too many calls, or the group is at home elsewhere."""
     try:
         outcome.result()
-    except StorageUnavailable:
+    except (StorageUnavailable, AtHomeElsewhere):
         return True
-    except QueueyError:
+    except Exception:  # noqa: BLE001 - the other server's caller gets it
         return False
     return False
 

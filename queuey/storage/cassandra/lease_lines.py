@@ -260,7 +260,8 @@ class LeaseLine:
         """:param parcels: those that wait were read as well."""
         stored = self.memory.stored
         if stored is not None:
-            self._turns.note(stored.head, perf_counter())
+            if stored.head.group.settings.exact:  # servers of a weak group need not wait for each other
+                self._turns.note(stored.head, perf_counter())
             if parcels:
                 self._carrying.know(stored.head.group.token, stored.parcels)
 

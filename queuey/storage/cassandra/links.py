@@ -47,7 +47,7 @@ class NotTaken(Exception):
 
 
 class LinkLost(Exception):
-    """The link ended before the answer: nobody knows whether the call was carried out."""
+    """The answer did not come: nobody knows whether the call was carried out."""
 
 
 def _gathered(outbox: SimpleQueue[tuple[int, bytes] | None]) -> Entries | None:
@@ -81,11 +81,17 @@ class _Call:
         self.is_sent = False
 
 
+def _give_up(calls: Sequence[_Call]) -> None:
+    with settled_together():
+        for call in calls:
+            call.future.set_error(LinkLost() if call.is_sent else NotTaken())
+
+
 class Link:
     """Calls of this server at another one. Thread-safe."""
 
     def __init__(self, contact: Contact, caller: UUID, patience_seconds: float) -> None:
-        """:param patience_seconds: if a call has no answer after this time, the link is lost."""
+        """:param patience_seconds: a call that has no answer after this time is lost; the others go on."""
         self.contact, self._caller, self._patience = contact, caller, patience_seconds
         self.has_ended = False
         """No call is taken any more."""
@@ -123,17 +129,14 @@ class Link:
         self._outbox.put(None)
         if self._channel is not None:
             self._channel.end()
-        with settled_together():
-            for call in calls:
-                call.future.set_error(LinkLost() if call.is_sent else NotTaken())
+        _give_up(calls)
 
     def _run(self) -> None:
         try:
             self._channel = channel = call(self.contact, self._caller)
             threading.Thread(target=self._receive, args=[channel], name="link-answers", daemon=True).start()
             while (entries := _gathered(self._outbox)) is not None:
-                if entries:
-                    self._note_sent(entries)
+                if entries := self._note_sent(entries):
                     channel.send(entries)
                 if self._is_over():
                     break
@@ -142,19 +145,22 @@ class Link:
         finally:
             self.end()
 
-    def _note_sent(self, entries: Entries) -> None:
+    def _note_sent(self, entries: Entries) -> Entries:
+        """Those that may be sent: of a call that was given up meanwhile it was said that it is not begun."""
         with self._lock:
+            entries = [entry for entry in entries if entry[0] == _ARE_YOU_THERE or entry[0] in self._calls]
             for number, _ in entries:
-                call = self._calls.get(number)
-                if call is not None:
-                    call.is_sent = True
+                if number != _ARE_YOU_THERE:
+                    self._calls[number].is_sent = True
+        return entries
 
     def _is_over(self) -> bool:
         """Whether nobody calls any more.
 
-        :raises OSError: the oldest call waits for too long, or nothing comes from the other end.
+        :raises OSError: nothing comes from the other end.
         """
         now = perf_counter()
+        self._give_up(now - self._patience)
         with self._lock:
             oldest = next(iter(self._calls.values()), None)
             self.has_ended = self.has_ended or (oldest is None and now - self._used > IDLE_SECONDS)
@@ -162,9 +168,18 @@ class Link:
             self._look_after(oldest, now)
         return self.has_ended
 
+    def _give_up(self, moment: float) -> None:
+        """Wait no more for the answers of calls that were made before this moment."""
+        late: list[_Call] = []
+        with self._lock:
+            while self._calls:
+                number = next(iter(self._calls))
+                if self._calls[number].since >= moment:
+                    break
+                late.append(self._calls.pop(number))
+        _give_up(late)
+
     def _look_after(self, oldest: _Call, now: float) -> None:
-        if now - oldest.since > self._patience:
-            raise TimeoutError(f"no answer came within {self._patience:g} s")
         silent_since = max(self._heard, oldest.since)
         if now - silent_since > SILENT_SECONDS:
             raise TimeoutError(f"nothing came for {SILENT_SECONDS:g} s")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import fields
 from typing import Any
 from uuid import uuid4
 
@@ -185,6 +186,50 @@ def test_drafts_by_column_come_as_drafts() -> None:
     drafts = [Draft(1, b"a", 60), Draft(2, b"b", 60, key="k")]
     step = LeaseStep([GroupStep(QUEUE, "g", None)], [AppendRequest(QUEUE, Drafts.of(drafts))])
     assert [*decode_step(encode_step(step))[0].appends[0].drafts] == drafts
+
+
+def is_whole(value: Any) -> bool:
+    """Whether no field has its default: what is left out on the way would be found."""
+    return all(getattr(value, field) != default for field, default in value._field_defaults.items())
+
+
+def test_no_field_is_left_out() -> None:
+    """This fails if a value gets a field: write it, and give it a value here."""
+    key, receive = IdempotencyKey("key", b"digest"), ReceiveRequest(7)
+    one = GroupStep(
+        QUEUE, "g", None, 3, {1: [Settle(MAX_ID, 2, Action.RELEASE)]}, [RenewAll("r", 3.0)], [1, 2], {2: MAX_ID}
+    )
+    request = AppendRequest(QUEUE, [Draft(1, b"a", 60)], key, is_bulk=True)
+    step = LeaseStep([one], [request], receive, key, renews=True, looks_again=True)
+    assert is_whole(step._replace(turns=[0])), "a step of one group has no turns"
+    assert is_whole(one)
+    assert len(request._fields) == 4
+    assert len(fields(Acknowledged)) == 2
+    assert values(decode_step(encode_step(step))[0]) == values(step)
+
+    message, lease = Message(1, 2, 3, "text", "k", b"body", b"headers"), Hole(ZERO_ID, 4)
+    appended = Appended([Location(1, MAX_ID)], repeated=True)
+    outcome = LeaseOutcome(
+        5,
+        7,
+        [3],
+        [StaleLease(0, 3, 1)],
+        [appended],
+        HandedAlone(3, message, lease),
+        [GivenUp(0, 1, lease, "why")],
+        is_full=True,
+        next_due=9,
+        larger=1,
+        expired=2,
+        frees=True,
+        repeated=True,
+        more=True,
+        worked=3,
+    )
+    assert is_whole(outcome)
+    assert len(Message._fields) == 7
+    assert len(HandedPart._fields) == 4
+    assert values(decode_answer(encode_answer(outcome))) == values(outcome)
 
 
 def raised(error: BaseException) -> QueueyError:

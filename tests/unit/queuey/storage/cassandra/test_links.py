@@ -159,13 +159,46 @@ def test_nobody_knows_of_a_call_whose_link_is_lost(links: Links, echo: Echo, lin
     echo.answer()
 
 
-def test_a_server_that_does_not_answer_is_given_up(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
-    link = link_to(links.contact, patience=0.1)
+def test_a_call_that_is_not_answered_is_given_up_alone(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
+    """Its late answer goes to nobody."""
+    link = link_to(links.contact, patience=PATIENCE)
     echo.holds = True
+    slow = link.call(b"slow")
+    eventually(lambda: echo.waiting)
+    later = link.call(b"later")
+    link._calls[1].since -= PATIENCE
     with pytest.raises(LinkLost):
-        link.call(b"a").wait(PATIENCE)
-    assert link.has_ended
+        slow.wait(PATIENCE)
+    eventually(lambda: len(echo.waiting) == 2)
     echo.answer()
+    assert later.wait(PATIENCE) == b"retal"
+    assert not link.has_ended
+
+
+def test_a_call_of_which_was_said_that_it_is_not_begun_is_not_sent(
+    links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The link ends in another thread, after this one took the call out to send it. Its step would be done twice."""
+    gathered = module._gathered
+
+    def ends(outbox: SimpleQueue[tuple[int, bytes] | None]) -> Entries | None:
+        entries = gathered(outbox)
+        if entries and entries[0][1] == b"late":
+            monkeypatch.setattr(link._channel, "end", lambda: None)  # what was sent before that arrives
+            link.end()
+        return entries
+
+    monkeypatch.setattr(module, "_gathered", ends)
+    link = link_to(links.contact)
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+    late = link.call(b"late")
+    with pytest.raises(NotTaken):
+        late.wait(PATIENCE)
+    monkeypatch.undo()
+    eventually(lambda: link.has_ended)
+    link.end()
+    eventually(lambda: not links._connections)
+    assert [payload for _, payload in echo.got] == [b"ab"]
 
 
 def test_a_slow_server_says_that_it_is_there(
