@@ -35,6 +35,9 @@ RANKS = {
 }
 _MOST_POINTS = 400
 """Of a curve, in a document."""
+_COMPARED = {"workload", "environment", "verdict"}
+_COMPARED_OF_RUN = {"began", "publish_rate", "consume_rate", "response_ms", "service_ms", "end_to_end_ms"}
+"""What a file must have to be compared."""
 
 Document = dict[str, Any]
 
@@ -228,6 +231,11 @@ def read(path: Path) -> Document:
     :raises ConfigurationError: it holds no results of this program, or of another version of their format.
     """
     found = read_json(path)
-    if found.get("format") != FORMAT or not found.get("runs"):
+    runs = found.get("runs")
+    parts = [run.get("queuey") if isinstance(run, dict) else None for run in runs] if isinstance(runs, list) else []
+    is_whole = found.keys() >= _COMPARED and all(
+        isinstance(one, dict) and one.keys() >= _COMPARED_OF_RUN for one in parts
+    )
+    if found.get("format") != FORMAT or not parts or not is_whole:
         raise ConfigurationError(f"{path}: no results of 'queuey bench run --json', or of another version")
     return found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -21,6 +21,7 @@ from queuey.terminal.completion import complete_group_names, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
 
+_GROUPS_LOOKED_AT = 20
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
 
 
@@ -64,7 +65,20 @@ def ls(
         raise NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
     found.sort(key=lambda pair: pair[0].id)
     write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
-    say(f"{len(found)} in {DeadLetterNames(dead_letters).queue_for(queue)}")
+    name = DeadLetterNames(dead_letters).queue_for(queue)
+    say(f"{len(found)} in {name}")
+    for other, of in _elsewhere(client, queue, name, group).items() if not found else ():
+        say(f"lease group {of} keeps its dead letters in {other}: --dead-letters {other}")
+
+
+def _elsewhere(client: Client, queue: str, name: str, group: str | None) -> Mapping[str, str]:
+    """Other queues for dead letters than ``name``, each with one of the lease groups that use it."""
+    found: dict[str, str] = {}
+    for one in islice(client.lease_groups(queue), _GROUPS_LOOKED_AT):
+        other = client.lease_group(queue, one).settings["dead_letter_queue"]
+        if other != name and group in (None, one):
+            found.setdefault(other, one)
+    return found
 
 
 @dead_command.command("show")

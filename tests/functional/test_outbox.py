@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from sqlalchemy import Engine, MetaData, create_engine, select
 from sqlalchemy.orm import Session
 
 from qdo import NewMessage
-from qdo.adapters.outbox import OutboxRelay
+from qdo.adapters.outbox import OutboxRelay, relay
 from qdo.adapters.outbox.sqlalchemy import SqlOutbox
 from qdo.client import Client
 from queuey.errors import Forbidden, InvalidApplicationKey, InvalidParameter, ServerUnreachable
@@ -198,20 +199,25 @@ def test_what_no_message_can_be_is_refused_before_it_is_written(engine: Engine, 
 def test_a_queue_that_the_key_may_not_use_stops_no_other(
     engine: Engine, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    append = client.append_batch
+    """Not even if more of its rows come first than are sent together."""
+    append, asked = client.append_batch, Counter[str]()
 
     def append_batch(queue: str, messages: Any) -> Any:
+        asked[queue] += 1
         if queue == "closed":
             raise Forbidden("not with this key")
         return append(queue, messages)
 
     monkeypatch.setattr(client, "append_batch", append_batch)
+    monkeypatch.setattr(relay, "MOST_ROWS", 2)
     with Session(engine) as session:
-        for queue, body in (("orders", "one"), ("closed", "two"), ("orders", "three")):
+        for queue, body in (("orders", "one"), *[("closed", "two")] * 5, ("orders", "three")):
             outbox.add(session, queue, body)
         session.commit()
+    sender = OutboxRelay(outbox.on(engine), client)
 
-    with pytest.raises(Forbidden, match="not with this key"):
-        OutboxRelay(outbox.on(engine), client).send_waiting()
-
+    assert sender.send_waiting() == 2
+    assert asked["closed"] == 1
     assert [message.text for message in client.iterate("orders")] == ["one", "three"]
+    with pytest.raises(Forbidden, match="not with this key"):
+        sender.send_waiting()

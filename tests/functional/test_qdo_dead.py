@@ -118,3 +118,16 @@ def test_a_queue_that_is_none_is_not_said_to_have_no_letters(server: Server, run
     missing = run("dead", "ls", new_name())
 
     assert (missing.exit_code, "QUEUE is the one that the messages came from" in missing.stderr) == (3, True)
+
+
+def test_letters_that_a_group_keeps_elsewhere_are_not_said_to_be_none(server: Server, client: Client, run: Run) -> None:
+    queue, letters = server.queue(), server.queue()
+    client.set_lease_group(queue, "hands", dead_letter_queue=letters)
+    rejected(server, client, queue, NewMessage(BODY))
+
+    listed = run("dead", "ls", queue, "-o", "jsonl")
+
+    assert rows(listed) == []
+    assert f"lease group hands keeps its dead letters in {letters}: --dead-letters {letters}" in listed.stderr
+    assert len(rows(run("dead", "ls", queue, "-o", "jsonl", "--dead-letters", letters))) == 1
+    assert "hands" not in run("dead", "ls", queue, "-g", "others").stderr

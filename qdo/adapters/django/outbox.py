@@ -42,9 +42,9 @@ class DjangoRows:
     def __init__(self, using: str = "default") -> None:
         self._using = using
 
-    def waiting(self, limit: int) -> Sequence[OutboxRow]:
+    def waiting(self, limit: int, after: int) -> Sequence[OutboxRow]:
         close_old_connections()  # no request of Django ends here, which would do it
-        rows = OutboxMessage.objects.using(self._using).filter(refused=None).order_by("id")
+        rows = OutboxMessage.objects.using(self._using).filter(refused=None, pk__gt=after).order_by("id")
         return [OutboxRow(*row) for row in rows.values_list(*OutboxRow._fields)[:limit]]
 
     def delete(self, ids: Sequence[int]) -> None:

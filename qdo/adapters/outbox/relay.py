@@ -39,18 +39,23 @@ class OutboxRelay:
         """Send what waits now.
 
         :returns: rows that are stored on the server and deleted here.
-        :raises QueueyError: the server is away, or refuses the key. What is not deleted yet is sent the next time.
+        :raises QueueyError: the server is away, or refuses the key in all queues of the rows. What is not deleted yet is
+            sent the next time.
         """
-        sent = 0
-        while rows := self._table.waiting(MOST_ROWS):
-            before, forbidden = sent, None
+        sent, after = 0, 0
+        forbidden: dict[str, Forbidden] = {}
+        while rows := self._table.waiting(MOST_ROWS, after):
+            after = rows[-1].id
             for queue, some in groupby(rows, lambda row: row.queue):
+                if queue in forbidden:
+                    continue
                 try:
                     sent += self._send(queue, [*some])
-                except Forbidden as error:  # in this queue, perhaps: those behind it go on
-                    forbidden = error
-            if forbidden is not None and sent == before:
-                raise forbidden
+                except Forbidden as error:  # in this queue, perhaps: those of other queues go on
+                    log.warning("rows of the outbox for queue %s wait: %s", queue, error)
+                    forbidden[queue] = error
+        if forbidden and not sent:
+            raise next(iter(forbidden.values()))
         return sent
 
     def run(self, poll_seconds: float = POLL_SECONDS) -> None:

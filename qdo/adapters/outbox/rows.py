@@ -43,8 +43,8 @@ class OutboxRow(NamedTuple):
 class OutboxTable(Protocol):
     """What a relay needs of a table."""
 
-    def waiting(self, limit: int) -> Sequence[OutboxRow]:
-        """Rows that are committed and were not refused, in the order of their ids."""
+    def waiting(self, limit: int, after: int) -> Sequence[OutboxRow]:
+        """Rows that are committed and were not refused, with ids above ``after``, in the order of their ids."""
 
     def delete(self, ids: Sequence[int]) -> None: ...
 

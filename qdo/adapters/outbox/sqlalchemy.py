@@ -90,9 +90,9 @@ class SqlRows:
     def __init__(self, table: Table, engine: Engine) -> None:
         self._table, self._engine = table, engine
 
-    def waiting(self, limit: int) -> Sequence[OutboxRow]:
-        columns = [self._table.c[name] for name in OutboxRow._fields]
-        wanted = select(*columns).where(self._table.c.refused.is_(None)).order_by(self._table.c.id).limit(limit)
+    def waiting(self, limit: int, after: int) -> Sequence[OutboxRow]:
+        columns, number = [self._table.c[name] for name in OutboxRow._fields], self._table.c.id
+        wanted = select(*columns).where(self._table.c.refused.is_(None), number > after).order_by(number).limit(limit)
         with self._engine.connect() as connection:
             return [OutboxRow(*row) for row in connection.execute(wanted)]
 

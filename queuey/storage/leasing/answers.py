@@ -28,22 +28,23 @@ def encode_answer(outcome: LeaseOutcome, copied: Collection[int] = ()) -> bytes:
 
     :param copied: indexes of groups whose messages go with the answer, as they may leave the log before it is asked for.
     """
+    parts = outcome.handed.parts  # made anew each time
     document = {
         "now": outcome.now,
         "wall": outcome.wall,
         "tokens": [*outcome.tokens],
         "stale": [[*one] for one in outcome.stale],
         "appended": [[[one.partition, *one.id] for one in appended.placed] for appended in outcome.appended],
-        "handed": [part[:2] for part in outcome.handed.parts],
+        "handed": [part[:2] for part in parts],
         "full": outcome.is_full,
         "due": outcome.next_due,
         "larger": outcome.larger,
         "more": outcome.more,
-        "copied": [at for at, part in enumerate(outcome.handed.parts) if part.group in copied],
+        "copied": [at for at, part in enumerate(parts) if part.group in copied],
     }
     head = json.dumps(document, separators=(",", ":")).encode()
-    pieces = [head, *(encode_change(_leases(part)) for part in outcome.handed.parts)]
-    pieces += [b"".join(map(_copy, part.messages)) for part in outcome.handed.parts if part.group in copied]
+    pieces = [head, *(encode_change(_leases(part)) for part in parts)]
+    pieces += [b"".join(map(_copy, part.messages)) for part in parts if part.group in copied]
     return b"".join([_SIZE.pack(len(data)) + data for data in pieces])
 
 

@@ -206,3 +206,24 @@ def test_runs_that_were_not_in_turn_are_doubted(good: Repeat) -> None:
     assert doubts(first, second) == [
         "the runs were not made in turn: give both drivers to one 'queuey bench run' for that"
     ]
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"runs": []},
+        {"runs": 1},
+        {"runs": [1]},
+        {"runs": [{}]},
+        {"runs": [{"queuey": {}}]},
+        {"format": 99},
+        {"verdict": None},
+    ],
+)
+def test_a_file_that_lacks_what_is_compared_is_refused(good: Repeat, tmp_path: Path, changes: dict[str, Any]) -> None:
+    path = tmp_path / "a.json"
+    changed = document(good) | changes
+    write_json({name: value for name, value in changed.items() if value is not None}, path)
+
+    with pytest.raises(ConfigurationError, match="no results of 'queuey bench run --json'"):
+        read(path)
