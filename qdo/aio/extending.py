@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from math import inf
 
 from qdo.client.extending import HeldLease, HeldLeases
-from queuey.errors import QueueyError
 
 __all__ = ["AsyncExtender"]
-
-log = logging.getLogger(__name__)
 
 Extend = Callable[[Sequence[HeldLease]], Awaitable[Collection[str]]]
 """Extends leases of one group, and returns the receipts of those that had ended."""
@@ -64,11 +60,7 @@ class AsyncExtender:
         began = time.monotonic()
         try:
             stale = await self._extend(leases)
-        except Exception as error:
-            if not isinstance(error, QueueyError):
-                log.exception(
-                    "leases of queue %s are not extended: the answer is none that Queuey gives", leases[0].queue
-                )
-            self._leases.failed(leases, time.monotonic())
+        except Exception as error:  # noqa: BLE001 - failed() logs it
+            self._leases.failed(leases, error, time.monotonic())
         else:
             self._leases.extended(leases, stale, began)

@@ -98,11 +98,16 @@ class HeldLeases:
                 lease.is_lost = not lease.is_over
                 self.drop(lease)
 
-    def failed(self, leases: Sequence[HeldLease], now: float) -> None:
+    def failed(self, leases: Sequence[HeldLease], error: Exception, now: float) -> None:
         """Leases could not be extended. They are tried again soon.
 
         They may still be alive when the server is back. Their end is found out by whatever settles them.
+
+        :param error: it is in the log, unless the server or its absence says it.
         """
+        if not isinstance(error, QueueyError):
+            said = "leases of queue %s are not extended: the answer is none that Queuey gives"
+            log.error(said, leases[0].queue, exc_info=error)
         for lease in leases:
             lease.due = now + lease.seconds / 6
 
@@ -172,13 +177,9 @@ class Extender:
         began = time.monotonic()
         try:
             stale = self._send(leases)
-        except Exception as error:
-            if not isinstance(error, QueueyError):
-                log.exception(
-                    "leases of queue %s are not extended: the answer is none that Queuey gives", leases[0].queue
-                )
+        except Exception as error:  # noqa: BLE001 - failed() logs it
             with self._changed:
-                self._leases.failed(leases, time.monotonic())
+                self._leases.failed(leases, error, time.monotonic())
             return
         with self._changed:
             self._leases.extended(leases, stale, began)

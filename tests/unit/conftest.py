@@ -7,6 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.support.scripted_server import Script, scripted_server
+
 _outgoing: list[str] = []
 _NETWORK = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto"})
 sys.addaudithook(lambda event, _: _outgoing.append(event) if event in _NETWORK else None)
@@ -18,3 +20,10 @@ def outgoing() -> Iterator[list[str]]:
     _outgoing.clear()
     yield _outgoing
     _outgoing.clear()
+
+
+@pytest.fixture
+def script() -> Iterator[Script]:
+    """A server that answers what the test says."""
+    with scripted_server() as script:
+        yield script

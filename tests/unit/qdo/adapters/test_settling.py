@@ -11,16 +11,10 @@ import pytest
 from qdo.adapters import settling
 from qdo.adapters.settling import Settler
 from qdo.client import Client, Delivery
-from tests.support.scripted_server import Say, Script, refusal, scripted_server
+from tests.support.scripted_server import Say, Script, refusal
 
 SECONDS = 90
 SETTLED = Say(200, b'{"status":"ok","settled":{"stale":[]}}')
-
-
-@pytest.fixture
-def script() -> Iterator[Script]:
-    with scripted_server() as script:
-        yield script
 
 
 @pytest.fixture

@@ -9,13 +9,7 @@ import pytest
 from qdo.client import Client
 from tests.support.client_answers import KEY
 from tests.support.over_asyncio import CLIENTS, make_client
-from tests.support.scripted_server import Script, scripted_server
-
-
-@pytest.fixture
-def script() -> Iterator[Script]:
-    with scripted_server() as script:
-        yield script
+from tests.support.scripted_server import Script
 
 
 @pytest.fixture

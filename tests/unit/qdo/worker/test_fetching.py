@@ -13,13 +13,7 @@ from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import MOST_TROUBLE_SECONDS, Fetcher
 from qdo.worker.job import Context
 from queuey.clock import ManualClock
-from tests.support.scripted_server import Say, Script, refusal, scripted_server
-
-
-@pytest.fixture
-def script() -> Iterator[Script]:
-    with scripted_server() as script:
-        yield script
+from tests.support.scripted_server import Say, Script, refusal
 
 
 @pytest.fixture

@@ -2,24 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
-import pytest
-
 from queuey._version import __version__
 from queuey.cli.doctor_machine import Diagnosis
 from queuey.cli.doctor_server import _Asker, _proxy_findings, _Reply, _time_findings, server_findings
 from queuey.terminal.options import Server
-from tests.support.scripted_server import Say, Script, scripted_server
+from tests.support.scripted_server import Say, Script
 
 VERSION = Say(body=f'{{"name": "queuey", "version": "{__version__}", "storage": "sqlite"}}'.encode())
 METRICS = Say(403)
-
-
-@pytest.fixture
-def script() -> Iterator[Script]:
-    with scripted_server() as found:
-        yield found
 
 
 def found(script: Script, *answers: Say | str, key: str | None = None) -> list[Diagnosis]:
