@@ -274,6 +274,40 @@ def test_an_exchange_leads_to_the_queues_that_another_process_bound(
             message.ack()
 
 
+def test_a_message_that_is_sent_again_is_in_no_queue_twice(
+    connection: Connection, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The server goes away when it has stored the message in the first of two queues."""
+    exchange, append, asked = Exchange("paint", type="fanout"), Client.append, list[str]()
+
+    def goes_away(self: Client, queue: str, *message: Any) -> Any:
+        asked.append(queue)
+        if len(asked) == 2:
+            raise ServerUnreachable("it goes away")
+        return append(self, queue, *message)
+
+    for name in ("one", "two"):
+        Queue(name, exchange)(connection.default_channel).declare()
+    with monkeypatch.context() as failing:
+        failing.setattr(Client, "append", goes_away)
+        policy = {"max_retries": 2, "interval_start": 0}
+        send(connection, "wet", "wet", exchange="paint", key="", retry=True, retry_policy=policy)
+
+    assert asked[2] == asked[0]
+    assert [len([*client.iterate(name)]) for name in ("one", "two")] == [2, 2]
+
+
+def test_a_message_that_is_passed_on_is_another_one(connection: Connection, client: Client) -> None:
+    """Its properties are those of the one that was received, as tools of Celery do it."""
+    queue = jobs(connection)
+    send(connection, "on")
+    (message,) = Bodies(connection, queue).wait(1).messages
+
+    send(connection, "on", **message.properties)
+
+    assert len([*client.iterate("jobs")]) == 2
+
+
 def test_an_unbound_queue_gets_nothing_more(connection: Connection, other: Connection) -> None:
     exchange = Exchange("paint", type="direct")
     queue = Queue("one", exchange, "red")(other.default_channel)

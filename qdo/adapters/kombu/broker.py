@@ -15,7 +15,7 @@ from qdo.adapters.kombu.options import ServerAddress, TransportOptions
 from qdo.adapters.kombu.payloads import LOG_LIFE_SECONDS, is_persistent, log_name, message_of, queue_name
 from qdo.adapters.kombu.transient import TransientQueue, transient_queues
 from qdo.adapters.settling import Settler
-from qdo.client import Client, NewMessage
+from qdo.client import Client
 from queuey.errors import QueueNotFound, QueueyError
 
 __all__ = ["Broker"]
@@ -117,7 +117,7 @@ class Broker:
     def send(self, payload: dict[str, Any], queue: str) -> None:
         """Send a message to a queue. If there is none, it stands in the log of the default exchange for a while."""
         try:
-            self._append(queue_name(queue), message_of(payload))
+            self._append(payload, queue_name(queue))
         except QueueNotFound:
             if is_persistent(payload):
                 log.warning("there is no queue %s: a message for it is in %s for an hour", queue, log_name(""))
@@ -131,12 +131,14 @@ class Broker:
         if kind != "direct" or not queues:
             self._send_to_log(payload, exchange)
 
-    def _append(self, queue: str, new: NewMessage) -> None:
+    def _append(self, payload: dict[str, Any], queue: str) -> None:
+        new = message_of(payload, queue)
         self.ask(lambda client: client.append(queue, new))
 
     def _send_to_log(self, payload: dict[str, Any], exchange: str) -> None:
         """Send what is for those that listen now. If the server is away, it is dropped: it would be old news."""
-        name, new = log_name(exchange), message_of(payload, LOG_LIFE_SECONDS)
+        name = log_name(exchange)
+        new = message_of(payload, name, LOG_LIFE_SECONDS)
         try:
             with self._lock:
                 try:

@@ -12,7 +12,7 @@ from kombu.transport import virtual
 
 from qdo.adapters.kombu.declaring import DeclaringChannel
 from qdo.adapters.kombu.inbox import Arrived
-from qdo.adapters.kombu.payloads import payload_of, queue_name
+from qdo.adapters.kombu.payloads import begin_sending, payload_of, queue_name
 from qdo.adapters.kombu.receiving import LeaseReceiver
 from qdo.adapters.kombu.transient import Listener
 from qdo.client import Client, Delivery, Message
@@ -120,8 +120,9 @@ class QueueyChannel(DeclaringChannel):
     # Sending
 
     def basic_publish(self, message: dict[str, Any], exchange: str, routing_key: str, **more: Any) -> None:
-        """Store a message. It is stored once this returns."""
+        """Store a message. It is stored once this returns, and in no queue twice if kombu has to send it again."""
         self._inplace_augment_message(message, exchange, routing_key)
+        begin_sending(message)
         if exchange:
             self.broker.route(message, exchange, self.typeof(exchange).type, routing_key or "")
         else:

@@ -10,8 +10,19 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from qdo.client import Delivery, Message, NewMessage
+from qdo.client.wire import once_of
+from queuey.ids import unique_bytes
 
-__all__ = ["HEADER", "LOG_LIFE_SECONDS", "is_persistent", "log_name", "message_of", "payload_of", "queue_name"]
+__all__ = [
+    "HEADER",
+    "LOG_LIFE_SECONDS",
+    "begin_sending",
+    "is_persistent",
+    "log_name",
+    "message_of",
+    "payload_of",
+    "queue_name",
+]
 
 HEADER = "queuey-kombu"
 """Of a message: what kombu keeps beside the body, as JSON."""
@@ -24,6 +35,9 @@ AHEAD = timedelta(days=365)
 MOST_NAME = 45
 """Characters of a queue's name; its dead letters have five more."""
 
+_ONCE = "queuey-once"
+"""Property of a message that is sent: kombu keeps it from one attempt to the next. It is not stored."""
+_OF_ATTEMPT = {_ONCE, "delivery_tag"}
 _NOWHERE = {"exchange": "", "routing_key": ""}
 _FINE = re.compile(rf"[A-Za-z0-9_.-]{{1,{MOST_NAME}}}")
 _STRANGE = re.compile(r"[^A-Za-z0-9_.-]")
@@ -54,12 +68,18 @@ def is_persistent(payload: dict[str, Any]) -> bool:
     return bool(payload["properties"].get("delivery_mode") != 1)
 
 
-def message_of(payload: dict[str, Any], life_seconds: int = LIFE_SECONDS) -> NewMessage:
+def begin_sending(payload: dict[str, Any]) -> None:
+    """What is stored of this in a queue is stored once, however many attempts kombu makes at sending it."""
+    payload["properties"].setdefault(_ONCE, unique_bytes().hex())
+
+
+def message_of(payload: dict[str, Any], queue: str, life_seconds: int = LIFE_SECONDS) -> NewMessage:
     """The message to store.
 
+    :param queue: of the server.
     :param life_seconds: its TTL, unless it says itself when it expires.
     """
-    properties = payload["properties"]
+    properties = {name: value for name, value in payload["properties"].items() if name not in _OF_ATTEMPT}
     beside = {name: payload.get(name) for name in ("content-encoding", "headers")} | {"properties": properties}
     expires = properties.get("expiration")
     return NewMessage(
@@ -67,6 +87,7 @@ def message_of(payload: dict[str, Any], life_seconds: int = LIFE_SECONDS) -> New
         ttl_seconds=life_seconds if expires is None else min(max(math.ceil(float(expires) / 1000), 1), LIFE_SECONDS),
         deliver_at=_due(payload.get("headers") or {}),
         content_type=payload.get("content-type") or None,
+        idempotency_key=once_of("kombu", payload["properties"][_ONCE], queue),
         headers={HEADER: json.dumps(beside)},
     )
 
