@@ -160,8 +160,8 @@ class LeaseSenders:
                     outcomes.lost(request)
         else:
             log.error("%s: the results of a job are refused: %s", request.names, error)
-            request.ended = Ended(first.messages, JobOutcome.FAILED).parts()
-            self._buffer.counts.failed += 1
+            self._buffer.counts.failed += first.how is JobOutcome.DONE
+            request.ended = _without_results(first, f"its results are refused: {error}")
             with self._buffer.outcomes() as outcomes:
                 outcomes.divided(request)
 
@@ -227,6 +227,19 @@ class LeaseSenders:
 def _may_be_of_results(request: LeaseRequest, error: QueueyError) -> bool:
     """Whether a request may be refused for what it appends. Some are, whatever they ask for."""
     return request.has_results and not isinstance(error, Unauthenticated | ApplicationNotFound)
+
+
+def _without_results(ended: Ended, why: str) -> list[Ended]:
+    """What becomes of messages whose results cannot be stored: they fail, and the last failure says why.
+
+    A rejection stays one.
+    """
+    if ended.how is JobOutcome.REJECTED:
+        return replace(ended, results={}).parts()
+    last = [one for one in ended.messages if one.is_given_up]
+    others = [one for one in ended.messages if not one.is_given_up]
+    outcomes = Ended(last, JobOutcome.REJECTED, why), Ended(others, JobOutcome.FAILED)
+    return [part for one in outcomes if one.messages for part in one.parts()]
 
 
 def _pause(tries: int) -> float:

@@ -20,8 +20,8 @@ __all__ = ["LeaseThreads"]
 
 log = logging.getLogger(__name__)
 
-MOST_REASON, MOST_TRACEBACK = 1000, 4000
-"""Characters of a reason and of a traceback that go with a dead letter."""
+MOST_TRACEBACK = 4000
+"""Characters of a traceback that go with a dead letter."""
 
 
 class LeaseThreads:
@@ -113,7 +113,7 @@ class LeaseThreads:
             for queue, message in error.results:
                 results.setdefault(queue, []).append(message)
             traceback = bounded(failed.traceback, MOST_TRACEBACK) if failed.has_traceback else ""
-            return Ended(held, JobOutcome.REJECTED, _printable(failed.reason), traceback, results=results)
+            return Ended(held, JobOutcome.REJECTED, failed.reason, traceback, results=results)
         except Exception as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
             log.warning(
@@ -125,12 +125,3 @@ class LeaseThreads:
         if context.is_lost:
             log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
         return Ended(held, JobOutcome.DONE, results=context.results) if context.results else None
-
-
-def _printable(text: str) -> str:
-    r"""As the server takes a reason.
-
-    >>> _printable("not\tJSON")
-    'not JSON'
-    """
-    return "".join(letter if letter.isprintable() else " " for letter in text)[:MOST_REASON]

@@ -50,6 +50,8 @@ MOST_TOGETHER = 100
 """Queues that one request names. So does the server bound it, and their partitions as well."""
 MOST_NAMED = 3
 """Queues in a line of the log."""
+MOST_REASON = 1000
+"""Characters of a reason that go with a dead letter."""
 KNOWN_SECONDS = 240.0
 """For which a repeat is the same request to the server for sure."""
 LEAST_SECONDS = 1.0
@@ -230,7 +232,7 @@ class LeaseRequest:
             if one.how is JobOutcome.DONE:
                 acknowledge += receipts
             elif one.how is JobOutcome.REJECTED:
-                reject += [Reject(receipt, one.reason, one.traceback) for receipt in receipts]
+                reject += [Reject(receipt, _printable(one.reason), one.traceback) for receipt in receipts]
             else:
                 count = one.how is JobOutcome.FAILED
                 release += [Release(receipt, one.delay, count=count) for receipt in receipts]
@@ -479,3 +481,12 @@ class LeaseQueue:
         if not self.held:
             self.extend_at = inf
         return sum(one.size for one in found)
+
+
+def _printable(text: str) -> str:
+    r"""As the server takes a reason.
+
+    >>> _printable("not\tJSON")
+    'not JSON'
+    """
+    return "".join(letter if letter.isprintable() else " " for letter in text)[:MOST_REASON]

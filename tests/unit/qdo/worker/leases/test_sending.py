@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -16,7 +17,7 @@ from qdo.worker.leases.values import Ended, JobOutcome, LeaseQueue, LeaseRequest
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import Counts
 from queuey.clock import ManualClock
-from tests.support.scripted_server import Say, Script, refusal, scripted_server
+from tests.support.scripted_server import Say, Script, refusal
 
 NONE = Say(200, b'{"status":"ok","messages":[]}', {"Content-Type": "application/json"})
 NO_GROUP = refusal(404, "LeaseGroupNotFound")
@@ -42,20 +43,14 @@ def leased(*receipts: str) -> Say:
 ONE = leased("r")
 
 
-def group(*, more: bool) -> Say:
+def group(*, more: bool, max_failures: int = 20) -> Say:
     counts = dict.fromkeys(("held", "leased", "dead", "closed_keys"), 0) | dict.fromkeys(
         ("done_up_to", "handed_up_to", "oldest")
     )
     partitions = [{"partition": 1, "k": 1, **counts, "more": more}]
-    settings = {"visibility": 30, "max_failures": 20, "per_key": 1, "paused_until": None}
+    settings = {"visibility": 30, "max_failures": max_failures, "per_key": 1, "paused_until": None}
     told = {"status": "ok", "group": "g", "settings": settings, "partitions": partitions}
     return Say(200, json.dumps(told).encode(), {"Content-Type": "application/json"})
-
-
-@pytest.fixture
-def script() -> Iterator[Script]:
-    with scripted_server() as script:
-        yield script
 
 
 class Sending:
@@ -89,14 +84,14 @@ class Sending:
         self.senders._send(self.client, request)
         return request
 
-    def end_one(self, *results: NewMessage) -> None:
+    def end_one(self, *results: NewMessage, how: JobOutcome = JobOutcome.DONE, reason: str = "") -> None:
         """Receive a message, and end its job with these results in another queue."""
         self.send()
         turn = self.buffer.take(1)
         assert turn is not None
         assert turn.begin_next(self.clock.elapsed())
         self.clock.advance(1)
-        self.buffer.end(1, [Ended(turn.current, JobOutcome.DONE, results={"results": results})])
+        self.buffer.end(1, [Ended(turn.current, how, reason, results={"results": results})])
 
 
 def test_where_too_many_wait_a_request_asks_again_and_does_not_wait(script: Script) -> None:
@@ -221,6 +216,42 @@ def test_a_result_that_cannot_be_written_is_a_failure_of_its_job_alone(
 
     assert json.loads(script.asked[-1].body)["release"] == [{"receipt": "r"}]
     assert "the results of a job are refused" in caplog.text
+
+
+def refuse_results(sending: Sending, script: Script) -> dict[str, Any]:
+    """What the worker settles in place of a job whose results go where its key may append nothing."""
+    script.say(refusal(403, "Forbidden"), refusal(403, "Forbidden"), NONE)
+    sending.send()
+    sending.due()  # a receive, which waits
+    sending.send()  # the results alone
+    sending.send()
+    told: dict[str, Any] = json.loads(script.asked[-1].body)
+    return {name: told[name] for name in ("release", "reject", "append") if told.get(name)}
+
+
+def test_a_job_whose_results_are_refused_to_the_last_attempt_becomes_a_dead_letter_that_says_so(
+    script: Script,
+) -> None:
+    first, last = Sending(script.url), Sending(script.url)
+    script.say(group(more=False, max_failures=2), ONE)
+    first.end_one(NewMessage("a result"))
+    assert refuse_results(first, script) == {"release": [{"receipt": "r"}]}
+
+    script.say(group(more=False, max_failures=1), ONE)
+    last.end_one(NewMessage("a result"))
+
+    assert refuse_results(last, script) == {"reject": [{"receipt": "r", "reason": "its results are refused: because"}]}
+    assert (last.buffer.counts.failed, last.buffer.counts.dead) == (1, 1)
+
+
+def test_a_rejection_whose_result_is_refused_stays_one(script: Script) -> None:
+    """The job said that no other attempt would end better."""
+    sending = Sending(script.url)
+    script.say(NO_GROUP, ONE)
+    sending.end_one(NewMessage("it failed"), how=JobOutcome.REJECTED, reason="no such order")
+
+    assert refuse_results(sending, script) == {"reject": [{"receipt": "r", "reason": "no such order"}]}
+    assert (sending.buffer.counts.failed, sending.buffer.counts.dead) == (0, 1)
 
 
 def test_of_a_batch_whose_results_do_not_count_the_others_are_given_back(script: Script) -> None:
