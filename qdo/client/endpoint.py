@@ -154,7 +154,7 @@ class Endpoint:
         retry, lost, broken, began, repeats = self._retry, False, 0, time.monotonic(), request.repeats
         while True:
             outcome = yield request
-            if isinstance(outcome, Reply) and (outcome.status < 300 or (lost and outcome.status in repeats.done)):
+            if isinstance(outcome, Reply) and outcome.status < 300:
                 return outcome
             failure = failure_of(self.root, outcome)
             lost = lost or failure.unanswered

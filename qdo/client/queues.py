@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from qdo.client.endpoint import Endpoint
-from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Steps, call, listing
+from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import QueueFields, queue_fields, queue_path, token_fields
 from queuey.errors import InvalidParameter, QueueNotFound
@@ -123,8 +123,11 @@ class QueueCalls:
 
     @call
     def delete_queue(self, queue: str) -> Steps[None]:
-        """Remove a queue and all its messages."""
-        yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), repeats=Repeats(done={404}))
+        """Remove a queue and all its messages.
+
+        A lost answer is not repeated: a repeat could remove a queue of this name that was made in between.
+        """
+        yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), repeats=FORBIDDEN)
 
     @call
     def news(self, queues: Sequence[str], since_ticks: int) -> Steps[tuple[set[str], int]]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Generator, Iterable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import update_wrapper
 from math import inf
@@ -55,8 +55,6 @@ class Repeats:
 
     allowed: bool = True
     """Carrying it out twice is the same as once."""
-    done: Collection[int] = ()
-    """Statuses that mean success if an earlier answer was lost."""
     within_seconds: float = inf
     """A repeat that is sent later than this is not the same request to the server."""
 
