@@ -19,7 +19,16 @@ from queuey.model import header_to_json
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_group_names, queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import NothingFound, ProgressBar, body_members, output_option, say, write_one, write_rows
+from queuey.terminal.output import (
+    NothingFound,
+    ProgressBar,
+    body_members,
+    many,
+    output_option,
+    say,
+    write_one,
+    write_rows,
+)
 
 _GROUPS_LOOKED_AT = 20
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
@@ -163,7 +172,7 @@ def retry(
         write_one({"queue": queue, "appended": len(found) - gone, "gone": gone}, output)
     say(f"{len(found) - gone} appended again")
     if gone:
-        raise NothingFound(f"{gone} messages are gone from {queue}, and were too large for their letters")
+        raise NothingFound(f"{queue} has lost {many(gone, 'message')} that had no room in their letters")
 
 
 def details(letter: DeadLetter) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 from queuey.terminal.completion import complete_ends, complete_queues, queue_argument
-from queuey.terminal.output import NothingFound, output_option, say, write_rows
+from queuey.terminal.output import NothingFound, many, output_option, say, write_rows
 from queuey.terminal.times import Moment
 
 COLUMNS = ("queue", "partition", "message_id", "time", "lag_messages", "lag_exact", "lag_seconds")
@@ -170,4 +170,4 @@ def _change(
     write_rows(rows, PREVIEW_COLUMNS, output)
     if yes:
         coordinator.reset(dict(new))
-    say(f"{len(rows)} offsets {'set' if yes else 'would change; --yes sets them'}")
+    say(f"{many(len(rows), 'offset')} {'set' if yes else 'would change; --yes sets them'}")

@@ -16,7 +16,7 @@ from qdo.groups.coordination import Coordinator, Member
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
 from qdo.groups.view import GroupView, most_lag_first, view_of
 from queuey.moments import rfc3339
-from queuey.terminal.output import NothingFound, output_option, say, write_one, write_rows
+from queuey.terminal.output import NothingFound, many, output_option, say, write_one, write_rows
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
 _TOLD = MEMBER_COLUMNS[4:]
@@ -100,7 +100,7 @@ def write_status(workplace: Workplace, view: GroupView, most: int) -> None:
         write_rows([each | {"lag_messages": _counted(each)} for each in rows], COLUMNS, "table")
     sys.stdout.flush()
     if (left := len(view.found) - len(shown_ones)) > 0:
-        say(f"{_many(left, 'more partition')} with no more lag than these: --most {len(view.found)} shows all")
+        say(f"{many(left, 'more partition')} with no more lag than these: --most {len(view.found)} shows all")
     say_if_cut(view)
 
 
@@ -116,18 +116,14 @@ def headline(workplace: Workplace, view: GroupView) -> str:
     what, where = ("partition", "") if view.queues is None else ("slot", _where(view))
     unowned = f", {idle} without an owner" if idle else ""
     return (
-        f"{workplace.group} of {workplace.server.application}: {_many(len(view.members), 'worker')}, "
-        f"{_many(len(view.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
+        f"{workplace.group} of {workplace.server.application}: {many(len(view.members), 'worker')}, "
+        f"{many(len(view.owned), what)}{unowned}; lag {shown(lag)} messages, {lag.seconds:.1f} s{where}"
     )
 
 
 def _where(view: GroupView) -> str:
     behind = {each.partition.queue for each in view.found if each.lag is not None and each.lag.messages}
-    return f" in {len(behind):,} of {_many(view.queues or 0, 'queue')}"
-
-
-def _many(count: int, what: str) -> str:
-    return f"{count:,} {what}{'' if count == 1 else 's'}"
+    return f" in {len(behind):,} of {many(view.queues or 0, 'queue')}"
 
 
 def shown(lag: Lag) -> str:
@@ -271,8 +267,8 @@ def check_command(
     for status in over if output is None else ():
         lag = status.lag or Lag()
         click.echo(f"{status.partition}: lag {shown(lag)} messages, {lag.seconds:.1f} s")
-    among = "" if view.queues is None else f" in {_many(view.queues, 'queue')}"
-    say(f"{len(over)} of {_many(len(view.found), 'partition')}{among} over")
+    among = "" if view.queues is None else f" in {many(view.queues, 'queue')}"
+    say(f"{len(over)} of {many(len(view.found), 'partition')}{among} over")
     say_if_cut(view)
     for line in still if output is None else ():
         click.echo(line)

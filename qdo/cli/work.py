@@ -25,7 +25,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.meeting import SESSION_SECONDS
 from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
-from queuey.terminal.output import progress, say
+from queuey.terminal.output import many, progress, say
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -273,7 +273,7 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
     if left := given["exit_at_end"] and not worker.all_done:
         say("qdo: not everything that was there is done")
     counts = worker.counts
-    say(f"qdo: {counts.done} done, {counts.failed} attempts failed, {counts.dead} given up")
+    say(f"qdo: {counts.done} done, {many(counts.failed, 'attempt')} failed, {counts.dead} given up")
     for trouble in worker.troubles():
         say(f"qdo: {trouble['queue']}: {trouble['why']}")
     if left:
@@ -340,7 +340,7 @@ def _made_of_tasks(
         given["modules"], queues, coordinator, client, owned=given["owned"], group=workplace.group, **shared
     )
     _look_first(workplace, ())
-    say(f"qdo: {len(worker.tasks)} tasks: {', '.join(worker.tasks)}")
+    say(f"qdo: {many(len(worker.tasks), 'task')}: {', '.join(worker.tasks)}")
     return worker, worker.queues
 
 

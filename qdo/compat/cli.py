@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 
 from queuey.errors import QueueyError
-from queuey.terminal.output import Failed, say
+from queuey.terminal.output import Failed, many, say
 
 
 @click.command("qdo-worker", context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
@@ -60,7 +60,7 @@ def _run(path: Path) -> None:
         return
     with settings.client() as client, closing(open_coordinator(settings)) as coordinator:
         if taken := prepare(client, coordinator):
-            say(f"{taken} positions of qdo 0.1 taken over")
+            say(f"{many(taken, 'position')} of qdo 0.1 taken over")
         with hook_context(settings) as context:
             run_until_told(OldWorker(settings, coordinator, context, client), say)
 

@@ -11,7 +11,7 @@ from queuey.errors import QueueyError, error_classes
 from queuey.settings import SETTINGS, describe, sample_ini
 from queuey.terminal.completion import script_command
 from queuey.terminal.options import config_option, settings_from
-from queuey.terminal.output import NothingFound, form_for, output_option, say, write_one, write_rows
+from queuey.terminal.output import NothingFound, form_for, many, output_option, say, write_one, write_rows
 
 
 @click.group("config")
@@ -43,7 +43,7 @@ def check_config(ctx: click.Context, config: str | None, output: str | None) -> 
     notices = settings_from(config).notices
     if output is not None:
         write_rows([{"notice": notice} for notice in notices], ("notice",), output)
-    say(f"{config or 'environment'}: {len(notices)} notices" if notices else f"{config or 'environment'}: ok")
+    say(f"{config or 'environment'}: {many(len(notices), 'notice')}" if notices else f"{config or 'environment'}: ok")
     ctx.exit(1 if notices else 0)
 
 

@@ -11,7 +11,7 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from queuey.terminal.output import output_option, say, write_rows
+from queuey.terminal.output import many, output_option, say, write_rows
 from queuey.terminal.times import Moment
 
 __all__ = ["AuditFilter", "audit_command"]
@@ -104,7 +104,7 @@ def audit_command(
 
     write_rows(rows(), COLUMNS, output)
     if skipped:
-        say(f"{skipped} lines could not be read: they are no whole JSON objects")
+        say(f"could not read {many(skipped, 'line')}: no whole JSON object")
 
 
 def _row(line: bytes) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.options import DATA_HELP, Server, config_option, settings_from, store_files
-from queuey.terminal.output import form_for, output_option, say, visible, write_rows
+from queuey.terminal.output import form_for, many, output_option, say, visible, write_rows
 
 if TYPE_CHECKING:
     from queuey.cli.doctor_machine import Diagnosis
@@ -64,7 +64,9 @@ def doctor_command(
     else:
         write_rows([one._asdict() for one in findings], COLUMNS, output)
     counted = Counter(one.level for one in findings)
-    say(f"{counted[FindingLevel.WRONG]} wrong, {counted[FindingLevel.NOTICE]} notices, {counted[FindingLevel.OK]} ok")
+    say(
+        f"{counted[FindingLevel.WRONG]} wrong, {many(counted[FindingLevel.NOTICE], 'notice')}, {counted[FindingLevel.OK]} ok"
+    )
     ctx.exit(1 if counted[FindingLevel.WRONG] else 0)
 
 

@@ -14,7 +14,7 @@ from queuey.ids import MessageId
 from queuey.moments import rfc3339
 from queuey.terminal.completion import queue_argument
 from queuey.terminal.options import confirm, with_client, yes_option
-from queuey.terminal.output import NothingFound, form_for, output_option, say, write_done, write_one, write_rows
+from queuey.terminal.output import NothingFound, form_for, many, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client, Message
@@ -70,12 +70,12 @@ def rm_command(client: Client, queue: str, ids: Sequence[str], yes: bool, output
     Example: queuey get orders --format '{partition}:{id}' --until 1h | queuey rm orders - --yes
     """
     wanted = list(_ids(ids))
-    what = f"message {wanted[0]}" if len(wanted) == 1 else f"{len(wanted)} messages"
+    what = f"message {wanted[0]}" if len(wanted) == 1 else many(len(wanted), "message")
     confirm(f"Remove {what} of queue {queue} of {client.application}?", yes=yes)
     found = _messages(client, queue, wanted)
     client.delete(queue, _addresses(client, queue, wanted))
     write_done({"queue": queue, "removed": len(found)}, output)
-    say(f"removed {len(found)} message{'' if len(found) == 1 else 's'}")
+    say(f"removed {many(len(found), 'message')}")
     _refuse_missing(queue, wanted, found)
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from queuey.cli.kept_places import KeptPlaces, ReadQueue
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import MessageId, parse_timestamp
-from queuey.terminal.output import NothingFound, say
+from queuey.terminal.output import NothingFound, many, say
 
 if TYPE_CHECKING:
     from qdo.client import Client, Message
@@ -84,7 +84,7 @@ def _read_queue(client: Client, name: str, wanted: QueueSelection) -> ReadQueue:
     except QueueNotFound as error:
         raise QueueNotFound(f"no queue is named {name!r}") from error
     if beyond := [number for number in wanted.partitions or () if number > found.partitions]:
-        has = "1 partition" if found.partitions == 1 else f"{found.partitions} partitions"
+        has = many(found.partitions, "partition")
         raise InvalidParameter(problems={"partitions": f"queue {name} has {has}: there is no {beyond[0]}"})
     numbers = wanted.partitions or range(1, found.partitions + 1)
     return ReadQueue(name, found.incarnation, wanted.until or found.watermark, numbers, wanted.since)

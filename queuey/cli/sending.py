@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, BinaryIO, NamedTuple
 import click
 
 from queuey.errors import QueueNotFound, QueueyError
-from queuey.terminal.output import ProgressBar, say
+from queuey.terminal.output import ProgressBar, many, say
 
 if TYPE_CHECKING:
     from qdo.client import Appended, Client, NewMessage
@@ -61,7 +61,7 @@ class QueueSender:
             if not self._create:
                 raise
             made = self._client.create_queue(queue, partitions=partitions)
-            say(f"made queue {made.name}, {made.partitions} partition{'' if made.partitions == 1 else 's'}")
+            say(f"made queue {made.name}, {many(made.partitions, 'partition')}")
             placed = self._append(queue, messages)
         self.sent += len(messages)
         return placed
@@ -78,11 +78,11 @@ def said_if_broken_off(sender: QueueSender) -> Iterator[None]:
     try:
         yield
     except BrokenPipeError:
-        say(f"{sender.sent} messages were stored until nobody took the output any more")
+        say(f"stored {many(sender.sent, 'message')} until nobody took the output any more")
         raise
     except (QueueyError, OSError, KeyboardInterrupt, click.ClickException):
         if sender.sent:
-            say(f"{sender.sent} messages were stored before this:")
+            say(f"stored {many(sender.sent, 'message')} before this:")
         raise
 
 

@@ -89,6 +89,15 @@ def say(text: str) -> None:
     click.echo(text, err=True)
 
 
+def many(count: int, what: str) -> str:
+    """How many of something, for people.
+
+    >>> many(1, "message"), many(1203, "message")
+    ('1 message', '1,203 messages')
+    """
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
 def output_option(command: Callable[..., None]) -> Callable[..., None]:
     """``-o``: passed on as ``output``; None leaves the choice to :func:`form_for`."""
     return click.option(

@@ -7,6 +7,7 @@ import io
 import json
 import os
 import pty
+import re
 import signal
 import subprocess
 from collections.abc import Callable, Iterator, Sequence
@@ -100,7 +101,10 @@ def test_a_put_that_is_stopped_says_how_many_messages_are_stored(queuey: Run, en
 
     stored = done(queuey("queue", "info", name)).rows[0]["depth"]
     assert isinstance(stored, int)
-    (said,) = [int(line.split()[0]) for line in told.splitlines() if line.endswith("messages were stored before this:")]
+    (said,) = [
+        int(words.replace(",", ""))
+        for words in re.findall(r"^stored ([\d,]+) messages? before this:$", told, re.MULTILINE)
+    ]
     # What was under way may be stored as well.
     assert (running.returncode, said <= stored <= said + 500) == (1, True)
 
@@ -183,13 +187,13 @@ def test_headers_of_a_message_are_put_and_got(queuey: Run, seen: Server) -> None
     assert (refused.code, "name of a header" in refused.err) == (2, True)
 
 
-def test_what_was_stored_before_an_error_is_told(queuey: Run) -> None:
-    small = b"small\n"
-    ended = queuey("put", new_name(), "--lines", given=small * 500 + b"x" * (2 << 20) + b"\n")
+@pytest.mark.parametrize(("before", "told"), [(1, "1 message"), (500, "500 messages")])
+def test_what_was_stored_before_an_error_is_told(queuey: Run, before: int, told: str) -> None:
+    ended = queuey("put", new_name(), "--lines", given=b"small\n" * before + b"x" * (2 << 20) + b"\n")
 
     assert ended.code == 1
-    assert "500 messages were stored before this:\nMessageTooLarge: " in ended.err
-    assert len(ended.rows) == 500
+    assert f"stored {told} before this:\nMessageTooLarge: " in ended.err
+    assert len(ended.rows) == before
 
 
 @pytest.fixture

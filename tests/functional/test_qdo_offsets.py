@@ -54,7 +54,7 @@ def test_offsets_are_set_only_with_yes_and_what_would_change_is_shown(processes:
 
     shown = processes.run("offsets", "set", queue, "--to", "beginning", "--partition", "2")
 
-    assert "1 offsets would change; --yes sets them" in shown.err
+    assert "1 offset would change; --yes sets them" in shown.err
     assert (shown.column("partition"), shown.column("lag_before"), shown.column("lag_after")) == ([2], [0], [2])
     assert processes.run("check", "--max-lag", "0").code == 0
     assert processes.run("offsets", "set", queue, "--to", "beginning", "--partition", "2", "--yes").code == 0

@@ -276,7 +276,7 @@ def test_a_message_too_large_for_its_letter_is_shown_and_retried_from_its_queue(
     processes.server.call("DELETE", queue, str(letter["message_id"]))
     gone = processes.run("dead", "retry", queue, "--all", "--yes")
     assert gone.code == 3
-    assert "1 messages are gone from" in gone.err
+    assert "has lost 1 message that had no room" in gone.err
     assert len(processes.run("dead", "ls", queue).rows) == 1
 
 

@@ -86,7 +86,7 @@ class TestQdoWorker:
 
         assert processes.end(worker) == 0
         assert processes.notes == ["enter", "1 b str", "1 c str", "leave"]
-        assert "1 positions of qdo 0.1 taken over" in processes.said(worker)
+        assert "1 position of qdo 0.1 taken over" in processes.said(worker)
         (saved,) = processes.server.everything("qdo_error")
         told = json.loads(saved)
         assert (told["queue"], told["message_id"], told["body"]) == (f"{queue}-1", done[2], "bad")
@@ -113,7 +113,7 @@ class TestQdoWorker:
 
         assert [processes.end(worker) for worker in workers] == [0, 0, 0]
         assert not [note for note in processes.notes if " old " in note]
-        taken = [re.search(r"(\d+) positions of qdo 0.1 taken over", processes.said(worker)) for worker in workers]
+        taken = [re.search(r"([\d,]+) positions? of qdo 0.1 taken over", processes.said(worker)) for worker in workers]
         assert sum(int(found[1]) for found in taken if found) == 6
 
     def test_a_missing_file_is_told(self, processes: WorkProcesses) -> None:

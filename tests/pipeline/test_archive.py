@@ -174,7 +174,7 @@ def test_a_run_that_is_stopped_says_what_is_stored_and_how_to_go_on(
     code, told = ended(number, running, folder, "-q", name, "--max-per-batch", "200")
 
     stored = sum(file.messages for file in Archive(spark, str(folder)).files())
-    assert told.splitlines() == [f"stopped: {stored} messages were archived; a new run goes on behind them"]
+    assert told.splitlines() == [f"stopped: archived {stored} messages; a new run goes on behind them"]
     assert (code, 0 < stored < 6_000) == (128 + number, True)
     archive(spark, str(folder), options=options(running, subscribePattern=name))
     assert archived(Archive(spark, str(folder))) == there(client, name)

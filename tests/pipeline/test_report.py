@@ -216,7 +216,7 @@ def test_what_was_planted_is_found_by_the_command(spark: SparkSession, tmp_path:
 
     assert result.exit_code == 0, result.output
     total, *queues = json.loads(result.stdout)
-    assert "2 lines of --received could not be used" in result.stderr
+    assert "could not use 2 lines of --received" in result.stderr
     counts = ("sent", "received", "duplicates", "missing", "corrupt", "strangers")
     assert [total[name] for name in ("queue", *counts)] == [ALL, 100, 99, 2, 1, 1, 1]
     assert [[one[name] for name in ("queue", *counts)] for one in queues] == [

@@ -15,7 +15,7 @@ from qdo.cli.options import queues_option
 from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark
 from queuey.errors import CursorLost, DataLost, QueueNotFound
 from queuey.terminal.options import Server, with_server
-from queuey.terminal.output import output_option, progress, say, write_rows
+from queuey.terminal.output import many, output_option, progress, say, write_rows
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -91,12 +91,12 @@ def archive_command(
             done = archive(spark, folder, options=options, compact_before=today if compact else None, begun=begun)
     except DataLost as error:
         raise DataLost(str(error).replace("failOnDataLoss=false", "--skip-lost")) from error
-    say(f"archived {done} messages to {folder}")
+    say(f"archived {many(done, 'message')} to {folder}")
 
 
 def _tell(place: SparkPlace, stack: ExitStack, server: Server, queues: Sequence[str], found: Archive) -> None:
     """Show a bar from now on, and let a signal say how to go on."""
-    place.left = lambda: f"{found.stored} messages were archived; a new run goes on behind them"
+    place.left = lambda: f"archived {many(found.stored, 'message')}; a new run goes on behind them"
     from qdo.pipeline.jobs.messages import pattern_of
 
     total = partial(waiting, server, pattern_of(queues), found.reached())

@@ -11,7 +11,7 @@ from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark
 from qdo.cli.pipeline.results import Results, with_results
 from qdo.groups.dead_letter_names import DeadLetterNames
 from queuey.terminal.options import Server, with_server
-from queuey.terminal.output import say
+from queuey.terminal.output import many, say
 
 
 @click.command("dead-letters")
@@ -57,4 +57,4 @@ def dead_letters_command(
         if not groups:
             say("there are no dead letters")
         if found.strangers:
-            say(f"{found.strangers} messages in these queues are no dead letters")
+            say(f"passed over {many(found.strangers, 'message')} in these queues: no dead letters")

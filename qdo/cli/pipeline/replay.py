@@ -9,7 +9,7 @@ import click
 from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
 from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import Server, confirm, with_server, yes_option
-from queuey.terminal.output import output_option, say, write_done
+from queuey.terminal.output import many, output_option, say, write_done
 
 
 @click.command("replay")
@@ -81,18 +81,18 @@ def replay_command(
     where = to or "the queues they were in"
     if dry_run:
         write_done({"messages": count, "to": to}, output)
-        say(f"{count} messages would go to {where}")
+        say(f"{many(count, 'message')} would go to {where}")
         return
     if keep_ids:
-        confirm(f"Put {count} messages of {folder} back into {where}?", yes=yes)
+        confirm(f"Put {many(count, 'message')} of {folder} back into {where}?", yes=yes)
         place.left = lambda: "some messages may be back in their places; run it again, since they stay the same"
         done, expired = restore(spark, folder, options=options, now=datetime.now(UTC), chosen=chosen, queue=to)
         write_done({"restored": done, "expired": expired}, output)
-        say(f"restored {done} messages; {expired} had expired")
+        say(f"restored {many(done, 'message')}; {expired} had expired")
         return
-    confirm(f"Append {count} messages of {folder} to {where}?", yes=yes)
+    confirm(f"Append {many(count, 'message')} of {folder} to {where}?", yes=yes)
     place.left = lambda: "some messages may be appended; the same replay within a day appends none of them twice"
     ttls = {} if ttl is None else {"ttl": str(ttl)}
     replay(spark, folder, options=options | ttls, chosen=chosen, queue=to, rate=rate)
     write_done({"replayed": count, "to": to}, output)
-    say(f"replayed {count} messages to {where}")
+    say(f"replayed {many(count, 'message')} to {where}")

@@ -8,7 +8,7 @@ import click
 
 from qdo.cli.pipeline.options import SparkPlace, with_spark
 from qdo.cli.pipeline.results import Results, with_results
-from queuey.terminal.output import say
+from queuey.terminal.output import many, say
 
 
 @click.command("report")
@@ -49,6 +49,6 @@ def report_command(
     with closing(report(read_log(spark, sent), read_log(spark, received), queue=queue)) as found:
         for kind in ("sent", "received"):
             if found.unreadable(kind):
-                say(f"{found.unreadable(kind)} lines of --{kind} could not be used")
+                say(f"could not use {many(found.unreadable(kind), 'line')} of --{kind}")
         results.keep(found.tables, lambda: page(found))
         results.show((found.total, *found.worst(worst)), SHOWN)

@@ -96,7 +96,7 @@ def test_files_are_read_and_half_a_line_is_counted(tmp_path: Path) -> None:
     result = run(str(log), given="")
 
     assert ids(result) == ["a1", "a2", "a3"]
-    assert "1 lines could not be read" in result.stderr
+    assert "could not read 1 line:" in result.stderr
 
 
 def test_a_queue_needs_its_application() -> None:
