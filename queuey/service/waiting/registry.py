@@ -278,8 +278,9 @@ class Waiters:
         :returns: seconds until there may be more to do; the step of the thread at least, infinite if nothing is due later.
         """
         woken: list[Future[None]] = []
+        now = self._readable.upto() + self._readable.delay_ticks
         with self._lock:
-            elapsed, now = self.clock.elapsed(), self.clock.now_ticks()
+            elapsed = self.clock.elapsed()
             for partition in self._due.due_partitions(now):
                 watched = self._table.partitions.get(partition)
                 if watched is not None and watched.next_ticks + self._readable.delay_ticks <= now:

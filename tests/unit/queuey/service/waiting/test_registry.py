@@ -34,7 +34,8 @@ class House:
 
     def __init__(self, **given: Any) -> None:
         self.clock = ManualClock()
-        stores = MemoryStores(self.clock, IdGenerator(self.clock))
+        self.ids = IdGenerator(self.clock)
+        stores = MemoryStores(self.clock, self.ids)
         self.store = stores.messages
         self.monitor = Monitor("memory")
         self.waiters = Waiters(self.store, self.clock, self.monitor, load_settings(None, {}, given), by_hand=True)
@@ -386,6 +387,22 @@ def test_what_another_server_tells_wakes_when_it_can_be_read(partitions: str | N
 LATE_SECONDS = 0.0051
 """The most that anything may be late, the rounding of ticks included."""
 LOOKS_A_SECOND = 201
+
+
+def test_a_message_that_falls_due_during_a_commit_wakes_once_it_can_be_read() -> None:
+    """Until then a reader finds nothing, and would have waited for the next message."""
+    house = House()
+    queue = house.queue()
+    house.append(queue, delay_seconds=5)
+    watch = house.watch(queue, 1)
+    waiting = house.wait(watch)
+    house.pass_time(4)
+    house.ids.open_group()
+    house.pass_time(3)
+    assert kept(waiting) == [False]
+    house.ids.close_group()
+    house.pass_time(0)
+    assert kept(waiting) == [True]
 
 
 class Turns:
