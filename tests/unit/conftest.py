@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from collections.abc import Iterator
 
@@ -16,10 +17,18 @@ sys.addaudithook(lambda event, _: _outgoing.append(event) if event in _NETWORK e
 
 @pytest.fixture
 def outgoing() -> Iterator[list[str]]:
-    """Every connection that this process begins, and every name that it looks up."""
+    """Every connection that this process begins, and every name that it looks up.
+
+    The garbage collector rests meanwhile: what an earlier test has left of a Spark that is gone would connect to it.
+    """
+    gc.collect()
+    gc.disable()
     _outgoing.clear()
-    yield _outgoing
-    _outgoing.clear()
+    try:
+        yield _outgoing
+    finally:
+        gc.enable()
+        _outgoing.clear()
 
 
 @pytest.fixture

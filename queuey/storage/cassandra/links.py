@@ -40,6 +40,9 @@ SILENT_SECONDS = 3.0
 _ARE_YOU_THERE = 0
 """The number of a call that is answered at once. The others have numbers from 1 on."""
 _NOT_TAKEN = b""
+_GOODBYE = (_ARE_YOU_THERE, b"goodbye")
+"""All calls that were taken have their answers, and no other one will be taken."""
+_GOODBYE_SECONDS = 1.0
 
 
 class NotTaken(Exception):
@@ -81,10 +84,11 @@ class _Call:
         self.is_sent = False
 
 
-def _give_up(calls: Sequence[_Call]) -> None:
+def _give_up(calls: Sequence[_Call], *, is_goodbye: bool = False) -> None:
+    """:param is_goodbye: the other end has said so, and has not taken these."""
     with settled_together():
         for call in calls:
-            call.future.set_error(LinkLost() if call.is_sent else NotTaken())
+            call.future.set_error(LinkLost() if call.is_sent and not is_goodbye else NotTaken())
 
 
 class Link:
@@ -95,6 +99,7 @@ class Link:
         self.contact, self._caller, self._patience = contact, caller, patience_seconds
         self.has_ended = False
         """No call is taken any more."""
+        self._is_goodbye = False
         self._lock = new_lock()
         self._number = 0
         self._calls: dict[int, _Call] = {}
@@ -129,12 +134,14 @@ class Link:
         self._outbox.put(None)
         if self._channel is not None:
             self._channel.end()
-        _give_up(calls)
+        _give_up(calls, is_goodbye=self._is_goodbye)
 
     def _run(self) -> None:
+        receiving: threading.Thread | None = None
         try:
             self._channel = channel = call(self.contact, self._caller)
-            threading.Thread(target=self._receive, args=[channel], name="link-answers", daemon=True).start()
+            receiving = threading.Thread(target=self._receive, args=[channel], name="link-answers", daemon=True)
+            receiving.start()
             while (entries := _gathered(self._outbox)) is not None:
                 if entries := self._note_sent(entries):
                     channel.send(entries)
@@ -142,6 +149,8 @@ class Link:
                     break
         except OSError as error:
             log.info("the link to the server at %s:%d has ended: %s", self.contact.host, self.contact.port, error)
+            if receiving is not None and not isinstance(error, TimeoutError):
+                receiving.join(_GOODBYE_SECONDS)  # a goodbye may have come before
         finally:
             self.end()
 
@@ -189,9 +198,10 @@ class Link:
 
     def _receive(self, channel: Channel) -> None:
         try:
-            while True:
+            while not self._is_goodbye:
                 answers = channel.receive()
                 self._heard = perf_counter()
+                self._is_goodbye = _GOODBYE in answers
                 with self._lock:
                     found = [(self._calls.pop(number, None), answer) for number, answer in answers]
                 with settled_together():
@@ -256,10 +266,16 @@ class _Caller:
                 if entries:
                     self._channel.send(entries)
                     self._note_sent([number for number, _ in entries])
+                if _GOODBYE in entries:
+                    break
         except OSError as error:
             log.debug("the link of server %s takes no answers: %s", self._server, error)
         finally:
             self.end()
+
+    def say_goodbye(self) -> None:
+        """All calls that were taken have their answers: end the connection once the other end was told."""
+        self._outbox.put(_GOODBYE)
 
     def _note_sent(self, numbers: Sequence[int]) -> None:
         with self._lock:
@@ -299,6 +315,8 @@ class Links:
         """Carries out a call of a server; its error is :class:`NotTaken` or none."""
         self._changed = threading.Condition(new_lock())
         self._connections: set[socket.socket] = set()
+        self._callers: set[_Caller] = set()
+        """Those that have proved that they know the key."""
         self._under_way = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
@@ -312,10 +330,16 @@ class Links:
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
-        """Take no more calls, and wait a while for those under way. May be called again."""
+        """Take no more calls, and wait a while for those under way. May be called again.
+
+        If they all end, other servers know that the calls without an answer were not taken.
+        """
         with self._changed:
             self._stopped.set()
-            self._changed.wait_for(lambda: not self._under_way, seconds)
+            if self._changed.wait_for(lambda: not self._under_way, seconds):
+                for caller in self._callers:
+                    caller.say_goodbye()
+                self._changed.wait_for(lambda: not self._callers, _GOODBYE_SECONDS)
             connections = [*self._connections]
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
@@ -360,8 +384,15 @@ class Links:
 
     def _serve(self, connection: socket.socket) -> None:
         try:
-            channel, server = answer_call(connection, self.contact.key)
-            _Caller(self, channel, server).serve()
+            caller = _Caller(self, *answer_call(connection, self.contact.key))
+            with self._changed:
+                self._callers.add(caller)
+            try:
+                caller.serve()
+            finally:
+                with self._changed:
+                    self._callers.discard(caller)
+                    self._changed.notify_all()
         except OSError as error:
             log.debug("a connection was refused: %s", error)
         finally:

@@ -148,6 +148,28 @@ def test_a_server_that_stops_answers_what_it_has_begun(links: Links, echo: Echo,
     assert [payload for _, payload in echo.got] == [b"begun"]
 
 
+def test_a_call_that_comes_while_a_server_stops_is_not_taken(
+    links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sent, and the server said goodbye before it read it."""
+    link, reads, take = link_to(links.contact), threading.Event(), module._Caller._take
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+
+    def takes_late(caller: module._Caller, number: int, payload: bytes) -> None:
+        assert reads.wait(PATIENCE)
+        take(caller, number, payload)
+
+    monkeypatch.setattr(module._Caller, "_take", takes_late)
+    late = link.call(b"late")
+    eventually(lambda: all(call.is_sent for call in link._calls.values()))
+    monkeypatch.setattr(module, "_GOODBYE_SECONDS", 0.1)
+    links.stop(PATIENCE)
+    reads.set()
+    with pytest.raises(NotTaken):
+        late.wait(PATIENCE)
+    assert [payload for _, payload in echo.got] == [b"ab"]
+
+
 def test_nobody_knows_of_a_call_whose_link_is_lost(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
     link = link_to(links.contact)
     echo.holds = True
