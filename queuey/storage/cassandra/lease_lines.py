@@ -144,7 +144,7 @@ class LeaseLine:
     def _await_turn(self) -> None:
         """Let the servers go first whose turn it is, and learn what they change."""
         turns = self._turns
-        turns.ask()
+        turns.ask(perf_counter())
         self._has_looked = False
         while self.memory.is_known and self.memory.weak is None and (left := turns.left(perf_counter())) > 0:
             time.sleep(min(left, max(turns.expected(perf_counter()), _LOOK_SECONDS), _MOST_LOOK_SECONDS))

@@ -18,7 +18,7 @@ __all__ = ["LeaseTurns"]
 _ACTIVE_SECONDS = 0.5
 """A server takes part if its last step was seen within this time."""
 _MET_SECONDS = 2.0
-"""Servers have met if each has made steps within this time."""
+"""Servers have met if each has made steps, or wants one, within this time."""
 _LEAST_SLOT_SECONDS, _MOST_SLOT_SECONDS = 0.005, 0.15
 """How long a server whose turn it is may take to make its transaction."""
 _STEPS = 32
@@ -42,14 +42,14 @@ class LeaseTurns:
         """When the version was seen first."""
         self._own, self._own_at = 0, 0.0
         """The version of this server's last step, and when it was made."""
-        self._asked = 0
-        """The version when this server began to wait."""
+        self._asked, self._asked_at = 0, -inf
+        """The version when this server began to wait, and when that was."""
         self._others: dict[int, tuple[int, float]] = {}
         """By server, the version of its last step, and when that was seen."""
         self._took = _LEAST_SLOT_SECONDS
         """What a transaction takes."""
         self._met = (-inf, -inf)
-        """When steps of others were seen last, and the time before, each soon after an own step."""
+        """When steps of others were seen last, and the time before, each soon after this server made or wanted one."""
 
     def name(self, rows: int) -> StepName:
         """Of the next step."""
@@ -61,13 +61,14 @@ class LeaseTurns:
         if head.version < self._version:  # the group has begun anew
             self._version, self._own_at = 0, 0.0
             self._others.clear()
+        is_in_use = self._version > 0 and now - max(self._own_at, self._asked_at) < _MET_SECONDS
         for version in range(max(self._version, head.version - _STEPS) + 1, head.version + 1):
             step = head.step(version)
             if step is not None and step.server == self.server:
                 self._own, self._own_at = version, now
             elif step is not None:
                 self._others[step.server] = (version, now)
-                if now - self._own_at < _MET_SECONDS:
+                if is_in_use:
                     self._met = (now, self._met[0])
         if head.version > self._version:
             self._version, self._since = head.version, now
@@ -87,9 +88,9 @@ class LeaseTurns:
         """Whether this server and others make steps at once. A single step says nothing: settings may have changed."""
         return now - self._met[1] < _MET_SECONDS
 
-    def ask(self) -> None:
+    def ask(self, now: float) -> None:
         """This server begins to wait for its turn."""
-        self._asked = self._version
+        self._asked, self._asked_at = self._version, now
 
     def left(self, now: float) -> float:
         """Seconds until it is this server's turn, if no other one takes its own."""

@@ -48,7 +48,7 @@ def test_a_server_that_is_new_lets_one_go_first() -> None:
     group = Group(3)
     group.step(0)
     group.step(1)
-    group.servers[2].ask()
+    group.servers[2].ask(group.now)
     assert 0.0 < group.left()[2] <= 0.15
     group.step(0)
     assert group.left()[2] == 0.0
@@ -92,3 +92,36 @@ def test_a_group_that_begins_anew_has_no_past() -> None:
     group.head = GroupHead(LeaseGroup(2), 0, 0, b"")
     group.step(0)
     assert group.left()[0] == 0.0
+
+
+def test_servers_that_make_steps_at_once_have_met() -> None:
+    group = Group(2)
+    group.step(0)
+    group.step(1)
+    assert not group.servers[0].have_met(group.now), "a single step may be a change of the settings"
+    group.step(1)
+    assert group.servers[0].have_met(group.now)
+    assert not group.servers[1].have_met(group.now)
+    group.now += 3
+    assert not group.servers[0].have_met(group.now)
+
+
+def test_a_server_that_gets_no_step_done_has_met_those_that_do() -> None:
+    """It had lost one transaction after the other, and gave up."""
+    group = Group(3)
+    group.step(0)
+    late = group.servers[2]
+    late.ask(group.now)
+    group.step(0)
+    group.step(1)
+    assert late.have_met(group.now)
+
+
+def test_steps_from_before_a_server_used_the_group_are_no_meeting() -> None:
+    group = Group(2)
+    for _ in range(3):
+        group.step(0)
+    restarted = LeaseTurns()
+    restarted.ask(group.now)
+    restarted.note(group.head, group.now)
+    assert not restarted.have_met(group.now)
