@@ -18,7 +18,7 @@ from typing import Any, Literal
 from tests.support.services.jars import RECIPES, jars
 from tests.support.services.java import BRIEF
 from tests.support.services.process import ServiceError
-from tests.support.services.service import UP_SECONDS, Node, Service, eventually, free_ports_for
+from tests.support.services.service import UP_SECONDS, Node, NotUp, Service, eventually, free_ports_for
 
 Commitlog = Literal["batch", "group", "periodic"]
 WINDOW_MS = 10
@@ -33,6 +33,8 @@ WRITERS, TUNED_WRITERS = 16, 128
 CONNECT_SECONDS = 60
 ANSWER_SECONDS = 8
 """A node that takes longer to let somebody in is asked again: see :meth:`CassandraNode.answers`."""
+JOIN_TRIES = 3
+"""Starts of a new node."""
 ROLE = "cassandra"
 """The role that may do everything, where clients log in; Cassandra makes it."""
 PROTOCOL = 5
@@ -123,6 +125,20 @@ class CassandraNode(Node):
 PATIENCE_MS = 4500
 """Less than a server waits for what it asks of queues and keys, so that it is still the node that tells."""
 _TIMEOUTS = f"write_request_timeout: {PATIENCE_MS}ms\ncas_contention_timeout: {PATIENCE_MS}ms"
+
+
+def _let_join(node: CassandraNode) -> None:
+    """Wait until a new node serves. One whose seed is too busy to answer it ends, and is started again."""
+    for _ in range(JOIN_TRIES - 1):
+        try:
+            node.wait_until_up()
+        except NotUp:
+            if node.pid is not None:
+                raise
+            node.start()
+        else:
+            return
+    node.wait_until_up()
 
 
 class Cassandra(Service):
@@ -218,7 +234,7 @@ class Cassandra(Service):
             if node.pid is None:
                 node.start()
             if not node.has_joined:
-                node.wait_until_up()
+                _let_join(node)
         for node in self.nodes:
             node.wait_until_up()
         self.wait_until_whole()
