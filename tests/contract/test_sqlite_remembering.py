@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import apsw
 import pytest
 
-from queuey.clock import ManualClock
 from queuey.errors import KeyReused, StorageUnavailable
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import LeaseGroup
@@ -20,18 +18,9 @@ from queuey.storage.contract.common import done, draft
 from queuey.storage.sqlite.remembering import KEYS, key_seq, place_of, places_of
 from queuey.storage.sqlite.transaction import Transaction
 from tests.support.opened_leases import Opened
-from tests.support.turning_loop import turning_loop
 
 DAY, MINUTES = 86_400, 300
 MANY = 32
-
-
-@pytest.fixture
-def opened(tmp_path: Path) -> Iterator[Opened]:
-    with turning_loop() as inbox:
-        opened = Opened(tmp_path / "queuey.db", ManualClock(), inbox)
-        yield opened
-        opened.stores.close()
 
 
 def _together(opened: Opened, *begin: Callable[[], Any]) -> list[Any]:

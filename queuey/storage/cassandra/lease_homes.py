@@ -128,17 +128,14 @@ class LeaseHomes:
         link, observer = self._link(home), self._server.observer
         try:
             answer = await link.call(encode_step(step, self._changed(step)))
-        except NotTaken:
+        except (NotTaken, LinkLost) as error:
             self._forget(place)
             if link.has_ended:
                 self._has_left(home)
-            observer.handed_over("refused")
-            return None
-        except LinkLost as error:
-            self._forget(place)
-            if link.has_ended:
-                self._has_left(home)
-            observer.handed_over("unknown")
+            is_refused = isinstance(error, NotTaken)
+            observer.handed_over("refused" if is_refused else "unknown")
+            if is_refused:
+                return None
             raise OutcomeUnknown(_LOST) from error
         observer.handed_over("done")
         if answer[0]:

@@ -49,7 +49,7 @@ class LeaseTurns:
         self._took = _LEAST_SLOT_SECONDS
         """What a transaction takes."""
         self._met = (-inf, -inf)
-        """When steps of others were seen last, and the time before, each soon after this server made or wanted one."""
+        """When this server last saw steps of others while it used the group itself, and when it did so before that."""
 
     def name(self, rows: int) -> StepName:
         """Of the next step."""

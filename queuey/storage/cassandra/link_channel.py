@@ -62,7 +62,7 @@ class Channel:
         self._connection.sendall(_HEAD.pack(len(body), _digest(self._sending, self._sent, body)) + body)
 
     def receive(self) -> Entries:
-        """:raises OSError: the connection has ended, or what came is no frame of the other end."""
+        """:raises OSError: the connection has ended, or this is not a frame that the other end made."""
         size, digest = _HEAD.unpack(self._read(_HEAD.size))
         if size > _MOST_FRAME_BYTES:
             raise ConnectionError("a frame is too large")
