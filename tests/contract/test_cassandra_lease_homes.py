@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
 
@@ -57,7 +58,7 @@ class Linked:
     def sends_to(self, other: Linked) -> None:
         """Let each group be at home there."""
         self.homes.home = lambda place: other.links.contact  # type: ignore[method-assign]
-        other.homes.meet = lambda place: None  # type: ignore[method-assign]
+        other.homes.meet = lambda place, names: None  # type: ignore[method-assign]
 
 
 class TestLeasesAtHomeElsewhere(LeaseStoreContract):
@@ -168,6 +169,39 @@ def test_a_step_that_is_refused_at_once_is_not_taken(here: Linked, there: Linked
     assert not link.has_ended
 
 
+def test_a_home_that_loses_all_its_transactions_tells_the_server_that_wins_them(lease_servers: LeaseServers) -> None:
+    """The one that won them saw nothing of the other, and went on; the other refused all its calls."""
+    lease_servers.session.driver.execute(f"truncate {lease_servers.session.options.keyspace}.servers")
+    two = [Linked(lease_servers) for _ in range(2)]
+    first = two[0].server
+    first.log.append(*[draft(b"%d" % number) for number in range(200)])
+    place = (first.log.queue.uuid, "workers")
+    two[0].homes.meet(place, ())
+    loses, wins = two if two[0].homes.home(place) is None else two[::-1]
+    wins.homes._forget(place)
+    here, there = loses.server.jobs(first), wins.server.jobs(first)
+    there.receive()
+    assert wins.counted.handed == {}
+    rows, tried = loses.server.leases._means.rows, 0
+    advance = rows.advance
+
+    def is_late(*change: Any) -> Any:
+        """Let the other server make a step before, until it knows its home: then its step comes here, and waits for this one."""
+        nonlocal tried
+        tried += 1
+        step = threads.submit(there.receive)
+        while wins.homes.home(place) is None and not step.done():
+            sleep(0.001)
+        return advance(*change)
+
+    rows.advance = is_late  # type: ignore[method-assign, assignment]
+    with ThreadPoolExecutor(20) as threads:
+        assert here.receive()
+        assert 2 < tried < 20
+    assert {*wins.counted.handed} == {"done"}
+    assert loses.counted.handed == {}
+
+
 def test_a_weak_group_has_no_home(lease_servers: LeaseServers) -> None:
     """Its servers fold its rows in turns, which looks as if they met."""
     several = [Linked(lease_servers) for _ in range(2)]
@@ -224,7 +258,7 @@ def test_all_servers_choose_the_same_home_and_one_that_goes_leaves_the_other_gro
 
     def homes(one: Linked) -> list[UUID]:
         for place in places:
-            one.homes.meet(place)
+            one.homes.meet(place, ())
         return [(one.homes.home(place) or one.links.contact).server for place in places]
 
     before = homes(several[0])
@@ -249,5 +283,5 @@ def test_servers_of_another_version_are_no_homes(lease_servers: LeaseServers) ->
     Linked(lease_servers, version="0.0.older")
     places = [(uuid4(), "workers") for _ in range(20)]
     for place in places:
-        here.homes.meet(place)
+        here.homes.meet(place, ())
     assert not any(here.homes.home(place) for place in places)

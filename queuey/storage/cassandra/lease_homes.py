@@ -2,7 +2,8 @@
 
 Each step is a compare-and-set on the whole group. Servers that make steps of one group at once have to take turns, and
 each has to learn what the others changed. So they choose one of them, the group's home, and hand their steps over to it.
-There the steps share transactions, as those of one server do.
+There the steps share transactions, as those of one server do. A server that wins all its transactions never sees that
+others want some as well, so the home tells it.
 
 This is a hint and no right. Exactness stays with the compare-and-set: a server whose group's home cannot be reached, or
 that knows other servers than the home does, carries its steps out itself. Each data centre has a home of its own, and weak
@@ -12,10 +13,13 @@ groups have none.
 from __future__ import annotations
 
 import logging
+import secrets
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from hashlib import blake2b
+from math import inf
 from time import perf_counter
+from typing import TypeVar
 from uuid import UUID
 
 from queuey._version import __version__
@@ -26,7 +30,15 @@ from queuey.model import Consistency
 from queuey.model.lease_steps import LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_ahead import AHEAD_SECONDS
 from queuey.storage.cassandra.lease_rows import GroupPlace
-from queuey.storage.cassandra.lease_wire import decode_answer, decode_step, encode_answer, encode_step
+from queuey.storage.cassandra.lease_wire import (
+    HandedOver,
+    Meeting,
+    decode_answer,
+    decode_call,
+    encode_answer,
+    encode_meeting,
+    encode_step,
+)
 from queuey.storage.cassandra.link_channel import Contact
 from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken
 from queuey.storage.cassandra.server import CassandraServer
@@ -35,16 +47,23 @@ __all__ = ["AtHomeElsewhere", "LeaseHomes"]
 
 log = logging.getLogger(__name__)
 
+K = TypeVar("K")
+V = TypeVar("V")
+
 LISTED_SECONDS = 5.0
 """How long the list of servers is used."""
 AWAY_SECONDS = 10.0
 """A server that took no call is not asked again for this time."""
 ALONE_SECONDS = 10.0
 """If no other server has used a group for this time, the one that does carries its steps out itself again."""
+TELLS_SECONDS = 0.25
+"""The home of a group tells another server that they have met once in this time at most."""
 PATIENCE_SECONDS = 5.0
 """How long a server may take for a step, beside the time limits of its own."""
 _MOST_PLACES = 10_000
-"""Groups whose home is remembered."""
+"""Groups whose home is remembered, and meetings."""
+_NAME_BITS = 32
+_HEARD = b"heard"
 _LOST = (
     "the server that carries out the steps of this lease group has not answered: the step may be done, and a repeat of its "
     "attempt finds out"
@@ -69,12 +88,16 @@ class LeaseHomes:
         :param links: None if other servers cannot reach this one.
         """
         self._server, self._carry_out, self._links = server, carry_out, links
+        self.name = secrets.randbits(_NAME_BITS) if links is None else _name(links.contact)
+        """Of this server in the names of its steps."""
         self._lock = new_lock()
         self._homes: OrderedDict[GroupPlace, Contact] = OrderedDict()
         """Of groups that are at home on another server."""
         self._users: OrderedDict[GroupPlace, dict[UUID, float]] = OrderedDict()
         """Of groups that others use here: when each server did so last, if it did lately, this one included."""
         self._open: dict[UUID, Link] = {}
+        self._told: OrderedDict[tuple[GroupPlace, UUID], float] = OrderedDict()
+        """When a server was told last that it uses a group whose home is this one."""
         self._away: dict[UUID, float] = {}
         """Servers that are not asked, until when."""
         self._listed: tuple[Contact, ...] = ()
@@ -102,17 +125,31 @@ class LeaseHomes:
 
     # Of this server's steps
 
-    def meet(self, place: GroupPlace) -> None:
-        """Another server uses this exact group at once: choose its home. This may ask the nodes which servers there are."""
+    def meet(self, place: GroupPlace, names: Collection[int]) -> None:
+        """Other servers use this exact group at once: choose its home. This may ask the nodes which servers there are.
+
+        :param names: of those servers, in the names of their steps.
+        """
         if self._links is None:
             return
         own, now = self._links.contact, self._server.clock.elapsed()
-        found = max([own, *self._others(now)], key=lambda contact: _weight(contact, place))
+        others = self._others(now)
+        found = max([own, *others], key=lambda contact: _weight(contact, place))
         if found is not own:
             with self._lock:
-                self._homes[place] = found
-                while len(self._homes) > _MOST_PLACES:
-                    self._homes.popitem(last=False)
+                _remember(self._homes, place, found)
+            return
+        for other in others:
+            if _name(other) in names and now - self._told.get((place, other.server), -inf) >= TELLS_SECONDS:
+                with self._lock:
+                    _remember(self._told, (place, other.server), now)
+                self._link(other).call(encode_meeting(Meeting(*place)))  # a hint: nobody waits for the answer
+
+    def _met_by(self, server: UUID, place: GroupPlace) -> None:
+        """Another server uses a group at once, and takes itself for its home."""
+        if all(server != known.server for known in self._listed):
+            self._listed_until = 0.0
+        self.meet(place, ())
 
     def home(self, place: GroupPlace) -> Contact | None:
         """The server that is the group's home; None if it is this one."""
@@ -197,12 +234,18 @@ class LeaseHomes:
     # Of other servers' steps
 
     def _take(self, server: UUID, payload: bytes) -> Future[bytes]:
-        """Carry out a step of another server."""
+        """Do what another server asks for."""
         try:
-            step, changed = decode_step(payload)
+            asked = decode_call(payload)
         except ValueError as error:
-            log.warning("a step of server %s cannot be read: %s", server, error)
+            log.warning("what server %s asks for cannot be read: %s", server, error)
             return Future.failed(NotTaken())
+        if isinstance(asked, HandedOver):
+            return self._take_step(server, *asked)
+        self._met_by(server, (asked.queue, asked.name))
+        return Future.of(_HEARD)
+
+    def _take_step(self, server: UUID, step: LeaseStep, changed: Sequence[int]) -> Future[bytes]:
         (one,) = step.groups
         if changed:
             self._server.changed.note([one.queue.partition(number) for number in changed])
@@ -237,14 +280,23 @@ class LeaseHomes:
             assert self._links is not None  # noqa: S101 - or nobody could call
             users = {self._links.contact.server: now}
             with self._lock:
-                self._users[place] = users
-                while len(self._users) > _MOST_PLACES:
-                    self._users.popitem(last=False)
+                _remember(self._users, place, users)
         users[server] = now
         for user, used in [*users.items()]:
             if now - used > ALONE_SECONDS:
                 users.pop(user, None)
         return not {*users} - {server}
+
+
+def _remember(known: OrderedDict[K, V], key: K, value: V) -> None:
+    """Keep the last ones."""
+    known[key] = value
+    while len(known) > _MOST_PLACES:
+        known.popitem(last=False)
+
+
+def _name(contact: Contact) -> int:
+    return contact.server.int & (1 << _NAME_BITS) - 1
 
 
 def _is_refused(outcome: Future[LeaseOutcome]) -> bool:

@@ -75,7 +75,7 @@ class LeaseLine:
         self._waiting: deque[GroupCall] = deque()
         self._is_served = False
         self._moment = 0
-        self._turns = LeaseTurns()
+        self._turns = LeaseTurns(means.homes.name)
         self._began = 0.0
         """When the transaction began."""
         self._checks = 0
@@ -130,9 +130,9 @@ class LeaseLine:
 
         :returns: whether none is left to this server.
         """
-        homes = self._means.homes
-        if self._turns.have_met(perf_counter()):
-            homes.meet(self._place)
+        homes, now = self._means.homes, perf_counter()
+        if self._turns.have_met(now):
+            homes.meet(self._place, self._turns.met(now))
         if homes.home(self._place) is not None:
             moved = [call for call in calls if call.may_move]
             calls[:] = [call for call in calls if not call.may_move]

@@ -8,7 +8,6 @@ take one turn meet in a compare-and-set.
 
 from __future__ import annotations
 
-import secrets
 from math import inf
 
 from queuey.storage.cassandra.lease_rows import GroupHead, StepName
@@ -34,8 +33,9 @@ _LEARNS = 0.2
 class LeaseTurns:
     """The turns of one group, as one server sees them. One thread at a time uses it. Moments are seconds of elapsed time."""
 
-    def __init__(self) -> None:
-        self.server = secrets.randbits(32)
+    def __init__(self, server: int) -> None:
+        """:param server: see :class:`~queuey.storage.cassandra.lease_rows.StepName`."""
+        self.server = server
         self._steps = 0
         self._version = 0
         self._since = 0.0
@@ -87,6 +87,10 @@ class LeaseTurns:
     def have_met(self, now: float) -> bool:
         """Whether this server and others make steps at once. A single step says nothing: settings may have changed."""
         return now - self._met[1] < _MET_SECONDS
+
+    def met(self, now: float) -> list[int]:
+        """The servers whose steps were seen lately."""
+        return [server for server, (_, seen) in self._others.items() if now - seen < _MET_SECONDS]
 
     def ask(self, now: float) -> None:
         """This server begins to wait for its turn."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple, TypeAlias
+from uuid import UUID
 
 import msgspec
 
@@ -30,7 +31,15 @@ from queuey.model.lease_steps import (
     StaleLease,
 )
 
-__all__ = ["decode_answer", "decode_step", "encode_answer", "encode_step"]
+__all__ = [
+    "HandedOver",
+    "Meeting",
+    "decode_answer",
+    "decode_call",
+    "encode_answer",
+    "encode_meeting",
+    "encode_step",
+]
 
 _Ids: TypeAlias = tuple[list[int], list[int]]
 """Ticks and tails."""
@@ -105,6 +114,28 @@ class _Outcome(NamedTuple):
     worked: int
 
 
+class Meeting(NamedTuple):
+    """A group that two servers use at once. The one that calls takes itself for its home."""
+
+    queue: UUID
+    name: str
+
+
+class HandedOver(NamedTuple):
+    """A step of one group that is at home at another server."""
+
+    step: LeaseStep
+    changed: Sequence[int]
+    """Partitions whose messages the server that calls has deleted or overwritten a moment ago."""
+
+
+class _Call(NamedTuple):
+    """What one server asks of another: one of these."""
+
+    step: _Step | None
+    meeting: Meeting | None
+
+
 class _Answer(NamedTuple):
     """What became of a step: an outcome, or a code and words."""
 
@@ -113,15 +144,20 @@ class _Answer(NamedTuple):
 
 
 _encoder = msgspec.msgpack.Encoder(uuid_format="bytes")
-_steps = msgspec.msgpack.Decoder(_Step)
+_calls = msgspec.msgpack.Decoder(_Call)
 _answers = msgspec.msgpack.Decoder(_Answer)
 _errors = error_classes()
 
 
-def encode_step(step: LeaseStep, changed: Sequence[int] = ()) -> bytes:
-    """A step of one group, as :func:`decode_step` takes it.
+def encode_meeting(meeting: Meeting) -> bytes:
+    """As :func:`decode_call` takes it."""
+    return _encoder.encode(_Call(None, meeting))
 
-    :param changed: partitions whose messages this server has deleted or overwritten a moment ago.
+
+def encode_step(step: LeaseStep, changed: Sequence[int] = ()) -> bytes:
+    """A step of one group, as :func:`decode_call` takes it.
+
+    :param changed: see :class:`HandedOver`.
     """
     (one,) = step.groups
     acknowledged, settles = {}, {}
@@ -142,24 +178,33 @@ def encode_step(step: LeaseStep, changed: Sequence[int] = ()) -> bytes:
         {**one.passes},
     )
     appends = [_Request(each.queue, [*each.drafts], each.idempotency, each.is_bulk) for each in step.appends]
-    return _encoder.encode(_Step(group, appends, step.receive, step.attempt, step.renews, step.looks_again, [*changed]))
+    flat = _Step(group, appends, step.receive, step.attempt, step.renews, step.looks_again, [*changed])
+    return _encoder.encode(_Call(flat, None))
 
 
-def decode_step(data: bytes) -> tuple[LeaseStep, Sequence[int]]:
-    """A step, and the partitions that the other server has changed.
+def decode_call(data: bytes) -> HandedOver | Meeting:
+    """What another server asks for.
 
-    :raises ValueError: this is no step.
+    :raises ValueError: these bytes say nothing of the kind.
     """
     try:
-        one, appends, receive, attempt, renews, looks_again, changed = _steps.decode(data)
+        step, meeting = _calls.decode(data)
+        found = meeting if step is None else _handed_over(step)
     except (msgspec.MsgspecError, ValueError) as error:
-        raise ValueError(f"no step of a lease group: {error}") from error
+        raise ValueError(f"no step of a lease group, and no meeting: {error}") from error
+    if found is None:
+        raise ValueError("neither a step of a lease group nor a meeting")
+    return found
+
+
+def _handed_over(flat: _Step) -> HandedOver:
+    one, appends, receive, attempt, renews, looks_again, changed = flat
     settles: dict[int, Sequence[Settle]] = {**one.settles}
     for partition, (ids, deliveries) in one.acknowledged.items():
         settles[partition] = Acknowledged([*map(MessageId, *ids)], deliveries)
     group = GroupStep(one.queue, one.name, one.new, one.token, settles, one.renewals, one.receive_from, one.passes)
     requests = [AppendRequest(*each) for each in appends]
-    return LeaseStep([group], requests, receive, attempt, renews, looks_again), changed
+    return HandedOver(LeaseStep([group], requests, receive, attempt, renews, looks_again), changed)
 
 
 def encode_answer(answer: LeaseOutcome | BaseException) -> bytes:

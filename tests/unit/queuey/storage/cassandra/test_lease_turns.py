@@ -12,7 +12,7 @@ class Group:
 
     def __init__(self, servers: int) -> None:
         self.head = GroupHead(LeaseGroup(1), 0, 0, b"")
-        self.servers = [LeaseTurns() for _ in range(servers)]
+        self.servers = [LeaseTurns(at) for at in range(servers)]
         self.now = 100.0
 
     def step(self, server: int) -> None:
@@ -76,7 +76,7 @@ def test_nobody_waits_for_servers_that_are_gone() -> None:
 
 
 def test_transactions_that_are_slow_or_lost_make_turns_longer() -> None:
-    turns = LeaseTurns()
+    turns = LeaseTurns(1)
     before = turns.slot
     turns.took(0.02, is_lost=False)
     assert turns.slot > before
@@ -121,7 +121,7 @@ def test_steps_from_before_a_server_used_the_group_are_no_meeting() -> None:
     group = Group(2)
     for _ in range(3):
         group.step(0)
-    restarted = LeaseTurns()
+    restarted = LeaseTurns(9)
     restarted.ask(group.now)
     restarted.note(group.head, group.now)
     assert not restarted.have_met(group.now)

@@ -29,7 +29,15 @@ from queuey.model.lease_steps import (
     RenewAll,
     StaleLease,
 )
-from queuey.storage.cassandra.lease_wire import decode_answer, decode_step, encode_answer, encode_step
+from queuey.storage.cassandra.lease_wire import (
+    HandedOver,
+    Meeting,
+    decode_answer,
+    decode_call,
+    encode_answer,
+    encode_meeting,
+    encode_step,
+)
 
 QUEUE = Queue("app", "jobs", uuid4(), 138_000_000_000_000_000, 200, principals=("bid:a@b.c",))
 IDS = st.builds(MessageId, st.integers(0, MAX_ID.ticks), st.integers(ZERO_ID.tail, MAX_ID.tail))
@@ -132,9 +140,15 @@ def values(what: Any) -> Any:
     return {key: values(one) for key, one in what.items()} if isinstance(what, dict) else what
 
 
+def handed_over(data: bytes) -> HandedOver:
+    found = decode_call(data)
+    assert isinstance(found, HandedOver)
+    return found
+
+
 @given(STEPS, st.lists(st.integers(1, 200), max_size=3))
 def test_a_step_comes_as_it_was(step: LeaseStep, changed: list[int]) -> None:
-    found, of_partitions = decode_step(encode_step(step, changed))
+    found, of_partitions = handed_over(encode_step(step, changed))
     assert values(found) == values(step)
     assert of_partitions == changed
     given, taken = step.groups[0].settles, found.groups[0].settles
@@ -175,6 +189,17 @@ def test_an_outcome_comes_as_it_was(
     assert found.handed.size == outcome.handed.size
 
 
+def test_a_meeting_comes_as_it_was() -> None:
+    meeting = Meeting(QUEUE.uuid, "workers")
+    assert decode_call(encode_meeting(meeting)) == meeting
+
+
+@pytest.mark.parametrize("data", [b"", b"\x92\xc0\xc0", b"\x91\xc0", b"\x92\xc0\x01"])
+def test_other_bytes_are_refused(data: bytes) -> None:
+    with pytest.raises(ValueError, match="step of a lease group"):
+        decode_call(data)
+
+
 def test_a_single_message_comes_without_columns() -> None:
     message, lease = Message(1, 2, 3, None, "k", b"body"), Hole(ZERO_ID, 4)
     found = decode_answer(encode_answer(LeaseOutcome(1, 1, [1], handed=HandedAlone(3, message, lease))))
@@ -185,7 +210,7 @@ def test_a_single_message_comes_without_columns() -> None:
 def test_drafts_by_column_come_as_drafts() -> None:
     drafts = [Draft(1, b"a", 60), Draft(2, b"b", 60, key="k")]
     step = LeaseStep([GroupStep(QUEUE, "g", None)], [AppendRequest(QUEUE, Drafts.of(drafts))])
-    assert [*decode_step(encode_step(step))[0].appends[0].drafts] == drafts
+    assert [*handed_over(encode_step(step))[0].appends[0].drafts] == drafts
 
 
 def is_whole(value: Any) -> bool:
@@ -205,7 +230,7 @@ def test_no_field_is_left_out() -> None:
     assert is_whole(one)
     assert len(request._fields) == 4
     assert len(fields(Acknowledged)) == 2
-    assert values(decode_step(encode_step(step))[0]) == values(step)
+    assert values(handed_over(encode_step(step))[0]) == values(step)
 
     message, lease = Message(1, 2, 3, "text", "k", b"body", b"headers"), Hole(ZERO_ID, 4)
     appended = Appended([Location(1, MAX_ID)], repeated=True)
@@ -263,4 +288,4 @@ def test_what_is_no_answer_leaves_the_outcome_unknown(data: bytes) -> None:
 @pytest.mark.parametrize("data", [b"", b"x", b"\x91\x01", encode_answer(OutcomeUnknown())])
 def test_what_is_no_step_is_refused(data: bytes) -> None:
     with pytest.raises(ValueError, match="no step"):
-        decode_step(data)
+        handed_over(data)
