@@ -183,10 +183,10 @@ class Leases:
                     self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks
                     raise
             has_looked = False
+            if found.handed or found.more or found.larger:
+                self._rooms.found(receiver)
             if found.larger:
                 return await self._larger(again, outcome, found, room)
-            if found.handed or found.more:
-                self._rooms.found(receiver)
             is_over = self._waiters.ended or self._clock.elapsed() >= until or not receiver.is_awaited()
             if found.handed or is_over:
                 return _with_handed(outcome, found)
@@ -232,9 +232,9 @@ class Leases:
         """Let receivers that wait hear of what the step did."""
         seconds = None if outcome.next_due is None else (outcome.next_due - outcome.now) / TICKS_PER_SECOND
         for one in step.groups:
-            self._rooms.next_due(one.queue.uuid, one.name, seconds)
+            self._rooms.next_due(one, seconds)
             if outcome.frees and (one.settles or one.passes):
-                self._rooms.ring(one.queue.uuid, one.name)
+                self._rooms.ring(one.queue.uuid, one.name, {*one.settles, *one.passes})
 
     def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
         due = _first_due(outcome) if outcome.handed else None

@@ -1,12 +1,13 @@
 """Receivers that wait for messages of lease groups.
 
-Readers all want each message, so each is woken by it. Of the receivers of a group one gets it: so the group has one
-watch, and each of its events wakes one receiver. A receiver that got something wakes the next, for there may be more.
+Readers all want each message, so each is woken by it. Of the receivers of a group one gets it: so those that receive from
+the same partitions have one watch, and each of its events wakes one of them. A receiver that got something wakes the
+next, for there may be more.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from math import inf
 from types import TracebackType
 from typing import Self
@@ -27,19 +28,19 @@ BLOCKED_REST_SECONDS = 0.05
 LOOK_AGAIN_SECONDS = 2.0
 """Where there are other servers: a lease that ends there, or is released, is found after this time at the latest."""
 
-RoomName = tuple[UUID, str]
+GroupName = tuple[UUID, str]
 """A queue and a group."""
 
 
 class Room:
-    """The receivers of one group that wait."""
+    """The receivers of one group that wait for messages of the same partitions: what one finds, each of them would."""
 
-    __slots__ = ("due", "name", "receivers", "watch")
+    __slots__ = ("due", "group", "partitions", "receivers", "watch")
 
-    def __init__(self, name: RoomName, watch: Watch) -> None:
-        self.name = name
+    def __init__(self, group: GroupName, partitions: frozenset[int], watch: Watch) -> None:
+        self.group, self.partitions = group, partitions
         self.watch = watch
-        """Hears of what comes to the group's partitions."""
+        """Hears of what comes to these partitions."""
         self.receivers: dict[WaitingReceiver, None] = {}
         """The one that is woken next comes first."""
         self.due = inf
@@ -74,7 +75,7 @@ class WaitingReceiver:
     def join(self, groups: Iterable[GroupStep]) -> None:
         """Hear of these groups, from now on."""
         for one in groups:
-            self._rooms.join(self, one.queue, one.name, one.receive_from)
+            self._rooms.join(self, one)
         self.looks()
 
     def looks(self) -> bool:
@@ -100,12 +101,16 @@ class WaitingReceiver:
 
 
 class Rooms:
-    """The rooms of all groups with waiting receivers. Thread-safe."""
+    """The rooms of all groups with waiting receivers. Thread-safe.
+
+    A room is one of a dictionary for its group, which is replaced and never changed.
+    """
 
     def __init__(self, waiters: Waiters, clock: Clock, stays_open: Callable[[], bool]) -> None:
         """:param stays_open: see :meth:`queuey.storage.MessageStore.stays_open`."""
         self._waiters, self._clock, self._stays_open = waiters, clock, stays_open
-        self._rooms: dict[RoomName, Room] = {}
+        self._rooms: dict[GroupName, dict[frozenset[int], Room]] = {}
+        """By group, then by partitions."""
         self._by_queue: dict[UUID, list[Room]] = {}
         self._lock = new_lock()
 
@@ -116,7 +121,7 @@ class Rooms:
 
     def have_all(self, groups: Iterable[GroupStep]) -> bool:
         """Whether receivers wait for messages of each of these groups."""
-        return all((one.queue.uuid, one.name) in self._rooms for one in groups)
+        return all(frozenset(one.receive_from) in self._rooms.get(_group_of(one), ()) for one in groups)
 
     def have_news(self, rooms: Sequence[Room]) -> bool:
         """Whether something has come to these rooms that has woken nobody yet."""
@@ -130,18 +135,20 @@ class Rooms:
     def elapsed(self) -> float:
         return self._clock.elapsed()
 
-    def join(self, receiver: WaitingReceiver, queue: Queue, group: str, partitions: Iterable[int]) -> None:
-        """Let a receiver hear of a group. Then it looks, and after that it waits."""
-        name = (queue.uuid, group)
+    def join(self, receiver: WaitingReceiver, one: GroupStep) -> None:
+        """Let a receiver hear of the partitions of a group from which it receives. Then it looks, and after that it waits."""
+        queue, group, partitions = one.queue, _group_of(one), frozenset(one.receive_from)
         with self._lock:
-            room = self._rooms.get(name)
+            rooms = self._rooms.get(group, {})
+            room = rooms.get(partitions)
             is_new = room is None
             if room is None:
-                room = self._rooms[name] = Room(name, self._waiters.watch((), None, in_thread=False))
+                room = Room(group, partitions, self._waiters.watch((), None, in_thread=False))
+                self._rooms[group] = {**rooms, partitions: room}
                 self._by_queue[queue.uuid] = [*self._by_queue.get(queue.uuid, ()), room]
             room.receivers[receiver] = None
             receiver.joined.append(room)
-        for number in partitions:
+        for number in one.receive_from:
             if queue.partition(number) not in room.watch.partitions:
                 self._waiters.add(room.watch, queue, number)
         if is_new:
@@ -157,7 +164,7 @@ class Rooms:
         with self._lock:
             for room in receiver.joined:
                 room.receivers.pop(receiver, None)
-                if not room.receivers and self._rooms.pop(room.name, None) is not None:
+                if not room.receivers and not room.watch.closed:
                     self._forget(room)
                     closed.append(room.watch)
             left = [room for room in receiver.joined if room.receivers]
@@ -170,7 +177,12 @@ class Rooms:
                 self._wake_next(room)
 
     def _forget(self, room: Room) -> None:
-        queue = room.name[0]
+        rooms = {key: one for key, one in self._rooms[room.group].items() if one is not room}
+        if rooms:
+            self._rooms[room.group] = rooms
+        else:
+            del self._rooms[room.group]
+        queue = room.group[0]
         others = [one for one in self._by_queue[queue] if one is not room]
         if others:
             self._by_queue[queue] = others
@@ -188,37 +200,47 @@ class Rooms:
         """A receiver got messages: there may be more for others."""
         receiver.is_rung = True
 
-    def next_due(self, queue: UUID, group: str, seconds: float | None) -> None:
-        """A lease of a group ends in this time at the earliest.
+    def next_due(self, one: GroupStep, seconds: float | None) -> None:
+        """A lease in the partitions of a step ends in this time at the earliest.
 
         :param seconds: 0 or less, if something is due that may not be handed out yet; None, if no lease will end.
         """
-        room = self._rooms.get((queue, group))
         if self._waiters.looks_again:
             seconds = LOOK_AGAIN_SECONDS if seconds is None else min(seconds, LOOK_AGAIN_SECONDS)
-        if room is None or seconds is None:
+        if seconds is None:
             return
         due = self._clock.elapsed() + (seconds if seconds > 0 else BLOCKED_REST_SECONDS)
-        with self._lock:
-            is_sooner = due < room.due
-            room.due = min(room.due, due)
-        if is_sooner:
-            self._listen(room)
+        for room in self._rooms_of(_group_of(one), {*one.receive_from, *one.settles}):
+            with self._lock:
+                is_sooner = due < room.due
+                room.due = min(room.due, due)
+            if is_sooner:
+                self._listen(room)
 
-    def ring(self, queue: UUID, group: str) -> None:
-        """Something may be handed out that was there before."""
-        room = self._rooms.get((queue, group))
-        if room is not None:
+    def ring(self, queue: UUID, group: str, partitions: Collection[int] | None = None) -> None:
+        """Something may be handed out that was there before.
+
+        :param partitions: where; None for all.
+        """
+        for room in self._rooms_of((queue, group), partitions):
             self._wake_next(room)
 
     def wake(self, queue: UUID, group: str, attempt: str) -> None:
         """Wake the receivers of a request."""
-        room = self._rooms.get((queue, group))
-        if room is not None:
+        for room in self._rooms_of((queue, group)):
             with self._lock:
                 receivers = [one for one in room.receivers if one.attempt == attempt]
             for receiver in receivers:
                 self._waiters.ring(receiver.watch)
+
+    def _rooms_of(self, group: GroupName, partitions: Collection[int] | None = None) -> Iterator[Room]:
+        """The rooms of a group.
+
+        :param partitions: only those that hear of one of these.
+        """
+        for room in self._rooms.get(group, {}).values():
+            if partitions is None or not room.partitions.isdisjoint(partitions):
+                yield room
 
     def _listen(self, room: Room) -> None:
         with self._lock:  # or a thread that read an earlier due time would take back the later one
@@ -250,3 +272,7 @@ class Rooms:
             room.receivers[receiver] = None
             receiver.is_rung = True
         self._waiters.ring(receiver.watch)
+
+
+def _group_of(one: GroupStep) -> GroupName:
+    return one.queue.uuid, one.name

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 import pytest
@@ -12,6 +12,7 @@ from queuey.errors import QueueNotFound
 from queuey.future import Future, run, start
 from queuey.http.admission import EXEMPT
 from queuey.http.answer_room import CountedRoom
+from queuey.http.pipeline import SMALL
 from queuey.ids import ZERO_ID, IdGenerator
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
 from queuey.model.lease_requests import ReceiveRequest
@@ -46,16 +47,24 @@ class Receivers:
         self.after_look()
         return found
 
-    def append(self, *, seconds: float = 0.0) -> None:
+    def append(self, *bodies: bytes, seconds: float = 0.0, partition: int = 1) -> None:
         due = self.clock.now_ticks() + round(seconds * 10_000_000) if seconds else None
-        run(self.service.log.append(AppendRequest(self.queue, [Draft(1, b"x", 1000, due_ticks=due)])))
+        drafts = [Draft(partition, body, 1000, due_ticks=due) for body in bodies or (b"x",)]
+        run(self.service.log.append(AppendRequest(self.queue, drafts)))
 
     def wait(
-        self, seconds: float = WAIT_SECONDS, *, is_awaited: bool = True, attempt: str | None = None
+        self,
+        seconds: float = WAIT_SECONDS,
+        *,
+        is_awaited: bool = True,
+        attempt: str | None = None,
+        partitions: Sequence[int] = (1, 2),
+        visibility: float = 30.0,
+        max_bytes: int = SMALL,
     ) -> Future[LeaseOutcome]:
         new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
-        receive = ReceiveRequest(1, 30.0)
-        group = GroupStep(self.queue, GROUP, new, receive_from=(1, 2))
+        receive = ReceiveRequest(1, visibility, max_bytes=max_bytes)
+        group = GroupStep(self.queue, GROUP, new, receive_from=partitions)
         step = LeaseStep([group], receive=receive, attempt=IdempotencyKey(attempt, b"") if attempt else None)
 
         async def received() -> LeaseOutcome:
@@ -172,3 +181,31 @@ def test_a_receiver_hears_at_once_that_its_queue_is_removed(receivers: Receivers
         assert one.done
         with pytest.raises(QueueNotFound):
             one.result()
+
+
+def test_a_message_wakes_a_receiver_of_its_own_partition(receivers: Receivers) -> None:
+    """Not another of the group, who finds nothing."""
+    first, second = receivers.wait(partitions=[1]), receivers.wait(partitions=[2])
+    receivers.append(partition=2)
+
+    assert (first.done, second.done) == (False, True)
+
+
+def test_a_lease_that_ends_is_found_by_the_receiver_of_its_partition(receivers: Receivers) -> None:
+    for number, seconds in ((1, 5.0), (2, 10.0)):
+        receivers.append(partition=number)
+        assert _handed(receivers.wait(partitions=[number], visibility=seconds)) == 1
+    second, first = receivers.wait(partitions=[2]), receivers.wait(partitions=[1])
+    receivers.pass_time(5)
+    assert (_handed(first), second.done) == (1, False)
+    receivers.pass_time(5.1)
+
+    assert _handed(second) == 1
+
+
+def test_a_receiver_that_gets_a_message_larger_than_its_room_wakes_the_next(receivers: Receivers) -> None:
+    """There may be more."""
+    waiting = [receivers.wait(max_bytes=8) for _ in range(2)]
+    receivers.append(b"larger than this", b"larger than that")
+
+    assert [_handed(one) for one in waiting if one.done] == [1, 1]

@@ -12,6 +12,7 @@ from queuey.clock import ManualClock
 from queuey.future import Future, run, start
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.model import AppendRequest, Draft, Queue
+from queuey.model.lease_steps import GroupStep
 from queuey.monitor.metrics import WAITERS, Monitor
 from queuey.service.log import Log
 from queuey.service.queues import Queues, QueueSettings
@@ -21,6 +22,10 @@ from queuey.settings import load_settings
 from queuey.storage.memory import MemoryStores
 
 GROUP = "g"
+
+
+def _step(queue: Queue) -> GroupStep:
+    return GroupStep(queue, GROUP, None, receive_from=[1])
 
 
 class House:
@@ -48,7 +53,7 @@ class House:
     def receiver(self, *queues: Queue) -> WaitingReceiver:
         receiver = self.rooms.admit(["app:demo"], in_thread=False)
         for queue in queues:
-            self.rooms.join(receiver, queue, GROUP, [1])
+            self.rooms.join(receiver, _step(queue))
         receiver.looks()
         return receiver
 
@@ -123,7 +128,7 @@ def test_a_lease_that_ends_is_looked_for_while_another_thread_hears_of_an_event(
 
     def slow(watch: Any, until: float, **how: Any) -> Future[None]:
         if not threads:  # meanwhile a step says when its lease ends
-            told = (queue.uuid, GROUP, 5)
+            told = (_step(queue), 5)
             threads.append(threading.Thread(target=house.rooms.next_due, args=told))
             threads[0].start()
             threads[0].join(0.2)
@@ -146,7 +151,7 @@ def test_a_lease_that_ends_soon_is_looked_for_then_and_what_is_blocked_after_a_r
     queue = house.queue()
     receiver = house.receiver(queue)
     for seconds, rest in ((0.01, 0.01), (0.0, BLOCKED_REST_SECONDS), (-3.0, BLOCKED_REST_SECONDS)):
-        house.rooms.next_due(queue.uuid, GROUP, seconds)
+        house.rooms.next_due(_step(queue), seconds)
         receiver.looks()
         waiting = house.wait(receiver)
         house.pass_time(rest - 0.001)
