@@ -392,6 +392,7 @@ def _with_handed(outcome: LeaseOutcome, found: LeaseOutcome) -> LeaseOutcome:
         handed=found.handed,
         is_full=found.is_full,
         larger=found.larger,
+        more=found.more,
     )
 
 

@@ -3,7 +3,8 @@
 A task receives from the dead-letter queue as any receiver of its lease group does: so nobody else has a message that is
 moved, what a receiver has stays with it, and keys keep their order. A message is appended and its lease acknowledged as
 one step (G24), so each is moved once, wherever a server dies. What is received and stays is released in the end. The
-receiver's name says which leases are those of the task: a server that goes on with it finds them by that.
+receiver's name says which leases are those of the task: a server that goes on with it finds them by that. A group that
+is forgotten, and begins anew, has none of them: the task receives from the new one.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, NamedTuple
 
 from queuey.clock import Clock
-from queuey.errors import LeaseGroupNotFound, StaleReceipt
+from queuey.errors import InvalidReceipt, StaleReceipt
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
 from queuey.model import (
     DEFAULT_TTL_SECONDS,
@@ -59,6 +60,8 @@ _DIGEST = b"move"
 class _Lease(NamedTuple):
     """A message that the task has received."""
 
+    token: int
+    """Of the group's life in which it has."""
     partition: int
     message: Message
     delivery: int
@@ -117,9 +120,11 @@ class MoveKind(TaskKind):
         if name is not None and await self._queues.find(queue.application, name) is None:
             ended = await self.end(task, queue)
             return Stepped(ended.changed(state=TaskState.FAILED, reason=NO_DESTINATION))
-        if place["after"] is None:
-            return await self._receive(task, queue, place)
-        return await self._sweep(task, queue, place)
+        try:
+            return await (self._receive if place["after"] is None else self._sweep)(task, queue, {**place})
+        except InvalidReceipt:  # the group was forgotten, and has given all back
+            anew = {"round": place["round"] + 1, "ended": [], "after": None}
+            return Stepped(task.changed(place=place | anew))
 
     async def _receive(self, task: StoredTask, queue: Queue, place: dict[str, Any]) -> Stepped:
         """Receive some messages, and move them."""
@@ -131,7 +136,8 @@ class MoveKind(TaskKind):
         attempt = IdempotencyKey(f"move {task.id.hex} {place['round']}", _DIGEST)
         step = LeaseStep([GroupStep(queue, task.asked["group"], group, receive_from=numbers)], (), wanted, attempt)
         outcome = await leases.step(step, _AnyRoom())
-        found = [_Lease(one.partition, one.message, one.hole.deliveries) for one in outcome.handed]
+        token = outcome.tokens[0]
+        found = [_Lease(token, one.partition, one.message, one.hole.deliveries) for one in outcome.handed]
         early = (place["not_before"] - self._clock.now_ticks()) / TICKS_PER_SECOND
         if found and early > 0:
             return Stepped(task, early)  # the same round again has the same messages
@@ -140,9 +146,11 @@ class MoveKind(TaskKind):
             later = {one.partition for one in found if one.message.ticks > task.asked["upto"]}
             place["ended"] = [*place["ended"], *later]
             return await self._moved(task, queue, place, found)
-        if outcome.repeated:  # the server before has moved what it got
+        if outcome.repeated or outcome.more:  # the server before has moved what it got, or the next round goes on
             return Stepped(task.changed(place=place))
-        if numbers and (outcome.is_full or self._log.watermark(queue) < task.asked["upto"]):
+        if numbers and (
+            outcome.is_full or self._log.watermark(queue) < task.asked["upto"] or await self._is_paused(task, queue)
+        ):
             return Stepped(task.changed(place=place), _LOOK_AGAIN_SECONDS)
         return Stepped(task.changed(place=place | {"after": [1, *ZERO_ID]}))
 
@@ -162,7 +170,8 @@ class MoveKind(TaskKind):
     async def _sweep(self, task: StoredTask, queue: Queue, place: dict[str, Any]) -> Stepped:
         """Look at what the task still has: what a server had received that died long ago is moved, the rest released."""
         number, after = place["after"][0], MessageId(*place["after"][1:])
-        if number > queue.partitions:
+        token = await self._token(task, queue)
+        if number > queue.partitions or token is None:
             state = TaskState.FAILED if task.failed else TaskState.DONE
             return Stepped(task.changed(state=state))
         held, upto = await self._held(task, queue, number, after)
@@ -171,23 +180,20 @@ class MoveKind(TaskKind):
         now = self._clock.now_ticks()
         messages = await self._messages.fetch(queue, [Location(number, one.id) for one in late], now_ticks=now)
         leases = [
-            _Lease(number, message, hole.deliveries)
+            _Lease(token, number, message, hole.deliveries)
             for hole, message in zip(late, messages, strict=True)
             if message is not None
         ]
         going = [one for lease in leases if (one := await self._going(task, queue, lease)) is not None]
         moved = await self._move(task, queue, going)
-        await self._release(task, queue, number, [*await self._still(task, queue, number, held)])
+        await self._release(task, queue, token, number, [*await self._still(task, queue, number, held)])
         return Stepped(task.changed(place=place, done=task.done + moved))
 
     async def _held(
         self, task: StoredTask, queue: Queue, number: int, after: MessageId
     ) -> tuple[Sequence[Hole], MessageId | None]:
         """Leases of the task among some of those of its group, and where to go on; None behind the last."""
-        try:
-            page = await self._leases.held(queue, task.asked["group"], number, after=after, limit=_PAGE)
-        except LeaseGroupNotFound:
-            return (), None
+        page = await self._leases.held(queue, task.asked["group"], number, after=after, limit=_PAGE)
         ours = [hole for hole in page.holes if hole.receiver == _receiver(task)]
         return ours, page.holes[-1].id if len(page.holes) == _PAGE else None
 
@@ -199,13 +205,22 @@ class MoveKind(TaskKind):
         wanted = {hole.id for hole in holes}
         return [hole for hole in known if hole.id in wanted]
 
-    async def _release(self, task: StoredTask, queue: Queue, number: int, holes: Sequence[Hole]) -> None:
-        """Give messages back at once."""
-        group = await self._leases.find(queue, task.asked["group"])
-        if holes and group is not None:
+    async def _release(self, task: StoredTask, queue: Queue, token: int, number: int, holes: Sequence[Hole]) -> None:
+        """Give messages back at once. A group that was forgotten has given them back itself."""
+        if holes:
             settles = [Settle(one.id, one.deliveries, Action.RELEASE, 0.0, counts=False) for one in holes]
-            step = GroupStep(queue, task.asked["group"], None, group.token, {number: settles})
-            await self._leases.step(LeaseStep([step]), _AnyRoom())
+            step = GroupStep(queue, task.asked["group"], None, token, {number: settles})
+            with suppress(InvalidReceipt):
+                await self._leases.step(LeaseStep([step]), _AnyRoom())
+
+    async def _token(self, task: StoredTask, queue: Queue) -> int | None:
+        """That of the group's life; None if there is no group."""
+        group = await self._leases.find(queue, task.asked["group"])
+        return None if group is None else group.token
+
+    async def _is_paused(self, task: StoredTask, queue: Queue) -> bool:
+        group = await self._leases.find(queue, task.asked["group"])
+        return group is not None and group.settings.is_paused(self._clock.now_ticks())
 
     # Moving
 
@@ -237,50 +252,64 @@ class MoveKind(TaskKind):
         """Append messages and acknowledge their leases, as one; then delete what was moved.
 
         :returns: how many are moved by now, those included that a server moved before it died.
+        :raises InvalidReceipt: the group was forgotten, and all leases with it.
         """
         if not going:
             return 0
-        gone = going
         try:
             await self._settle(task, queue, going)
         except StaleReceipt:
-            holes = [await self._hole(task, queue, one.lease.location) for one in going]
-            gone = [one for one, hole in zip(going, holes, strict=True) if hole is None]
-            left = [one for one, hole in zip(going, holes, strict=True) if hole and hole.receiver == _receiver(task)]
-            with suppress(StaleReceipt):  # then another server has taken the task over
-                if left:
-                    await self._settle(task, queue, left)
-                    gone += left
-        await self._log.delete(queue, [one.lease.location for one in gone])
+            return await self._move_others(task, queue, going)
+        await self._delete(queue, going)
+        return len(going)
+
+    async def _move_others(self, task: StoredTask, queue: Queue, going: Sequence[_Going]) -> int:
+        """The same for messages of which some are settled, or at others."""
+        holes = [await self._hole(task, queue, one.lease.location) for one in going]
+        if await self._token(task, queue) != going[0].lease.token:
+            raise InvalidReceipt  # so what the group does not have is not settled
+        gone = [one for one, hole in zip(going, holes, strict=True) if hole is None]
+        left = [one for one, hole in zip(going, holes, strict=True) if hole and hole.receiver == _receiver(task)]
+        await self._delete(queue, gone)
+        with suppress(StaleReceipt):  # then another server has taken the task over
+            if left:
+                await self._settle(task, queue, left)
+                await self._delete(queue, left)
+                return len(gone) + len(left)
         return len(gone)
+
+    async def _delete(self, queue: Queue, moved: Sequence[_Going]) -> None:
+        await self._log.delete(queue, [one.lease.location for one in moved])
 
     async def _hole(self, task: StoredTask, queue: Queue, at: Location) -> Hole | None:
         """The state of a message in the group; None if it is settled."""
-        try:
-            page = await self._leases.held(queue, task.asked["group"], at.partition, after=at.id.before(), limit=1)
-        except LeaseGroupNotFound:
-            return None
+        page = await self._leases.held(queue, task.asked["group"], at.partition, after=at.id.before(), limit=1)
         return next((hole for hole in page.holes if hole.id == at.id), None)
 
     async def _settle(self, task: StoredTask, queue: Queue, going: Sequence[_Going]) -> None:
-        group = await self._leases.find(queue, task.asked["group"])
-        if group is None:
-            raise StaleReceipt
+        """Append messages and acknowledge their leases, as one.
+
+        :raises StaleReceipt: one of the leases has ended; nothing is done.
+        :raises InvalidReceipt: the group was forgotten, and all leases with it; nothing is done.
+        """
         settles: dict[int, list[Settle]] = {}
         drafts: dict[str, tuple[Queue, list[Draft]]] = {}
         for one in going:
             settles.setdefault(one.lease.partition, []).append(one.lease.ended(Action.ACKNOWLEDGE))
             drafts.setdefault(one.target.name, (one.target, []))[1].append(one.draft)
-        step = GroupStep(queue, task.asked["group"], None, group.token, settles)
+        step = GroupStep(queue, task.asked["group"], None, going[0].lease.token, settles)
         await self._leases.step(LeaseStep([step], [AppendRequest(*each) for each in drafts.values()]), _AnyRoom())
 
     async def end(self, task: StoredTask, queue: Queue) -> StoredTask:
         """Give back what the task has received and not moved."""
+        token = await self._token(task, queue)
+        if token is None:
+            return task
         for number in range(1, queue.partitions + 1):
             after: MessageId | None = ZERO_ID
             while after is not None:
                 held, after = await self._held(task, queue, number, after)
-                await self._release(task, queue, number, held)
+                await self._release(task, queue, token, number, held)
         return task
 
     async def abandon(self, task: StoredTask) -> None:

@@ -184,7 +184,7 @@ def test_a_receiver_hears_at_once_that_its_queue_is_removed(receivers: Receivers
 
 
 def test_a_message_wakes_a_receiver_of_its_own_partition(receivers: Receivers) -> None:
-    """Not another of the group, who finds nothing."""
+    """Not another of the group, which would find nothing."""
     first, second = receivers.wait(partitions=[1]), receivers.wait(partitions=[2])
     receivers.append(partition=2)
 

@@ -9,19 +9,20 @@ from typing import Any
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.future import run
-from queuey.ids import ZERO_ID
+from queuey.future import Future, run
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
 from queuey.model import AppendRequest, Draft, Message, Queue, ReadRequest, Retention, Span, encode_headers
 from queuey.model.dead_letters import Story, with_story
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
-from queuey.model.lease_steps import GroupStep, HandedOut, LeaseStep
+from queuey.model.lease_steps import GroupStep, HandedOut, LeaseOutcome, LeaseStep
 from queuey.model.tasks import StoredTask
-from queuey.service import Service
+from queuey.service import Service, leases
 from queuey.service.queues import QueueSettings
 from queuey.service.tasks import MOVE
 from queuey.service.tasks.move import NO_SOURCE
 from queuey.settings import load_settings
+from queuey.storage.leasing import passing
 from tests.support.dying_stores import Died, DyingStores
 
 GROUP = "sqs"
@@ -206,6 +207,51 @@ def test_all_messages_go_to_a_queue_that_is_named(world: World) -> None:
     assert {(one.expires_ticks - one.ticks) // 10_000_000 for one in world.messages("elsewhere")} == {500}
 
 
+@pytest.mark.parametrize("begins_anew", [False, True], ids=["forgotten", "begun anew"])
+@pytest.mark.parametrize("at", range(1, 4))
+def test_nothing_is_lost_if_its_group_is_forgotten_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch, at: int, *, begins_anew: bool
+) -> None:
+    """What the task had received was not moved, though nobody holds it."""
+    dead, step = world.queue("dead"), world.stores.leases.step
+    world.bury(*letters())
+    world.begin()
+    world.clock.advance(1)
+    world.bury("jobs", begin=LETTERS)  # behind those that are meant
+    steps = 0
+
+    def forgotten(asked: LeaseStep) -> Future[LeaseOutcome]:
+        nonlocal steps
+        found, steps = step(asked), steps + 1
+        if steps == at:
+            world.stores.leases.forget_group(dead.uuid, GROUP).wait()
+            if begins_anew:
+                new = world.service.leases.new_group(GroupSettings(), ZERO_ID)
+                assert world.stores.leases.keep_group(dead.uuid, GROUP, new, None).wait()
+        return found
+
+    monkeypatch.setattr(world.stores.leases, "step", forgotten)
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", LETTERS)
+    assert world.bodies(*SOURCES) == ALL
+    assert world.bodies("dead") == Counter([b"%d" % LETTERS])
+
+
+def test_a_paused_group_lets_its_task_wait(world: World) -> None:
+    group = world.service.leases.find(world.queue("dead"), GROUP).wait()
+    assert group is not None
+    until = (world.clock.now_ticks() - EPOCH_TICKS) / TICKS_PER_SECOND + 100
+    paused = group._replace(settings=GroupSettings(paused_until=until))
+    assert run(world.service.leases.keep(world.queue("dead"), GROUP, paused, group))
+    world.bury(*letters())
+
+    world.begin()
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", LETTERS)
+
+
 def test_later_messages_stay(world: World) -> None:
     world.bury("jobs")
     world.begin()
@@ -242,3 +288,24 @@ def test_messages_of_a_key_keep_their_order(world: World) -> None:
     world.to_its_end()
 
     assert [int(one.body) for one in world.messages("jobs")] == [*range(30)]
+
+
+def test_what_comes_behind_many_messages_of_a_closed_key_is_moved(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A receive passes over some of them only, in a time that ends."""
+    monkeypatch.setattr(passing, "MOST_PASSED_OVER", 100)
+    monkeypatch.setattr(leases, "_LOOK_ON_SECONDS", 0.0)
+    group = world.service.leases.find(world.queue("dead"), GROUP).wait()
+    assert group is not None
+    ordered = group._replace(settings=GroupSettings(order=ORDER_BY_KEY))
+    assert run(world.service.leases.keep(world.queue("dead"), GROUP, ordered, group))
+    world.bury(*["jobs"] * 400, key="k")
+    assert len(world.receive(1)) == 1
+    world.bury("mails", begin=400)
+
+    world.begin()
+    found = world.to_its_end()
+
+    assert (found.state, found.done) == ("done", 1)
+    assert world.bodies("mails") == Counter([b"400"])
