@@ -39,20 +39,18 @@ def send_occurrence(message: Message, context: Context) -> None:
     if kept is None or last is None or alarm.moment > last:
         return  # it was removed, or changed before this moment
     now = max(book.now(), float(message.timestamp))
-    if alarm.moment > now:  # longer ahead than a message can be scheduled
-        context.append(ALARMS, alarm.to_message(now))
-        book.renew(kept, now)  # until the next occurrence of a leap day it would expire
-        return
+    book.renew(kept, now)  # also where its next occurrence is a leap day, until when it would expire
     schedule = alarm.schedule
-    moments = _moments(schedule, alarm.moment, min(now, last))
-    if not kept.paused and (schedule.missed != "none" or now - alarm.moment <= LATE_SECONDS):
-        make_queue(client, schedule.queue)
-        for moment in moments:
-            context.append(schedule.queue, schedule.occurrence(moment))
-    following = _next(schedule, moments[-1], now)
+    following = first = kept.not_paused(alarm.moment, now)
+    if first <= min(now, last):
+        moments = _moments(schedule, first, min(now, last))
+        if schedule.missed != "none" or now - first <= LATE_SECONDS:
+            make_queue(client, schedule.queue)
+            for moment in moments:
+                context.append(schedule.queue, schedule.occurrence(moment))
+        following = _next(schedule, moments[-1], now)
     if following <= last:
         context.append(ALARMS, Alarm.at(following, schedule).to_message(now))
-    book.renew(kept, now)
 
 
 def _moments(schedule: Schedule, first: int, last: float) -> list[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from cronsim import CronSim, CronSimError
@@ -19,7 +19,8 @@ class Cron:
     """The occurrences of a cron line in a time zone.
 
     When clocks are put forward, an occurrence in the hour that is left out comes at the end of that hour. When they are put
-    back, an occurrence at a fixed time comes once.
+    back, an occurrence at a fixed time comes once, the first time. A time is fixed if neither minutes nor hours begin with a
+    star. Others go on by the time that passes.
 
     >>> Cron("0 6 * * *", "Europe/Berlin").after(1774738800)  # 2026-03-29, the clocks go forward
     1774756800
@@ -32,6 +33,7 @@ class Cron:
             self._zone = UTC if tz == "UTC" else ZoneInfo(tz)
         except (ZoneInfoNotFoundError, ValueError, OSError) as error:
             raise ConfigurationError(f"tz is {tz!r}: expected a time zone such as Europe/Berlin") from error
+        self._is_fixed = not any(field.startswith("*") for field in line.split()[-5:-3])
         try:
             self.after(datetime.now(UTC).timestamp())
         except (CronSimError, StopIteration, ValueError) as error:
@@ -41,4 +43,18 @@ class Cron:
 
     def after(self, moment: float) -> int:
         """The first occurrence after a moment."""
-        return int(next(CronSim(self._line, datetime.fromtimestamp(moment, self._zone))).timestamp())
+        local = datetime.fromtimestamp(moment, self._zone)
+        if not self._is_fixed:
+            return int(next(CronSim(self._line, local)).timestamp())
+        # By the clock on the wall. One that was put back shows times that it has shown before.
+        shown = CronSim(self._line, local.replace(tzinfo=None))
+        return next(found for one in shown if (found := self._first_at(one)) > moment)
+
+    def _first_at(self, shown: datetime) -> int:
+        """The first moment at which the clock shows a time; the end of what is left out if it never does."""
+        while datetime.fromtimestamp(moment := self._moment(shown), self._zone).replace(tzinfo=None) != shown:
+            shown = shown.replace(second=0) + timedelta(minutes=1)
+        return moment
+
+    def _moment(self, shown: datetime) -> int:
+        return int(shown.replace(tzinfo=self._zone).timestamp())

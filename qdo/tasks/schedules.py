@@ -1,6 +1,8 @@
 """Schedules: what is sent by itself, and when.
 
 A schedule is a message of the queue ``schedules``, at a place that follows from its name. So to set it again overwrites it.
+Its pause is a message of its own, at the same id in another partition: whoever pauses a schedule and whoever changes it write
+in different places, and neither undoes what the other one did.
 Its next occurrence is an *alarm*: a message of the queue ``schedules-due`` with that moment as delivery time. A worker that gets
 the alarm stores the occurrence and the next alarm in the commit that acknowledges this one (:mod:`qdo.tasks.alarms`). So each
 occurrence is stored once, whichever worker does it, and no clock but the server's counts.
@@ -8,8 +10,9 @@ occurrence is stored once, whichever worker does it, and no clock but the server
 
 from __future__ import annotations
 
+import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,15 +20,37 @@ import msgspec
 
 from qdo.client import Client, Message, NewMessage
 from qdo.client.places import place_named
+from qdo.client.values import address
 from qdo.client.wire import once_of
-from qdo.tasks.occurrences import Cron
+from qdo.tasks.occurrences import MISSED, Cron
 from qdo.tasks.sending import make_queue
 from qdo.tasks.wire import JSON, NAME
-from queuey.errors import NotFound, QueueNotFound
-from queuey.model.schedules import ALARMS, OCCURRENCE_HEADER, SCHEDULE_HEADER, SCHEDULE_LIFE_SECONDS, SCHEDULES
+from queuey.errors import ConfigurationError, NotFound, QueueNotFound
+from queuey.model.schedules import (
+    ALARMS,
+    OCCURRENCE_HEADER,
+    PAUSES_PARTITION,
+    SCHEDULE_HEADER,
+    SCHEDULE_LIFE_SECONDS,
+    SCHEDULES,
+    pause_place,
+)
 
-__all__ = ["ALARMS", "ALARMS_GROUP", "SCHEDULES", "Alarm", "Schedule", "ScheduleBook", "ScheduleNotFound"]
+__all__ = [
+    "ALARMS",
+    "ALARMS_GROUP",
+    "SCHEDULES",
+    "Alarm",
+    "Schedule",
+    "ScheduleBook",
+    "ScheduleNotFound",
+    "SchedulePause",
+]
 
+log = logging.getLogger(__name__)
+
+MOST_NAME = 256
+"""Characters of the name of a schedule."""
 ALARMS_GROUP = "schedules"
 """The lease group of all workers on alarms, whatever their own group is."""
 RENEW_SECONDS = 30 * 86_400
@@ -44,6 +69,15 @@ class ScheduleNotFound(NotFound):
 
 
 @dataclass(frozen=True, kw_only=True)
+class SchedulePause:
+    """That a schedule is paused, or was."""
+
+    until: int | None = None
+    """What is due up to this moment is not sent; None as long as the pause has no end."""
+    written: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Schedule:
     """What is sent, and when. Moments are whole seconds since 1970, by the server's clock."""
 
@@ -55,7 +89,8 @@ class Schedule:
     body: str = "{}"
     tz: str = "UTC"
     missed: str = "one"
-    paused: bool = False
+    pause: SchedulePause | None = None
+    """The last one. It is stored beside the schedule, and not in it."""
     revision: str = ""
     """Changes with each change of what or when. The alarms of one revision follow each other."""
     since: int = 0
@@ -75,6 +110,33 @@ class Schedule:
     def line(self) -> Cron:
         """:raises ConfigurationError: the cron line is none, or the time zone does not exist."""
         return Cron(self.cron, self.tz)
+
+    @property
+    def paused(self) -> bool:
+        return self.pause is not None and self.pause.until is None
+
+    def check(self) -> None:
+        """:raises ConfigurationError: the name, the task, the cron line, the time zone or ``missed`` is none."""
+        if not (self.name.isprintable() and 1 <= len(self.name) <= MOST_NAME):
+            raise ConfigurationError(
+                f"schedule {self.name!r}: expected a name of 1 to {MOST_NAME} printable characters"
+            )
+        if self.task is not None and not (self.task and self.task.isprintable()):
+            raise ConfigurationError(f"task is {self.task!r}: expected printable characters, such as myapp.jobs.report")
+        if self.missed not in MISSED:
+            raise ConfigurationError(f"missed is {self.missed!r}: expected one of {', '.join(MISSED)}")
+        _ = self.line
+
+    def not_paused(self, moment: int, now: float) -> int:
+        """The first occurrence that the last pause lets be sent: one from ``moment`` on.
+
+        :param moment: of an occurrence.
+        :param now: the server's clock. As long as the schedule is paused, nothing is sent that is due now.
+        """
+        if self.pause is None:
+            return moment
+        until = now if self.pause.until is None else self.pause.until
+        return moment if moment > until else self.line.after(until)
 
     def last_of(self, revision: str) -> float | None:
         """The last moment that a revision may send; None for a revision that has no part in this schedule."""
@@ -102,7 +164,7 @@ class Alarm:
     @classmethod
     def at(cls, moment: int, schedule: Schedule) -> Alarm:
         """The alarm of a moment. It is the same, whenever it is made: so two of one moment become one."""
-        return cls(replace(schedule, paused=False, since=0, former={}, started=False, written=0), moment)
+        return cls(replace(schedule, pause=None, since=0, former={}, started=False, written=0), moment)
 
     def to_message(self, now: float) -> NewMessage:
         """:param now: the server's clock."""
@@ -135,18 +197,19 @@ class ScheduleBook:
     def get(self, name: str) -> Schedule | None:
         """A schedule; None if there is none of this name."""
         try:
-            found = self._client.get(SCHEDULES, self._place(name))
+            place = self._place(name)
+            found = self._client.get(SCHEDULES, [place, pause_place(place)])
         except QueueNotFound:
             return None
-        return _schedule_of(found[0]) if found else None
+        return next(_schedules_in(found), None)
 
     def all(self) -> Iterator[Schedule]:
-        """Every schedule, by name."""
+        """Every schedule, by name. Messages that are none are passed over, with a warning in the log."""
         try:
-            found = [_schedule_of(one) for one in self._client.iterate(SCHEDULES)]
+            found = list(self._client.iterate(SCHEDULES))
         except QueueNotFound:
             return
-        yield from sorted(found, key=lambda one: one.name)
+        yield from sorted(_schedules_in(found), key=lambda one: one.name)
 
     def set(self, wanted: Schedule) -> bool:
         """Make a schedule, or change what it sends and when. A pause stays.
@@ -155,9 +218,12 @@ class ScheduleBook:
         ``CHANGE_SECONDS`` to store the change, what comes due in that time may be sent as it was and as it is.
 
         :returns: False if it was like this already.
-        :raises ConfigurationError: the cron line is none, or the time zone does not exist.
+        :raises ConfigurationError: as :meth:`Schedule.check`. Nothing was changed.
+        :raises InvalidParameter: no queue can have the name that is given. Nothing is set.
         """
+        wanted.check()
         line = wanted.line
+        make_queue(self._client, wanted.queue)
         self._make_queues()
         before = self.get(wanted.name)
         if before is not None and before.what == wanted.what:
@@ -182,8 +248,7 @@ class ScheduleBook:
         if before is not None:
             former = {**before.former, before.revision: since}
             former = dict(list(former.items())[-MOST_FORMER:])
-        paused = before is not None and before.paused
-        return replace(wanted, revision=uuid.uuid4().hex, since=since, former=former, paused=paused, started=False)
+        return replace(wanted, revision=uuid.uuid4().hex, since=since, former=former, started=False)
 
     def _start(self, schedule: Schedule, line: Cron) -> None:
         self._append_first(schedule, line)
@@ -195,13 +260,14 @@ class ScheduleBook:
         self._client.append_batch(ALARMS, [first.to_message(self.now())])
 
     def pause(self, name: str, *, paused: bool) -> Schedule:
-        """Send no occurrence that comes due while the schedule is paused.
+        """Send nothing while the schedule is paused, and nothing later that was due before the pause ends.
 
         :raises ScheduleNotFound: there is none of this name.
         """
-        changed = replace(self._found(name), paused=paused)
-        self._put(changed)
-        return changed
+        found = self._found(name)
+        if found.paused == paused:
+            return found
+        return replace(found, pause=self._put_pause(name, SchedulePause(until=None if paused else int(self.now()))))
 
     def remove(self, name: str) -> None:
         """Send nothing any more.
@@ -209,12 +275,15 @@ class ScheduleBook:
         :raises ScheduleNotFound: there is none of this name.
         """
         self._found(name)
-        self._client.delete(SCHEDULES, self._place(name))
+        place = self._place(name)
+        self._client.delete(SCHEDULES, [place, pause_place(place)])
 
     def renew(self, schedule: Schedule, now: float) -> None:
-        """Keep a schedule from expiring."""
+        """Keep a schedule and its pause from expiring."""
         if now - schedule.written > RENEW_SECONDS:
             self._put_over(schedule)
+        if schedule.pause is not None and schedule.paused and now - schedule.pause.written > RENEW_SECONDS:
+            self._put_pause(schedule.name, schedule.pause)
 
     def _put_over(self, schedule: Schedule, **changes: Any) -> None:
         """Change a schedule, unless somebody has removed it, or made another of it, since it was read."""
@@ -229,12 +298,22 @@ class ScheduleBook:
         return found
 
     def _put(self, schedule: Schedule) -> None:
-        body = msgspec.json.encode(replace(schedule, written=int(self.now())))
-        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON, key=schedule.name)
-        self._client.put(SCHEDULES, self._place(schedule.name), new)
+        body = msgspec.json.encode(replace(schedule, pause=None, written=int(self.now())))
+        self._put_at(self._place(schedule.name), schedule.name, body)
+
+    def _put_pause(self, name: str, pause: SchedulePause) -> SchedulePause:
+        written = replace(pause, written=int(self.now()))
+        self._put_at(pause_place(self._place(name)), name, msgspec.json.encode(written))
+        return written
+
+    def _put_at(self, place: str, name: str, body: bytes) -> None:
+        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON, key=name)
+        self._client.put(SCHEDULES, place, new)
 
     def _make_queues(self) -> None:
-        make_queue(self._client, SCHEDULES)
+        kept = self._client.find_queue(SCHEDULES)
+        if kept is None or kept.partitions < PAUSES_PARTITION:
+            self._client.create_queue(SCHEDULES, partitions=PAUSES_PARTITION)
         if self._client.find_queue(ALARMS) is None:
             rules: Mapping[str, Any] = _ALARM_RULES
             self._client.create_queue(ALARMS, retention="acknowledged", leases=rules)
@@ -250,5 +329,17 @@ class ScheduleBook:
         return place_named(name, queue.created)
 
 
-def _schedule_of(message: Message) -> Schedule:
-    return msgspec.json.decode(message.body, type=Schedule)
+def _schedules_in(found: Sequence[Message]) -> Iterator[Schedule]:
+    """The schedules of these messages, each with its pause if that is among them."""
+    pauses = {address(one): one for one in found if one.partition == PAUSES_PARTITION}
+    for message in found:
+        if message.partition == PAUSES_PARTITION:
+            continue
+        pause = pauses.get(pause_place(address(message)))
+        try:
+            schedule = msgspec.json.decode(message.body, type=Schedule)
+            yield replace(
+                schedule, pause=None if pause is None else msgspec.json.decode(pause.body, type=SchedulePause)
+            )
+        except msgspec.MsgspecError as error:
+            log.warning("message %s of %s is no schedule, and is passed over: %s", address(message), SCHEDULES, error)

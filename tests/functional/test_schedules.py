@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -19,8 +20,9 @@ from qdo.tasks.schedules import (
     Schedule,
     ScheduleBook,
     ScheduleNotFound,
+    SchedulePause,
 )
-from queuey.errors import ConfigurationError, LeaseGroupNotFound
+from queuey.errors import ConfigurationError, LeaseGroupNotFound, QueueyError
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
 from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, on_alarms, overdue
@@ -214,6 +216,90 @@ def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, bo
     found = book.get("report")
     assert (found is not None and found.paused, first > 0) == (True, True)
     assert not book.pause("report", paused=False).paused
+
+
+@pytest.mark.parametrize("missed", ["one", "all"])
+def test_what_came_due_in_a_pause_is_not_sent_after_it_though_no_worker_ran_in_it(
+    client: Client, book: ScheduleBook, missed: str
+) -> None:
+    first = overdue(client, replace(EVERY_MINUTE, missed=missed), 10)
+    ended = first + 5 * MINUTE
+    book._put_pause("report", SchedulePause(until=ended))
+
+    with on_alarms():
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+
+    assert occurrences(client)[0] == ended + MINUTE
+
+
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_pause_and_a_change_at_once_both_count(
+    client: Client, book: ScheduleBook, paused: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each comes between what the other one reads and what it writes."""
+    book.set(EVERY_MINUTE)
+    book.pause("report", paused=not paused)
+    stores = ScheduleBook._put_at
+
+    def paused_first(self: ScheduleBook, place: str, name: str, body: bytes) -> None:
+        monkeypatch.setattr(ScheduleBook, "_put_at", stores)
+        book.pause("report", paused=paused)
+        stores(self, place, name, body)
+
+    def changed_first(self: ScheduleBook, place: str, name: str, body: bytes) -> None:
+        monkeypatch.setattr(ScheduleBook, "_put_at", stores)
+        book.set(replace(EVERY_MINUTE, body="third"))
+        stores(self, place, name, body)
+
+    monkeypatch.setattr(ScheduleBook, "_put_at", paused_first)
+    ScheduleBook(client).set(replace(EVERY_MINUTE, body="second"))
+    found = book.get("report")
+    assert found is not None
+    assert (found.paused, found.body) == (paused, "second")
+
+    monkeypatch.setattr(ScheduleBook, "_put_at", changed_first)
+    ScheduleBook(client).pause("report", paused=not paused)
+    found = book.get("report")
+    assert found is not None
+    assert (found.paused, found.body) == (not paused, "third")
+
+
+def test_what_is_no_schedule_is_passed_over(
+    client: Client, book: ScheduleBook, environment: dict[str, str], tmp_path: Path
+) -> None:
+    """Somebody sends to the queue of schedules by mistake, and makes it with one partition."""
+    client.create_queue(SCHEDULES)
+    client.append(SCHEDULES, "hello")
+    assert book.get("report") is None
+    book.set(EVERY_MINUTE)
+    client.put(SCHEDULES, book._place("other"), '{"name": "other"}')
+
+    ended = run_in(environment, tmp_path, "schedule", "ls")
+
+    assert ([row["name"] for row in ended.rows], ended.code) == (["report"], 0)
+    assert book.get("other") is None
+    assert book.pause("report", paused=True).paused
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        ({"queue": "no/slash"}, "queue_name: must be 1 to 50"),
+        ({"queue": ""}, "queue_name: must not be empty"),
+        ({"name": ""}, "expected a name of 1 to 256"),
+        ({"name": "two\nlines"}, "expected a name of 1 to 256"),
+        ({"task": "shop.add\nx: y"}, "task is 'shop.add"),
+        ({"task": ""}, "task is ''"),
+        ({"missed": "never"}, "missed is 'never': expected one of one, all, none"),
+    ],
+)
+def test_a_schedule_that_no_worker_could_send_is_refused(
+    client: Client, book: ScheduleBook, wrong: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(QueueyError, match=said):
+        book.set(replace(EVERY_MINUTE, **wrong))
+
+    assert list(book.all()) == []
 
 
 def test_a_schedule_that_was_removed_sends_nothing(client: Client, book: ScheduleBook) -> None:

@@ -17,10 +17,12 @@ from queuey.http.exchange import BATCH_JSON, JSON
 from queuey.model.schedules import (
     ALARMS,
     OCCURRENCE_HEADER,
+    PAUSES_PARTITION,
     SCHEDULE_HEADER,
     SCHEDULE_LIFE_SECONDS,
     SCHEDULES,
     TASK_HEADER,
+    pause_place,
 )
 from queuey.security.claims import unix_now
 
@@ -32,6 +34,7 @@ MOST_SCHEDULES = 100
 """Schedules on a page, and alarms that are looked at for their next times."""
 MOST_QUEUES = 100
 """Queues in use that are looked at for scheduled messages."""
+_NO_PAUSE: Mapping[str, Any] = {}
 _MESSAGE = ("body", "encoding", "content_type", "key", "headers")
 """What of a message stays when it is sent again."""
 
@@ -101,13 +104,17 @@ def show(visit: Visit, application: str) -> PageAnswer:
 
 
 def _schedules(visit: Visit, application: str) -> Mapping[str, Mapping[str, Any]]:
-    """Schedules by their places."""
+    """Schedules by their places, each with ``paused``."""
     try:
-        found = visit.ask(application, SCHEDULES, limit=MOST_SCHEDULES).content["messages"]
+        found = visit.ask(application, SCHEDULES, limit=MOST_SCHEDULES, partitions="all").content["messages"]
     except QueueNotFound:  # it is made with the first one
         return {}
     known = {f"{one['partition']}:{one['message_id']}": _object_in(one) for one in found}
-    return {place: one for place, one in known.items() if one}
+    return {
+        place: {**one, "paused": known.get(pause_place(place), _NO_PAUSE).get("until", 0) is None}
+        for place, one in known.items()
+        if one and not place.startswith(f"{PAUSES_PARTITION}:")
+    }
 
 
 def _moments(visit: Visit, application: str) -> Mapping[tuple[str, str], float]:
@@ -129,10 +136,11 @@ def _moments(visit: Visit, application: str) -> Mapping[tuple[str, str], float]:
 def pause(visit: Visit, application: str) -> PageAnswer:
     """Pause a schedule, or let it go on."""
     place = _place(visit)
-    schedule = _schedule_at(visit, application, place)
-    changed = orjson.dumps({**schedule, "paused": visit.form.get("pause") == "true"})
-    given = {"content-type": JSON, "x-ttl": str(SCHEDULE_LIFE_SECONDS), "x-key": str(schedule["name"])}
-    visit.change("PUT", [application, SCHEDULES, place], body=changed, headers=given)
+    _schedule_at(visit, application, place)
+    now = int(unix_now(visit.service.clock))
+    changed = orjson.dumps({"until": None if visit.form.get("pause") == "true" else now, "written": now})
+    given = {"content-type": JSON, "x-ttl": str(SCHEDULE_LIFE_SECONDS)}
+    visit.change("PUT", [application, SCHEDULES, pause_place(place)], body=changed, headers=given)
     return _back(application, "changed")
 
 
@@ -153,7 +161,7 @@ def remove(visit: Visit, application: str) -> PageAnswer:
     """Remove a schedule."""
     place = _place(visit)
     _schedule_at(visit, application, place)
-    visit.change("DELETE", [application, SCHEDULES, place])
+    visit.change("DELETE", [application, SCHEDULES, f"{place},{pause_place(place)}"])
     return _back(application, "deleted")
 
 

@@ -341,8 +341,9 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             book = ScheduleBook(client)
             jobs = f"jobs-{new_name()}"
             server.create(jobs)
-            book.set(Schedule(name="report", cron="0 6 * * *", queue=jobs, task="shop.report", body='{"kind": "long"}'))
-            found = book.get("report")
+            report = "Bericht für heute"
+            book.set(Schedule(name=report, cron="0 6 * * *", queue=jobs, task="shop.report", body='{"kind": "long"}'))
+            found = book.get(report)
             assert found is not None
             due = found.line.after(found.since)
 
@@ -351,7 +352,7 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             (place,) = set(re.findall(r'name="place" value="([^"]*)"', shown))
             owner.send(f"{page}/pause", place=place, pause="true")
             assert ">Go on<" in owner.get(page)
-            paused = book.get("report")
+            paused = book.get(report)
             assert paused is not None
             assert (paused.paused, paused.what, paused.revision) == (True, found.what, found.revision)
             owner.send(f"{page}/pause", place=place, pause="false")
@@ -360,10 +361,11 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             assert (sent["body"], sent["headers"]["queuey-task"], sent["headers"]["queuey-schedule"]) == (
                 '{"kind": "long"}',
                 "shop.report",
-                "report",
+                report,
             )
             owner.send(f"{page}/remove", place=place)
-            assert book.get("report") is None
+            assert book.get(report) is None
+            assert not list(client.iterate("schedules"))
             owner.send(f"{page}/now", status=404, place=place)
 
 

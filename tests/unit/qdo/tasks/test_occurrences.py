@@ -35,6 +35,25 @@ def test_an_hour_that_is_left_out_loses_nothing_and_one_that_comes_twice_doubles
     assert moments("30 2 * * *", "2026-10-24T12:00:00+02:00", 2) == ["10-25T02:30", "10-26T02:30"]
 
 
+def test_with_seconds_it_is_the_same() -> None:
+    assert moments("0 30 2 * * *", "2026-03-28T12:00:00+01:00", 2) == ["03-29T03:00", "03-30T02:30"]
+    assert moments("0 30 2 * * *", "2026-10-24T12:00:00+02:00", 2) == ["10-25T02:30", "10-26T02:30"]
+
+
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("30 2 * * *", "10-26T02:30"),
+        ("5 1-3 * * *", "10-25T03:05"),
+        ("*/30 * * * *", "10-25T02:30"),
+        ("0 30 2 * * *", "10-26T02:30"),
+    ],
+)
+def test_in_the_hour_that_comes_twice_nothing_is_due_that_lies_before(line: str, found: str) -> None:
+    """A schedule that is set then would send at once what is due the next day."""
+    assert moments(line, "2026-10-25T02:04:00+01:00", 1) == [found]
+
+
 def test_moments_only_rise() -> None:
     cron, moment = Cron("*/20 * * * *", "Europe/Berlin"), seconds("2026-10-25T00:00:00+02:00")
     for _ in range(20):
