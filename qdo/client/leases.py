@@ -15,7 +15,7 @@ from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
 from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
-from qdo.client.steps import Listing, Repeats, Reply, Steps, call, listing
+from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended
 from qdo.client.wire import group_path, queue_path
 from queuey.errors import InvalidParameter, InvalidReceipt, KeyReused
@@ -243,6 +243,8 @@ class LeaseCalls(ABC, Generic[D]):
     ) -> Steps[Mapping[str, Any]]:
         """Let a group begin anew at another place, with its settings. Its leases and receipts end.
 
+        A lost answer is not repeated: a repeat would end leases that were made in between.
+
         :param to: ``beginning``, ``end``, the moment of the first message to hand out, or the id of a message, behind
             which the group goes on.
         :param preview: change nothing.
@@ -251,7 +253,8 @@ class LeaseCalls(ABC, Generic[D]):
         """
         data = json.dumps({"to": place_to_wire(to, "to"), "preview": preview}).encode()
         path = (*self._lease_path(queue, group), "reset")
-        answer = yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=_REPEATS)
+        repeats = ALLOWED if preview else FORBIDDEN  # a repeat would end the leases that were made in between
+        answer = yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=repeats)
         found: Mapping[str, Any] = answer.json()
         return found
 
@@ -259,9 +262,10 @@ class LeaseCalls(ABC, Generic[D]):
     def forget_lease_group(self, queue: str, group: str) -> Steps[None]:
         """Forget a group with its leases and settings, whether or not it exists.
 
-        Its receipts are invalid from now on. A later group of the same name begins anew.
+        Its receipts are invalid from now on. A later group of the same name begins anew. A lost answer is not repeated: a
+        repeat would forget that one.
         """
-        yield from self._endpoint.ask("DELETE", *self._lease_path(queue, group))
+        yield from self._endpoint.ask("DELETE", *self._lease_path(queue, group), repeats=FORBIDDEN)
 
     @listing
     def leases(self, queue: str, group: str, *, page_size: int = 1000) -> Listing[Lease]:

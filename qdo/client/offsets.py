@@ -99,9 +99,9 @@ class OffsetCalls:
     def delete_offsets(self, queue: str, group: str) -> Steps[None]:
         """Forget a group and its generations, whether or not it exists.
 
-        End its workers first.
+        End its workers first. A lost answer is not repeated: a repeat could forget what was committed in between.
         """
-        yield from self._endpoint.ask("DELETE", *self._group(queue, group))
+        yield from self._endpoint.ask("DELETE", *self._group(queue, group), repeats=FORBIDDEN)
 
     def _change(
         self, queue: str, group: str, asked: Mapping[str, Any], *, repeats: Repeats = ALLOWED

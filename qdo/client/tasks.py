@@ -110,9 +110,12 @@ class TaskCalls:
     def cancel_task(self, queue: str, name: str) -> Steps[QueueTask]:
         """Let a task stop. What it has done stays done, and a task that has ended stays as it is.
 
+        A lost answer is not repeated, since it could stop a task of this name that was begun in between: :meth:`task` shows
+        what became of it.
+
         :raises TaskNotFound: there was none.
         """
-        return _task((yield from self._endpoint.ask("DELETE", *self._task_path(queue, name))))
+        return _task((yield from self._endpoint.ask("DELETE", *self._task_path(queue, name), repeats=FORBIDDEN)))
 
     @call
     def redrive(

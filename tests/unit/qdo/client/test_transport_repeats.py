@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -177,14 +178,27 @@ def test_a_queue_without_a_name_is_named_here_so_that_a_repeat_makes_no_second(c
     assert b"partitions=3" in first.body
 
 
-def test_a_deletion_whose_answer_was_lost_is_not_repeated(client: Client, script: Script) -> None:
-    """Somebody may have made another queue of this name in between."""
+@pytest.mark.parametrize(
+    "delete",
+    [
+        lambda client: client.delete_queue("q"),
+        lambda client: client.forget_lease_group("q", "g"),
+        lambda client: client.reset_lease_group("q", "g", "beginning"),
+        lambda client: client.delete_offsets("q", "g"),
+        lambda client: client.cancel_task("q", "purge"),
+    ],
+    ids=["queue", "lease group", "leases", "offsets", "task"],
+)
+def test_a_deletion_whose_answer_was_lost_is_not_repeated(
+    client: Client, script: Script, delete: Callable[[Client], Any]
+) -> None:
+    """Somebody may have made another of this name in between."""
     script.say(UNAVAILABLE, DROP)
 
     with pytest.raises(OutcomeUnknown):
-        client.delete_queue("q")
+        delete(client)
 
-    assert [asked.method for asked in script.asked] == ["DELETE", "DELETE"]
+    assert len(script.asked) == 2
 
 
 def test_a_deletion_of_what_is_not_there_is_refused(client: Client, script: Script) -> None:
