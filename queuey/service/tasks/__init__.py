@@ -33,10 +33,11 @@ from queuey.monitor.metrics import TASKS_ENDED, Monitor
 from queuey.service.leases import Leases
 from queuey.service.log import Log
 from queuey.service.queues import Queues
-from queuey.service.tasks.kinds import Stepped, TaskKind
-from queuey.service.tasks.move import MOVE, MoveKind
+from queuey.service.tasks.kinds import MOST_OPEN, Stepped, TaskKind
+from queuey.service.tasks.letters import MOVE, REDRIVE
+from queuey.service.tasks.move import MoveKind
 from queuey.service.tasks.purge import PURGE, PurgeKind
-from queuey.service.tasks.redrive import REDRIVE, LetterFilter, Previewed, RedriveKind, redrive_name
+from queuey.service.tasks.redrive import LetterFilter, Previewed, RedriveKind, redrive_name
 from queuey.storage import Stores
 
 __all__ = ["MOST_TASKS", "MOVE", "PURGE", "LetterFilter", "Previewed", "Tasks", "redrive_name"]
@@ -45,8 +46,6 @@ log = logging.getLogger(__name__)
 
 MOST_TASKS = 100
 """Tasks of one application that run at once."""
-_MOST_OPEN = 10_000
-"""Tasks of all applications that run at once."""
 _KEPT_SECONDS = 30.0
 """How long a task is its server's after its last change."""
 _RENEW_SECONDS = 10.0
@@ -122,8 +121,8 @@ class Tasks:
         before = await self._store.find_task(queue.uuid, name)
         if before is not None and before.is_open:
             raise TaskRunning(f"{name} of {queue.name} has run since it was asked for as {before.id.hex}")
-        running = await self._store.open_tasks(_MOST_OPEN)
-        if sum(task.application == queue.application for task in running) >= MOST_TASKS or len(running) >= _MOST_OPEN:
+        running = await self._store.open_tasks(MOST_OPEN)
+        if sum(task.application == queue.application for task in running) >= MOST_TASKS or len(running) >= MOST_OPEN:
             raise TooManyTasks
         now = self._clock.now_ticks()
         task = StoredTask(queue.uuid, name, queue.application, queue.name, uuid.uuid4(), now, asked, total=total)
@@ -218,7 +217,7 @@ class Tasks:
         :returns: seconds until the next turn is due; infinite if nothing is to be done until another task begins.
         """
         rest = inf if self._queues.hears_of_changes else _LOOK_SECONDS
-        tasks = await self._store.open_tasks(_MOST_OPEN)
+        tasks = await self._store.open_tasks(MOST_OPEN)
         known = {task.id for task in tasks}
         self._due = {id_: due for id_, due in self._due.items() if id_ in known}
         self._troubles = {id_: trouble for id_, trouble in self._troubles.items() if id_ in known}

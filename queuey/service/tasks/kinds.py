@@ -8,7 +8,10 @@ from typing import NamedTuple
 from queuey.model import Queue
 from queuey.model.tasks import StoredTask
 
-__all__ = ["Stepped", "TaskKind"]
+__all__ = ["MOST_OPEN", "Stepped", "TaskKind"]
+
+MOST_OPEN = 10_000
+"""Tasks of all applications that run at once."""
 
 
 class Stepped(NamedTuple):

@@ -37,12 +37,11 @@ from queuey.service.leases import Leases
 from queuey.service.log import Log, partition_for
 from queuey.service.queues import Queues
 from queuey.service.tasks.kinds import Stepped, TaskKind
+from queuey.service.tasks.letters import are_noted
 from queuey.storage import Stores
 
-__all__ = ["MOVE", "NO_DESTINATION", "NO_SOURCE", "MoveKind"]
+__all__ = ["NO_DESTINATION", "NO_SOURCE", "MoveKind"]
 
-MOVE = "move"
-"""The name of the task: a dead-letter queue has one at a time."""
 NO_DESTINATION = "the queue to which messages go was removed"
 NO_SOURCE = "messages stay that did not come from a queue of this group, or whose queue was removed"
 
@@ -110,7 +109,7 @@ class MoveKind(TaskKind):
     def __init__(
         self, stores: Stores, leases: Leases, queues: Queues, log: Log, clock: Clock, monitor: Monitor
     ) -> None:
-        self._messages = stores.messages
+        self._messages, self._tasks = stores.messages, stores.tasks
         self._leases, self._queues, self._log = leases, queues, log
         self._clock, self._monitor = clock, monitor
 
@@ -120,6 +119,8 @@ class MoveKind(TaskKind):
         if name is not None and await self._queues.find(queue.application, name) is None:
             ended = await self.end(task, queue)
             return Stepped(ended.changed(state=TaskState.FAILED, reason=NO_DESTINATION))
+        if await are_noted(self._tasks, queue):
+            return Stepped(task, _LOOK_AGAIN_SECONDS)
         try:
             return await (self._receive if place["after"] is None else self._sweep)(task, queue, {**place})
         except InvalidReceipt:  # the group was forgotten, and has given all back

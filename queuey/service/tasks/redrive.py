@@ -40,12 +40,12 @@ from queuey.monitor.metrics import DEAD_LETTERS_MOVED, Monitor
 from queuey.service.log import Log, QueueRead, partition_for
 from queuey.service.queues import Queues
 from queuey.service.tasks.kinds import Stepped, TaskKind
+from queuey.service.tasks.letters import NOTED, REDRIVE, moves_all
 from queuey.service.turns import Turns
 from queuey.storage import Stores
 
-__all__ = ["REDRIVE", "LetterFilter", "Previewed", "RedriveKind", "redrive_name"]
+__all__ = ["LetterFilter", "Previewed", "RedriveKind", "redrive_name"]
 
-REDRIVE = "redrive"
 MOST_TOGETHER = 100
 """Letters of one step."""
 _MOST_BYTES = 1 << 20
@@ -125,7 +125,7 @@ class RedriveKind(TaskKind):
     """Moves dead letters, at the rate that was asked for."""
 
     def __init__(self, stores: Stores, queues: Queues, log: Log, clock: Clock, monitor: Monitor) -> None:
-        self._leases, self._messages = stores.leases, stores.messages
+        self._leases, self._messages, self._tasks = stores.leases, stores.messages, stores.tasks
         self._queues, self._log, self._clock, self._monitor = queues, log, clock, monitor
 
     async def preview(self, dead: Queue, wanted: LetterFilter) -> Previewed:
@@ -153,16 +153,28 @@ class RedriveKind(TaskKind):
                 await self._leases.forget_group(dead.uuid, _group_of(task))
             return Stepped(task.changed(state=TaskState.DONE))
         if "token" not in place:
-            return Stepped(task.changed(place={"token": secrets.randbits(63), "round": 0, "ended": [], "batch": []}))
+            return Stepped(task.changed(place={"token": secrets.randbits(63), "round": 0, "ended": [], NOTED: []}))
+        if await moves_all(self._tasks, dead):
+            return await self._given_way(task, place, dead)
         early = (place.get("not_before", 0) - self._clock.now_ticks()) / TICKS_PER_SECOND
         if early > 0:
             return Stepped(task, early)
         moved = await self._move(task, queue, dead, asked)
         self._monitor.count(DEAD_LETTERS_MOVED, moved, task.application, "moved")
-        place |= {"batch": [], "round": place["round"] + 1}
+        place |= {NOTED: [], "round": place["round"] + 1}
         if asked.rate and moved:
             place["not_before"] = self._clock.now_ticks() + round(moved / asked.rate * TICKS_PER_SECOND)
         return await self._next(task.changed(done=task.done + moved), place, dead, asked, queue)
+
+    async def _given_way(self, task: StoredTask, place: dict[str, Any], dead: Queue) -> Stepped:
+        """Give the noted letters back, but for those that were moved: a move task has the others while it runs."""
+        noted = _noted(task)
+        if not noted:
+            return Stepped(task, _LOOK_AGAIN_SECONDS)
+        moved = await self._recover(task, dead)
+        place |= {NOTED: [], "round": place["round"] + 1}
+        counts = {"looked": task.looked - len(noted) + moved, "done": task.done + moved}
+        return Stepped(task.changed(place=place, **counts), _LOOK_AGAIN_SECONDS)
 
     # Which letters are next
 
@@ -188,7 +200,7 @@ class RedriveKind(TaskKind):
         await self._settle(task, place, dead, found.again, Action.RELEASE)
         failed = len(found.problems)
         self._monitor.count(DEAD_LETTERS_MOVED, failed, task.application, "failed")
-        place["batch"] = [[one.partition, one.message.id.hex, one.hole.deliveries] for one in found.batch]
+        place[NOTED] = [[one.partition, one.message.id.hex, one.hole.deliveries] for one in found.batch]
         looked = task.looked + len(found.batch) + len(found.passed)
         reason = found.problems[-1] if failed else task.reason
         return Stepped(task.changed(place=place, looked=looked, failed=task.failed + failed, reason=reason))
@@ -415,7 +427,7 @@ _Lease = tuple[int, MessageId, int]
 
 def _noted(task: StoredTask) -> list[_Lease]:
     """The letters that a step noted, to be moved by the next."""
-    return [(number, MessageId.parse(text), delivery) for number, text, delivery in task.place.get("batch", ())]
+    return [(number, MessageId.parse(text), delivery) for number, text, delivery in task.place.get(NOTED, ())]
 
 
 def _group_of(task: StoredTask) -> str:

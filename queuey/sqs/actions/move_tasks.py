@@ -18,7 +18,8 @@ from queuey.errors import TaskNotFound, TaskRunning
 from queuey.model import Queue
 from queuey.model.tasks import StoredTask, TaskState
 from queuey.security.permissions import Permission
-from queuey.service.tasks.move import MOVE, NO_DESTINATION, NO_SOURCE
+from queuey.service.tasks import MOVE
+from queuey.service.tasks.move import NO_DESTINATION, NO_SOURCE
 from queuey.sqs.actions.queues import change_attributes, sources_of, visible_messages
 from queuey.sqs.attributes import GROUP, QueueAttributes, attributes_of, parse_arn
 from queuey.sqs.errors import CODES, SqsError, invalid_parameter, shown
