@@ -10,7 +10,7 @@ from __future__ import annotations
 from queuey.model import Queue
 from queuey.model.tasks import StoredTask
 from queuey.service.tasks.kinds import MOST_OPEN
-from queuey.storage.tasks import TaskStore
+from queuey.storage import TaskStore
 
 __all__ = ["MOVE", "NOTED", "REDRIVE", "are_noted", "moves_all"]
 
