@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -14,6 +14,7 @@ from typing import Any, TypeVar, get_args
 import click
 import msgspec
 
+from qdo.bench.document import Document
 from qdo.bench.summary import save_summary, summary_of
 from qdo.bench.tables import overview
 from queuey.terminal.ending import ended_by_signals
@@ -33,6 +34,7 @@ from tests.bench import (
     live,
     memory,
     overload,
+    peers,
     per_request,
     queues,
     reads,
@@ -350,7 +352,36 @@ def experiment(
         python -m tests.bench experiment bdqs-scalability --nodes 3 --servers 1
     """
     with planned(folder, seconds, repeats, quick=True) as plan:
-        documents = experiments.run(plan, name, int(nodes), servers)
+        _overview(experiments.run(plan, name, int(nodes), servers), summary)
+
+
+@bench.command("peers")
+@click.option(
+    "--system",
+    "systems",
+    type=click.Choice([*peers.SYSTEMS]),
+    multiple=True,
+    help="Beside Queuey; may be repeated.  [default: all]",
+)
+@click.option("--seconds", default=0.0, help="Of each load.  [default: the workload's]")
+@click.option("--repeats", default=0, help="Runs of each driver.  [default: the workload's]")
+@click.option("--summary", type=click.Path(dir_okay=False, path_type=Path), help="As of 'queuey bench run'.")
+@_folder
+def beside_peers(systems: Sequence[str], seconds: float, repeats: int, summary: Path | None, folder: str) -> None:
+    """The workload 'peers' of 'queuey bench', over systems that are started for it.
+
+    Redis and RabbitMQ come from Debian (apt-get install redis-server rabbitmq-server); NATS, Kafka and
+    ElasticMQ are fetched.
+
+    \b
+        python -m tests.bench peers
+        python -m tests.bench peers --system redis --system nats
+    """
+    with planned(folder, seconds, repeats, quick=True) as plan:
+        _overview(peers.run(plan, systems or [*peers.SYSTEMS]), summary)
+
+
+def _overview(documents: Sequence[Document], summary: Path | None) -> None:
     click.echo(overview(documents))
     if summary is not None:
         save_summary(summary_of(documents), summary)

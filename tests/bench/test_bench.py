@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.bench import peers
 from tests.bench.__main__ import BACKENDS, bench
 from tests.bench.measure import Spread, alternate, ratios
 from tests.bench.plan import Plan
@@ -130,3 +131,14 @@ def test_rows_of_the_pipeline_are_measured_beside_kafka(tmp_path: Path) -> None:
         assert measured.ratio.least > 0
     assert "Kafka" in beside_kafka.baseline
     assert "Python" in spent.ours
+
+
+@pytest.mark.long
+def test_peers_are_started_and_measured_in_one_table(tmp_path: Path) -> None:
+    plan = Plan(tmp_path, 1.0, 1, 1, 1, 1, 1, 1, tell=lambda text: None)
+
+    documents = peers.run(plan, ["nats", "kafka"])
+
+    assert [one["driver"] for one in documents] == ["queuey", "nats", "kafka"]
+    assert [one["verdict"]["violations"] for one in documents] == [[], [], []]
+    assert all(one["versions"] for one in documents)

@@ -22,13 +22,12 @@ from qdo.bench.drivers import (
     driver_class,
     driver_names,
 )
-from qdo.bench.systems import StartedSystem, system_class
+from qdo.bench.systems import system_class
 from queuey.errors import ConfigurationError, QueueyError
 from tests.support import servers
 from tests.support.bench_by_clock import workload_of
-from tests.support.peers_of_bench import peer_options
+from tests.support.peers_of_bench import StartedPeers, started
 from tests.support.servers import FIRST_KEY, RunningServer
-from tests.support.services.kafka import Kafka
 
 HERE = ("memory", "faulty", "queuey", "sqs", "queuey-spread")
 """Drivers whose systems each run of the tests has."""
@@ -63,36 +62,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]:
         yield running
 
 
-class Peers:
-    """Systems of others, each started when a test asks for it."""
-
-    def __init__(self, folder: Path, running: ExitStack) -> None:
-        self._folder = folder
-        self._running = running
-        self._options: dict[str, Mapping[str, str]] = {}
-
-    def options(self, system: str) -> Mapping[str, str]:
-        """What a driver needs to reach it."""
-        if system not in self._options:
-            self._options[system] = self._started(system)
-        return self._options[system]
-
-    def _started(self, system: str) -> Mapping[str, str]:
-        if system == "kafka":
-            kafka = self._running.enter_context(Kafka(self._folder / "kafka"))
-            return {"servers": kafka.bootstrap_servers}
-        return self._running.enter_context(started(system, self._folder / system)).options
-
-
-def started(system: str, folder: Path) -> StartedSystem:
-    """Not running yet; its program is fetched if need be."""
-    return system_class(system)(folder, peer_options(system))
-
-
 @pytest.fixture(scope="module")
-def peers() -> Iterator[Peers]:
+def peers() -> Iterator[StartedPeers]:
     with TemporaryDirectory(prefix="peers-") as folder, ExitStack() as running:
-        yield Peers(Path(folder), running)
+        yield StartedPeers(Path(folder), running)
 
 
 def options_of(name: str, server: RunningServer) -> Mapping[str, str]:
