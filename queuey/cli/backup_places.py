@@ -11,7 +11,7 @@ from typing import Any
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["METADATA", "fetched", "is_elsewhere", "named", "send"]
+__all__ = ["METADATA", "fetched", "is_elsewhere", "local_path", "named", "send"]
 
 METADATA = ".metadata"
 """Ends the name of a backup of metadata in a file of their own."""
@@ -31,11 +31,24 @@ def named(dest: str, now: datetime) -> str:
 
     >>> named("s3://bucket/queuey/", datetime(2026, 11, 26, 4, 30, tzinfo=UTC))
     's3://bucket/queuey/queuey-20261126T043000Z.db'
+
+    :raises ConfigurationError: it is empty, as a variable is that was never set.
     """
+    if not dest:
+        raise ConfigurationError("the backup needs a place: a file, a folder or an address, and not an empty text")
     is_folder = dest.endswith("/") or (not is_elsewhere(dest) and Path(dest).is_dir())
     if not is_folder:
         return dest
     return f"{dest.rstrip('/')}/queuey-{now.astimezone(UTC):%Y%m%dT%H%M%SZ}.db"
+
+
+def local_path(address: str) -> Path | None:
+    """The file of this machine that an address such as ``file:///backups/queuey.db`` names; None for any other.
+
+    :raises ConfigurationError: fsspec or its library for this protocol is missing.
+    """
+    system, path = _found(address)
+    return Path(path) if "file" in system.protocol else None
 
 
 def send(source: Path, address: str, progress: Progress, *, force: bool) -> None:

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import click
 
-from queuey.cli.backup_places import METADATA, fetched, is_elsewhere, named, send
+from queuey.cli.backup_places import METADATA, fetched, is_elsewhere, local_path, named, send
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
+from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.options import store_files, with_settings
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
@@ -35,7 +36,8 @@ def backup_command(settings: Settings, dest: str, force: bool, output: str | Non
     files, dest = store_files(settings), named(dest, datetime.now(UTC))
     targets = [dest, f"{dest}{METADATA}"][: len(files)]
     for source, target in zip(files, targets, strict=True):
-        (_send if is_elsewhere(target) else _copy)(source, target, force=force)
+        with ended_by_signals():
+            (_send if is_elsewhere(target) else _copy)(source, target, force=force)
         say(f"copied {source} to {target}")
     if output is not None:
         rows = [{"from": str(one), "to": str(target)} for one, target in zip(files, targets, strict=True)]
@@ -45,25 +47,21 @@ def backup_command(settings: Settings, dest: str, force: bool, output: str | Non
 def _copy(source: Path, dest: str, *, force: bool) -> None:
     from queuey.storage.sqlite.backup import backup
 
-    target = Path(dest)
-    if target.is_dir() or (target.exists() and not force):
-        raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
-    whole = target.with_name(f"{target.name}.new") if target.exists() else target
     with ProgressBar(f"copying {source.name}", 0) as progress:
-        backup(source, whole, progress.reach)
-    if whole != target:
-        whole.replace(target)
+        backup(source, Path(dest), progress.reach, force=force)
 
 
 def _send(source: Path, address: str, *, force: bool) -> None:
+    from queuey.storage.sqlite.backup import copied, refuse_store_as_target
+
+    if (local := local_path(address)) is not None:
+        refuse_store_as_target(source, local)
     made = source.with_name(f"{source.name}.backup")
-    made.unlink(missing_ok=True)  # of a command that was killed
-    try:
-        _copy(source, str(made), force=False)
+    with ExitStack() as stack:
+        with ProgressBar(f"copying {source.name}", 0) as progress:
+            stack.enter_context(copied(source, made, progress.reach))
         with ProgressBar(f"sending {source.name}", 0) as progress:
             send(made, address, progress.reach, force=force)
-    finally:
-        made.unlink(missing_ok=True)
 
 
 @click.command("restore")
@@ -81,7 +79,7 @@ def restore_command(settings: Settings, source: str, force: bool, output: str | 
     """
     files = store_files(settings)
     sources = [source, f"{source}{METADATA}"][: len(files)]
-    with ExitStack() as stack:
+    with ended_by_signals(), ExitStack() as stack:
         here = [_here(one, file, stack) for one, file in zip(sources, files, strict=True)]
         for one in here:
             _check(one, force=force)

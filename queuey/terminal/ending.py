@@ -1,4 +1,4 @@
-"""How a command ends that starts other programs."""
+"""How a command ends that has something to put away: other programs, or files that are half written."""
 
 from __future__ import annotations
 

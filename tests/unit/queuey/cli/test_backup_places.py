@@ -46,6 +46,25 @@ def test_in_a_folder_a_backup_is_named_by_its_moment(dest: str, name: str) -> No
     assert named(dest, NOW) == name
 
 
+def test_an_empty_name_is_no_place() -> None:
+    """Of a variable that was never set: it was the root of the machine."""
+    with pytest.raises(ConfigurationError, match="needs a place"):
+        named("", NOW)
+
+
+@pytest.mark.parametrize("scheme", ["", "file://"])
+def test_the_store_itself_is_no_place_for_its_backup(tmp_path: Path, scheme: str) -> None:
+    """Its server would lose the file that it serves."""
+    data = tmp_path / "data"
+    run("key", "new", "app", data=data)
+    before = (data / "queuey.db").stat()
+
+    refused = run("backup", f"{scheme}{data}/queuey.db", "--force", data=data)
+
+    assert (refused.exit_code, "is a store and no backup" in refused.stderr) == (2, True), refused.stderr
+    assert (data / "queuey.db").stat() == before
+
+
 def test_a_folder_that_exists_needs_no_slash(tmp_path: Path) -> None:
     assert named(str(tmp_path), NOW) == f"{tmp_path}/queuey-20261126T043005Z.db"
 
