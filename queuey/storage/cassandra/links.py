@@ -31,7 +31,7 @@ IDLE_SECONDS = 60.0
 MOST_CALLS = 1000
 """Calls of one link at a time."""
 MOST_LINKS = 100
-"""Connections that a server takes at a time, those that have proved nothing yet included."""
+"""Connections that a server takes at a time. Where there are more, one that has proved nothing yet makes room."""
 _TOGETHER_BYTES = 1 << 20
 """A frame takes no further call, or answer, once it has this number of bytes."""
 _LOOK_SECONDS = 0.5
@@ -314,9 +314,9 @@ class Links:
         self.take: Callable[[UUID, bytes], Future[bytes]] = _take_nothing
         """Carries out a call of a server; its error is :class:`NotTaken` or none."""
         self._changed = threading.Condition(new_lock())
-        self._connections: set[socket.socket] = set()
-        self._callers: set[_Caller] = set()
-        """Those that have proved that they know the key."""
+        self._strangers: dict[socket.socket, None] = {}
+        """Connections that have not proved yet that they know the key, the oldest first."""
+        self._callers: dict[socket.socket, _Caller] = {}
         self._under_way = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
@@ -337,10 +337,10 @@ class Links:
         with self._changed:
             self._stopped.set()
             if self._changed.wait_for(lambda: not self._under_way, seconds):
-                for caller in self._callers:
+                for caller in self._callers.values():
                     caller.say_goodbye()
                 self._changed.wait_for(lambda: not self._callers, _GOODBYE_SECONDS)
-            connections = [*self._connections]
+            connections = [*self._strangers, *self._callers]
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -374,31 +374,40 @@ class Links:
                 self._stopped.wait(_LOOK_SECONDS)
                 continue
             with self._changed:
-                is_taken = not self._stopped.is_set() and len(self._connections) < MOST_LINKS
+                is_taken = not self._stopped.is_set() and self._makes_room()
                 if is_taken:
-                    self._connections.add(connection)
+                    self._strangers[connection] = None
             if is_taken:
                 threading.Thread(target=self._serve, args=[connection], name="link-calls", daemon=True).start()
             else:
                 connection.close()
 
+    def _makes_room(self) -> bool:
+        """For one connection more: whoever knows the key proves it at once, so those that have not yet can go."""
+        if len(self._strangers) + len(self._callers) < MOST_LINKS:
+            return True
+        for stranger in self._strangers:
+            del self._strangers[stranger]
+            with suppress(OSError):
+                stranger.shutdown(socket.SHUT_RDWR)
+            return True
+        return False
+
     def _serve(self, connection: socket.socket) -> None:
         try:
             caller = _Caller(self, *answer_call(connection, self.contact.key))
             with self._changed:
-                self._callers.add(caller)
-            try:
-                caller.serve()
-            finally:
-                with self._changed:
-                    self._callers.discard(caller)
-                    self._changed.notify_all()
+                self._strangers.pop(connection, None)
+                self._callers[connection] = caller
+            caller.serve()
         except OSError as error:
             log.debug("a connection was refused: %s", error)
         finally:
-            connection.close()
             with self._changed:
-                self._connections.discard(connection)
+                self._strangers.pop(connection, None)
+                self._callers.pop(connection, None)
+                self._changed.notify_all()
+            connection.close()
 
 
 def _take_nothing(server: UUID, payload: bytes) -> Future[bytes]:

@@ -122,6 +122,23 @@ def test_a_stranger_is_sent_away(links: Links, said: bytes, monkeypatch: pytest.
             assert said, "what it sent was not read"
 
 
+def test_strangers_keep_no_server_out(
+    links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They had all connections, each for as long as it may take to prove the key."""
+    monkeypatch.setattr(module, "MOST_LINKS", 3)
+    assert link_to(links.contact).call(b"before").wait() == b"erofeb"
+    address, silent = (links.contact.host, links.contact.port), link_channel.GREET_SECONDS / 2
+    with closing(socket.create_connection(address)) as first, closing(socket.create_connection(address)) as second:
+        assert link_to(links.contact).call(b"abc").wait() == b"cba"
+        first.settimeout(silent)
+        assert first.recv(1) == b"", "the oldest one has made room"
+        assert link_to(links.contact).call(b"def").wait() == b"fed"
+        assert second.recv(1) == b""
+    with pytest.raises(NotTaken):
+        link_to(links.contact).call(b"one too many").wait()
+
+
 def test_a_call_is_not_taken_where_nobody_listens(links: Links, link_to: Callable[..., Link]) -> None:
     links.stop(0.0)
     link = link_to(links.contact)
@@ -219,7 +236,7 @@ def test_a_call_of_which_was_said_that_it_is_not_begun_is_not_sent(
     monkeypatch.undo()
     eventually(lambda: link.has_ended)
     link.end()
-    eventually(lambda: not links._connections)
+    eventually(lambda: not links._callers)
     assert [payload for _, payload in echo.got] == [b"ab"]
 
 
@@ -257,7 +274,7 @@ def test_an_idle_link_ends(links: Links, link_to: Callable[..., Link], monkeypat
     link = link_to(links.contact)
     assert link.call(b"ab").wait(PATIENCE) == b"ba"
     eventually(lambda: link.has_ended)
-    eventually(lambda: not links._connections)
+    eventually(lambda: not links._callers)
 
 
 def test_calls_of_a_link_are_bounded(
