@@ -138,7 +138,9 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     names = Path(f"{file}.metadata") if file else files[-1]
     if repair:
         for one in files:
-            say(f"{one} has new indexes; as it was it lies in {sqlite_verify.repair(one)}")
+            with ended_by_signals():
+                kept = sqlite_verify.repair(one)
+            say(f"{one} has new indexes; as it was it lies in {kept}")
     damages = []
     for one in files:
         with ProgressBar(f"searching {one.name}", 0) as progress:

@@ -173,7 +173,9 @@ def repair(path: Path) -> Path:
             connection.execute(SQL["cached_runs_delete_all"])
             connection.execute("commit")
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.Error, OSError) as error:
+    except (apsw.FullError, OSError) as error:
+        raise ConfigurationError(f"{path} was not repaired, and is as it was: {error}") from error
+    except apsw.Error as error:
         raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
     finally:
         lock.close()
@@ -187,10 +189,14 @@ def _kept(path: Path) -> Path:
         number += 1
         kept = path.with_name(f"{path.name}.before-repair-{number}")
     kept.touch(PRIVATE)
-    shutil.copyfile(path, kept)
-    descriptor = os.open(kept, os.O_RDONLY)
     try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        shutil.copyfile(path, kept)
+        descriptor = os.open(kept, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+    except BaseException:  # a full disk, or a signal: half a copy is in the way
+        kept.unlink()
+        raise
     return kept
