@@ -172,7 +172,7 @@ class _Read:
                 None if at is None else str(at),
                 get("content_type"),
                 once,
-                {name: _header(value) for name, value in get("headers", {}).items()},
+                {name: _header(name, value) for name, value in get("headers", {}).items()},
             )
         except (ValueError, TypeError, LookupError, InvalidParameter) as error:
             raise self._line.refuse(str(error)) from error
@@ -189,8 +189,15 @@ class _Read:
             raise ValueError(f"its body is not base64: {error}") from error
 
 
-def _header(value: Any) -> bytes | str:
-    return value if isinstance(value, str) else base64.b64decode(value["base64"], validate=True)
+def _header(name: str, value: Any) -> bytes | str:
+    """:raises ValueError: it is neither a text nor bytes in base64."""
+    if isinstance(value, str):
+        return value
+    try:
+        return base64.b64decode(value["base64"], validate=True)
+    except (LookupError, TypeError, ValueError) as error:
+        said = json.dumps(value)[:60]
+        raise ValueError(f'its header {name} is {said}, and neither a text nor {{"base64": TEXT}}') from error
 
 
 def _by_queue(

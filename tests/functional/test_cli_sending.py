@@ -119,6 +119,8 @@ def test_lines_of_several_queues_go_to_their_own(queuey: Run, seen: Server) -> N
         ("[]", "it is no JSON object"),
         ("{}", "it has no member 'body'"),
         ('{"body": 1}', "its body is 1, which cannot be one"),
+        ('{"body": "x", "headers": {"n": 1}}', "its header n is 1, and neither a text nor"),
+        ('{"body": "x", "headers": {"n": {"base64": "%"}}}', 'its header n is {"base64": "%"}, and neither'),
         ('{"body": "x", "ttl": true}', "its ttl is true"),
         ('{"body": "x", "bdoy": "y"}', "a message has no member 'bdoy'"),
         ('{"body": "?", "encoding": "base64"}', "its body is not base64"),
