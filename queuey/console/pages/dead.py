@@ -61,6 +61,8 @@ def preview(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
     options = [word for name in _OPTIONS if name in visit.form for word in (f"--{name}", visit.form[name])]
     visit.in_shell("queuey", "redrive", queue, group, *options, "--group-only" if "group_only" in visit.form else "")
     kept = {name: text for name, text in visit.form.items() if name in (*_FILTER, "one", "rate", "group_only")}
+    # As moments: "10m" would be another one by the time that the letters are moved.
+    kept |= {name: document["filter"][name] for name in ("since", "until") if name in kept}
     values = {"application": application, "queue": queue, "group": group, "found": found, "kept": kept}
     return PageAnswer("redrive.html", values)
 

@@ -178,6 +178,9 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
         'Retry <span title="1">1</span> dead letters?'
         in owner.send(f"{base}/dead/preview", status=200, reason="job 1").text
     )
+    shown = owner.send(f"{base}/dead/preview", status=200, since="1h", until="10m").text
+    kept = {name: float(moment) for name, moment in re.findall(r'name="(since|until)" value="([0-9.]+)"', shown)}
+    assert kept["until"] - kept["since"] == pytest.approx(3000), "what was counted is moved, however much later"
     letters = v1.call("GET", f"{queue}-dead").json()["messages"]
     assert len(letters) == 3
     assert "A dead letter" in owner.get(f"/console/a/queuey/{queue}-dead/m/1:{letters[0]['message_id']}")
