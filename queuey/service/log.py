@@ -102,7 +102,7 @@ class Log:
         self._queues = queues
         self._clock = clock
         self._monitor = monitor
-        self.note_coming: Callable[[Queue], None] = lambda queue: None
+        self.note_coming: Callable[[AppendRequest], None] = lambda request: None
         """Hears of each append before it is stored."""
         self._settled = messages.settled_seconds
         delay = messages.read_delay_seconds
@@ -116,7 +116,7 @@ class Log:
     async def append(self, request: AppendRequest) -> Appended:
         """See :meth:`queuey.storage.MessageStore.append`; it wakes the readers that wait."""
         stored = self._messages.append(request)
-        self.note_coming(request.queue)
+        self.note_coming(request)
         appended = await stored if self._settled == inf else await self._while_there(request.queue, stored)
         if not appended.repeated:
             self._waiters.arrived(request.queue, appended.placed)

@@ -15,7 +15,7 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.locks import new_lock
-from queuey.model import Queue
+from queuey.model import AppendRequest
 from queuey.model.lease_steps import GroupStep
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch
@@ -164,7 +164,7 @@ class Rooms:
         with self._lock:
             for room in receiver.joined:
                 room.receivers.pop(receiver, None)
-                if not room.receivers and not room.watch.closed:
+                if not room.receivers and self._rooms.get(room.group, {}).get(room.partitions) is room:
                     self._forget(room)
                     closed.append(room.watch)
             left = [room for room in receiver.joined if room.receivers]
@@ -177,7 +177,7 @@ class Rooms:
                 self._wake_next(room)
 
     def _forget(self, room: Room) -> None:
-        rooms = {key: one for key, one in self._rooms[room.group].items() if one is not room}
+        rooms = {numbers: one for numbers, one in self._rooms[room.group].items() if one is not room}
         if rooms:
             self._rooms[room.group] = rooms
         else:
@@ -189,12 +189,14 @@ class Rooms:
         else:
             del self._by_queue[queue]
 
-    def note_coming(self, queue: Queue) -> None:
-        """An append of this queue was just asked for. Receivers that wait look in the same commit, if it waits for them."""
-        rooms = self._by_queue.get(queue.uuid, ()) if self._by_queue else ()
+    def note_coming(self, asked: AppendRequest) -> None:
+        """An append was just asked for. Receivers that wait look in the same commit, if it waits for them."""
+        rooms = self._by_queue.get(asked.queue.uuid, ()) if self._by_queue else ()
         if rooms and self._stays_open():
+            numbers = {draft.partition for draft in asked.drafts}
             for room in rooms:
-                self._wake_next(room)
+                if not room.partitions.isdisjoint(numbers):
+                    self._wake_next(room)
 
     def found(self, receiver: WaitingReceiver) -> None:
         """A receiver got messages: there may be more for others."""

@@ -28,6 +28,10 @@ def _step(queue: Queue) -> GroupStep:
     return GroupStep(queue, GROUP, None, receive_from=[1])
 
 
+def _request(queue: Queue, *, partition: int = 1) -> AppendRequest:
+    return AppendRequest(queue, [Draft(partition, b"x", 1000)])
+
+
 class House:
     """Rooms over a store in memory. Nothing happens but by :meth:`pass_time`."""
 
@@ -99,14 +103,16 @@ def test_an_append_whose_commit_waits_wakes_a_receiver_of_each_group_of_its_queu
     receivers = [house.receiver(queue), house.receiver(queue), house.receiver(other)]
     waits = [house.wait(receiver) for receiver in receivers]
 
-    house.rooms.note_coming(queue)
+    house.rooms.note_coming(_request(queue))
     assert [wait.done for wait in waits] == [False, False, False]
     house.stays_open = True
-    house.rooms.note_coming(queue)
+    house.rooms.note_coming(_request(queue, partition=2))  # nobody receives from it
+    assert [wait.done for wait in waits] == [False, False, False]
+    house.rooms.note_coming(_request(queue))
     assert [wait.done for wait in waits] == [True, False, False]
     for receiver in receivers[:2]:
         house.rooms.leave(receiver)
-    house.rooms.note_coming(queue)
+    house.rooms.note_coming(_request(queue))
     assert not waits[2].done
 
 
