@@ -74,9 +74,9 @@ class WaitingReceiver:
 
     def join(self, groups: Iterable[GroupStep]) -> None:
         """Hear of these groups, from now on."""
+        self.looks()  # before: what wakes it between two of them wakes the next receiver if this one leaves
         for one in groups:
             self._rooms.join(self, one)
-        self.looks()
 
     def looks(self) -> bool:
         """Call it before a look: what comes later wakes the receiver again.

@@ -116,6 +116,27 @@ def test_an_append_whose_commit_waits_wakes_a_receiver_of_each_group_of_its_queu
     assert not waits[2].done
 
 
+def test_a_receiver_that_is_woken_while_it_joins_and_leaves_wakes_the_next(
+    house: House, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has found one message, and there may be more."""
+    queue = house.queue()
+    join = house.rooms.join
+
+    def woken(receiver: WaitingReceiver, one: GroupStep) -> None:
+        join(receiver, one)
+        house.rooms.ring(queue.uuid, GROUP)
+
+    monkeypatch.setattr(house.rooms, "join", woken)
+    first = house.rooms.admit(["app:demo"], in_thread=False)
+    first.join([_step(queue)])
+    monkeypatch.undo()
+    wait = house.wait(house.receiver(queue))
+    assert not wait.done
+    house.rooms.leave(first)
+    assert wait.done
+
+
 def test_a_message_that_becomes_readable_between_a_look_and_its_wait_ends_the_wait(house: House) -> None:
     queue, other = house.queue(), house.queue("other")
     house.append(other, 1)
