@@ -72,6 +72,7 @@ _READ_ONLY = ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn")
 _MAX_KEY, _MAX_VALUE = 128, 256
 
 Result = Mapping[str, Any]
+_Change = Callable[[QueueAttributes], QueueAttributes]
 
 
 async def create_queue(asked: SqsRequest) -> Result:
@@ -287,30 +288,24 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         after = before.changed(given)
         return replace(after, waits_until=max(before.waits_until, last_due)) if after.is_fifo else after
 
-    attributes = change(attributes_of(queue))
-    await _check_dead_letters(asked, queue.name, attributes)
-    await _change_both(asked, queue, attributes.lease_settings, change)
+    await _check_dead_letters(asked, queue.name, change(attributes_of(queue)))
+    await _change_both(asked, queue, change)
     return {}
 
 
 async def make_fair(asked: SqsRequest, queue: Queue) -> None:
     """Let receives from a standard queue be fair between message groups from now on."""
-    await _change_both(asked, queue, {"fair": True}, lambda before: replace(before, is_fair=True))
+    await _change_both(asked, queue, lambda before: replace(before, is_fair=True))
 
 
-async def _change_both(
-    asked: SqsRequest,
-    queue: Queue,
-    settings: Mapping[str, Any],
-    change: Callable[[QueueAttributes], QueueAttributes],
-) -> None:
+async def _change_both(asked: SqsRequest, queue: Queue, change: _Change) -> None:
     """Change attributes, and the settings of the lease group that follow from them.
 
     The settings come first: after a death in between, the attributes say that the change is still to be made.
     """
-    await _change_group(asked, queue, settings)
+    await _change_group(asked, queue, change)
     await change_attributes(asked, queue, change)
-    await _change_group(asked, queue, {})
+    await _change_group(asked, queue, lambda found: found)
 
 
 async def _last_due(asked: SqsRequest, queue: Queue) -> int:
@@ -319,9 +314,7 @@ async def _last_due(asked: SqsRequest, queue: Queue) -> int:
     return max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
 
 
-async def change_attributes(
-    asked: SqsRequest, queue: Queue, change: Callable[[QueueAttributes], QueueAttributes]
-) -> Queue:
+async def change_attributes(asked: SqsRequest, queue: Queue, change: _Change) -> Queue:
     """Change what is kept with a queue, whatever others change meanwhile."""
     now = unix_now(asked)
 
@@ -340,20 +333,20 @@ async def change_attributes(
         raise no_such_queue() from None
 
 
-async def _change_group(asked: SqsRequest, queue: Queue, more: Mapping[str, Any]) -> None:
+async def _change_group(asked: SqsRequest, queue: Queue, change: _Change) -> None:
     """Let the lease group of a queue go by its attributes, if there is one already.
 
     The queue is looked up behind its group: if the group is still the same when it is changed, nobody has changed both
     meanwhile, and of several callers the last one has seen the last attributes.
 
-    :param more: settings that the attributes do not say yet.
+    :param change: of the attributes, which they do not say yet. It is one of those found, so it takes back no other.
     """
     leases, queues = asked.service.leases, asked.service.queues
     while (group := await leases.find(queue, GROUP)) is not None:
         found = await queues.look_anew(queue.application, queue.name)
         if found is None or found.uuid != queue.uuid:
             return
-        settings: GroupSettings = group.settings.changed({**attributes_of(found).lease_settings, **more})
+        settings: GroupSettings = group.settings.changed(change(attributes_of(found)).lease_settings)
         if settings == group.settings or await leases.keep(queue, GROUP, group._replace(settings=settings), group):
             return
 

@@ -177,6 +177,30 @@ def test_the_last_of_two_changes_is_in_force(server: Server) -> None:
 
 
 @pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
+def test_a_change_that_dies_takes_back_no_other_change(server: Server, *, is_done: bool) -> None:
+    """Another client changes other attributes meanwhile, and has its answer."""
+    server.stores.is_done = is_done
+    dead = server.client.create_queue(QueueName="dead")["QueueUrl"]
+    policy = json.dumps({"deadLetterTargetArn": arn_of(server.client, dead), "maxReceiveCount": 3})
+
+    def once(name: str, at: int) -> bool:
+        client = server.client
+        url = client.create_queue(QueueName=name)["QueueUrl"]
+        server.stores.at_call = {
+            1: lambda: client.set_queue_attributes(QueueUrl=url, Attributes={"RedrivePolicy": policy})
+        }
+
+        def change() -> None:
+            client.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "77"})
+
+        has_died = server.dies_in(at + 3, change)  # the other makes three calls
+        assert (server.settings(name).max_failures, server.settings(name).dead_letter_queue) == (3, "dead")
+        return has_died
+
+    assert deaths(server, once) >= 2
+
+
+@pytest.mark.parametrize("is_done", [False, True], ids=["before", "behind"])
 def test_a_move_task_has_begun_and_is_listed_or_neither(server: Server, *, is_done: bool) -> None:
     """Then the client that starts it again finds it, or starts it; and all letters go back."""
     server.stores.is_done = is_done
