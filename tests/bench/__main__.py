@@ -337,19 +337,26 @@ def predict(seconds: float, rounds: int, costs: Path | None, folder: str) -> Non
 @bench.command()
 @click.argument("name")
 @click.option("--nodes", default="1", show_default=True, type=click.Choice(["1", "3"]), help="Of Cassandra.")
-@click.option("--servers", default=3, show_default=True, type=click.IntRange(1, 8), help="Before it.")
+@click.option(
+    "--servers",
+    default=[3],
+    show_default=True,
+    multiple=True,
+    type=click.IntRange(1, 8),
+    help="Before it; if repeated, all is run with each number of them.",
+)
 @click.option("--seconds", default=0.0, help="Of each load.  [default: the workload's]")
 @click.option("--repeats", default=0, help="Runs of each variant.  [default: the workload's]")
 @click.option("--summary", type=click.Path(dir_okay=False, path_type=Path), help="As of 'queuey bench run'.")
 @_folder
 def experiment(
-    name: str, nodes: str, servers: int, seconds: float, repeats: int, summary: Path | None, folder: str
+    name: str, nodes: str, servers: Sequence[int], seconds: float, repeats: int, summary: Path | None, folder: str
 ) -> None:
     """A workload of 'queuey bench', a file or its name, on servers over Cassandra that are started for it.
 
     \b
         python -m tests.bench experiment bdqs-weak                             weak groups at three servers
-        python -m tests.bench experiment bdqs-scalability --nodes 3 --servers 1
+        python -m tests.bench experiment bdqs-servers --nodes 3 --servers 1 --servers 2 --servers 3
     """
     with planned(folder, seconds, repeats, quick=True) as plan:
         _overview(experiments.run(plan, name, int(nodes), servers), summary)
