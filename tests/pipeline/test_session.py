@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 
 import pyspark
 import pytest
@@ -19,7 +20,7 @@ from pyspark.sql import SparkSession
 from qdo.cli import main
 from qdo.client import Client
 from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
-from qdo.pipeline.jobs.session import _worth_saying, session
+from qdo.pipeline.jobs.session import _worth_saying, end, session
 from queuey.errors import ConfigurationError, QueueNotFound
 from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import RunningServer
@@ -54,6 +55,12 @@ spark.dataSource.register(Half)
 half = spark.read.format("Half").load()
 print(*half.first(), half.where("a is null and b is null").count(), half.where("c is not null and d is not null").count())
 """
+
+
+def test_what_is_told_to_end_while_pyspark_is_loaded_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The main thread hears the signal while that of the job is in the middle of the import."""
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    end(0)
 
 
 @pytest.mark.drawn

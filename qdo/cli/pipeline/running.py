@@ -40,7 +40,7 @@ def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
 
     Another signal ends it without waiting for Spark.
     """
-    threading.Thread(target=_end_at_once, args=(heard,), daemon=True).start()
+    threading.Thread(target=_end_at_once, args=(left, heard), daemon=True).start()
     from qdo.pipeline.jobs.session import end
 
     logging.disable()  # py4j would log calls that get no answer any more
@@ -50,13 +50,14 @@ def _end(code: int, left: Callable[[], str], heard: Heard) -> NoReturn:
     os._exit(code)
 
 
-def _end_at_once(heard: Heard) -> None:
+def _end_at_once(left: Callable[[], str], heard: Heard) -> None:
     """Wait for another signal, and end.
 
-    None only says that the job has ended, and nobody waits for that.
+    ``timeout`` and others send two at once. None only says that the job has ended, and nobody waits for that.
     """
     while (number := heard.get()) is None:
         continue
+    say(_below_the_bar() + left())
     os._exit(AT_SIGNAL + number)
 
 

@@ -265,11 +265,12 @@ def end(seconds: float) -> None:
 
     Its virtual machine ends with it, so this process cannot have another session.
     """
-    from pyspark import SparkContext
-
-    gateway, context = SparkContext._gateway, SparkContext._active_spark_context  # noqa: SLF001 - nothing public tells
-    if gateway is None:
+    # Not by an import: another thread may be in the middle of its own, and to enter it there is an error.
+    contexts = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    gateway = getattr(contexts, "_gateway", None)
+    if contexts is None or gateway is None:
         return
+    context = contexts._active_spark_context  # noqa: SLF001 - nothing public tells
     _ending.set()
     process = getattr(gateway, "proc", None)
     stopping = threading.Thread(target=_stop, args=(context,), daemon=True)
