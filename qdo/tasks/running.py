@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -9,6 +10,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from qdo.client.refusals import may_pass
 from qdo.client.values import Message, NewMessage
 from qdo.client.wire import once_of
 from qdo.tasks.declaring import DeclaredTask
@@ -19,10 +21,14 @@ from qdo.tasks.timing import awaited, time_limit
 from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of
 from qdo.worker.spans import name_span
-from queuey.errors import ConfigurationError, InvalidParameter
+from queuey.errors import ConfigurationError, InvalidParameter, QueueyError
 
 __all__ = ["TaskJob", "current_context"]
 
+log = logging.getLogger(__name__)
+
+REFUSED = "its results are refused"
+"""Why a message is rejected whose task did its work. In a dead letter the refusal follows."""
 UNKNOWN_ATTEMPTS = 10
 """Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
 _current: ContextVar[Context] = ContextVar("current_context")
@@ -68,7 +74,15 @@ class TaskJob:
             _raise(self._failed(call, error), error)
         finally:
             _current.reset(token)
-        self._store(context, parcels)
+        try:
+            self._store(context, parcels)
+        except QueueyError as error:
+            if may_pass(error):
+                raise
+            refused = RejectMessage(f"{REFUSED}: {error}")
+            _raise(self._given_up(refused, message, context) if call.is_last else error, error)
+        if call.is_last:
+            context.reject_if_refused(_result_that_failed(message, context, REFUSED))
 
     def _call_of(self, message: Message, context: Context) -> TaskCall:
         """:raises RejectMessage: the message is no task, or its arguments are not the task's.
@@ -95,19 +109,24 @@ class TaskJob:
         if isinstance(error, StopWorker):
             return error
         options, attempt = call.task.options, call.context.attempt
-        if isinstance(error, RejectMessage) or attempt > options.retries:
+        if isinstance(error, RejectMessage) or call.is_last:
             rejected = error if isinstance(error, RejectMessage) else RejectMessage(reason_of(error))
             return self._given_up(rejected, call.message, call.context)
         return error if isinstance(error, RetryLater) else RetryLater(options.pause(attempt))
 
     def _given_up(self, rejected: RejectMessage, message: Message, context: Context) -> RejectMessage:
-        """Let the result say so, if one is asked for: it is stored with the rejection."""
-        parcels = result_of(message, context, "failed", msgspec.json.encode({"reason": reason_of(rejected)}))
-        if context.can_append:
-            self._make_queues(parcels, context)
-            rejected.results = parcels
-        else:
-            self._store(context, parcels)
+        """Let the result say so, if one is asked for and can be stored: it is stored with the rejection."""
+        parcels = _result_that_failed(message, context, reason_of(rejected))
+        try:
+            if context.can_append:
+                self._make_queues(parcels, context)
+                rejected.results = parcels
+            else:
+                self._store(context, parcels)
+        except QueueyError as error:
+            if may_pass(error):
+                raise
+            log.warning("task %s: nobody hears that it failed, since that is refused: %s", message.id.hex, error)
         return rejected
 
     def _store(self, context: Context, parcels: Parcels) -> None:
@@ -142,6 +161,11 @@ class TaskCall:
     arguments: Mapping[str, Any]
     message: Message
     context: Context
+
+    @property
+    def is_last(self) -> bool:
+        """Whether no other attempt follows if this one fails."""
+        return self.context.attempt > self.task.options.retries
 
     def value(self) -> Any:
         """What the function returns. A coroutine runs on the event loop of all tasks, and this thread waits.
@@ -193,6 +217,10 @@ def result_of(message: Message, context: Context, status: str, body: bytes) -> P
     headers = {RESULT_OF: root_of(context.queue, message), STATUS: status}
     once = _once("result", message, context)
     return [(queue, NewMessage(body, RESULT_SECONDS, content_type=JSON, idempotency_key=once, headers=headers))]
+
+
+def _result_that_failed(message: Message, context: Context, reason: str) -> Parcels:
+    return result_of(message, context, "failed", msgspec.json.encode({"reason": reason}))
 
 
 def _once(purpose: str, message: Message, context: Context) -> str | None:

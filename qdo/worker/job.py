@@ -128,6 +128,12 @@ class Context:
             f"a result for {queue} cannot be stored in one step with an offset: use a Client, or a worker with lease=True"
         )
 
+    def reject_if_refused(self, instead: Sequence[tuple[str, NewMessage]]) -> None:
+        """No other attempt follows: if what the job appends is refused, its message is rejected with the reason.
+
+        :param instead: messages to append then, each with its queue.
+        """
+
     def outcome(self) -> Any:
         """What a call in another process takes back to this one."""
         return None

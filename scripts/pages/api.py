@@ -27,7 +27,7 @@ __all__ = ["ApiPage", "api_pages", "pages"]
 OURS = ("qdo", "queuey")
 LEFT_OUT = {
     *("from_wire", "handed_out", "to_wire"),
-    *("clock", "outcome", "plain", "take_over", "work"),
+    *("clock", "outcome", "plain", "reject_if_refused", "take_over", "work"),
     *("onQueryStarted", "onQueryIdle", "onQueryProgress", "onQueryTerminated"),
 }
 """Members of values for the clients themselves; of contexts and workers for the worker; and those that Spark calls."""

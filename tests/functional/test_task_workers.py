@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -257,6 +258,27 @@ def test_a_result_without_a_form_in_json_is_a_failure_with_what_to_do(client: Cl
         sent.get(WAIT)
     with pytest.raises(ConfigurationError, match=r"declare it with @task\(results=True\)"):
         note.send("x").get(0)
+
+
+@pytest.mark.parametrize("place", ["threads", "processes", "owned"])
+def test_a_result_that_the_server_refuses_is_told_to_whoever_waits_and_in_the_dead_letter(
+    client: Client, place: str, tmp_path: Path
+) -> None:
+    """It said that the last attempt did not end."""
+    sent = task_jobs.too_large.send()
+    by_place: dict[str, dict[str, Any]] = {
+        "threads": {},
+        "processes": {"processes": 1, "threads": 1},
+        "owned": {"owned": True, "coordinator": LocalCoordinator("tasks", tmp_path)},
+    }
+
+    with at_work(**by_place[place]), pytest.raises(TaskFailed, match="its results are refused"):
+        sent.get(WAIT)
+
+    (reason,) = [DeadLetter.from_message(one).story.reason for one in client.iterate("mail-dead")]
+    assert re.fullmatch("its results are refused: .* is 2097[0-9]* bytes; this server takes 1048576", reason), reason
+    if place != "processes":
+        assert NOTES == ["1 large", "2 large"]
 
 
 def test_steps_of_a_chain_follow_each_other(client: Client) -> None:

@@ -62,6 +62,13 @@ def fail(text: str, until: int = 100) -> str:
     return text
 
 
+@task(queue="mail", retries=1, backoff=0, results=True)
+def too_large() -> str:
+    """What it returns is more than a message may have."""
+    NOTES.append(f"{current_context().attempt} large")
+    return "x" * (2 << 20)
+
+
 @task(queue="mail", results=True)
 def refuse(text: str) -> None:
     NOTES.append(text)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from qdo.client.tracing import traced_message
@@ -14,10 +14,18 @@ from qdo.worker.leases.values import HeldMessage, lease_until
 from qdo.worker.options import WorkerOptions
 from queuey.clock import Clock
 
-__all__ = ["LeaseContext"]
+__all__ = ["LeaseContext", "by_queue"]
 
 _NONE = Claim(Partition("", 0), 0)
 """Before the first call."""
+
+
+def by_queue(results: Iterable[tuple[str, NewMessage]]) -> dict[str, list[NewMessage]]:
+    """Messages, each with its queue, as :attr:`~qdo.worker.leases.values.Ended.results`."""
+    found: dict[str, list[NewMessage]] = {}
+    for queue, message in results:
+        found.setdefault(queue, []).append(message)
+    return found
 
 
 class LeaseContext(Context):
@@ -27,7 +35,7 @@ class LeaseContext(Context):
     the message is handed out.
     """
 
-    __slots__ = ("_held", "_until", "results")
+    __slots__ = ("_held", "_until", "instead", "results")
 
     can_append = True
 
@@ -36,6 +44,8 @@ class LeaseContext(Context):
         self._held: Sequence[HeldMessage] = ()
         self._until: float | None = None
         self.results: dict[str, list[NewMessage]] = {}
+        self.instead: Mapping[str, Sequence[NewMessage]] | None = None
+        """As :attr:`~qdo.worker.leases.values.Ended.instead`."""
 
     def begin(self, held: Sequence[HeldMessage]) -> None:
         """The job is called for these messages."""
@@ -44,7 +54,7 @@ class LeaseContext(Context):
         self.attempt, self.message = first.failures + 1, first
         self._held = held
         if self.results:
-            self.results = {}
+            self.results, self.instead = {}, None
 
     @property
     def is_lost(self) -> bool:
@@ -59,17 +69,20 @@ class LeaseContext(Context):
         new = message if isinstance(message, NewMessage) else NewMessage(message)
         self.results.setdefault(queue, []).append(traced_message(new))
 
+    def reject_if_refused(self, instead: Sequence[tuple[str, NewMessage]]) -> None:
+        self.instead = by_queue(instead)
+
     def plain(self) -> LeaseContext:
         """A copy for another process, which hears of no extension."""
         copy = LeaseContext.__new__(LeaseContext)
         claim = Claim(Partition(self.queue, self.partition), self.generation)
         Context.__init__(copy, claim, member=self.member, group=self.group, clock=self.clock, value=None)
-        copy.attempt, copy.message, copy.results = self.attempt, self.message, {}
+        copy.attempt, copy.message, copy.results, copy.instead = self.attempt, self.message, {}, None
         copy._held, copy._until = (), lease_until(self._held)  # noqa: SLF001 -- its own class
         return copy
 
     def outcome(self) -> Any:
-        return self.results
+        return self.results, self.instead
 
     def take_over(self, outcome: Any) -> None:
-        self.results = outcome
+        self.results, self.instead = outcome

@@ -236,6 +236,8 @@ def _without_results(ended: Ended, why: str) -> list[Ended]:
     """
     if ended.how is JobOutcome.REJECTED:
         return replace(ended, results={}).parts()
+    if ended.instead is not None:
+        return Ended(ended.messages, JobOutcome.REJECTED, why, results=ended.instead).parts()
     last = [one for one in ended.messages if one.is_given_up]
     others = [one for one in ended.messages if not one.is_given_up]
     outcomes = Ended(last, JobOutcome.REJECTED, why), Ended(others, JobOutcome.FAILED)

@@ -6,10 +6,9 @@ import logging
 import threading
 from collections.abc import Callable, Sequence
 
-from qdo.client.values import NewMessage
 from qdo.worker.job import FailedMessages, RejectMessage, RetryLater, StopWorker
 from qdo.worker.leases.buffer import LeaseBuffer
-from qdo.worker.leases.context import LeaseContext
+from qdo.worker.leases.context import LeaseContext, by_queue
 from qdo.worker.leases.values import Ended, HeldMessage, JobOutcome, Turn, lease_until
 from qdo.worker.options import WorkerOptions
 from qdo.worker.work import JobCaller
@@ -109,11 +108,8 @@ class LeaseThreads:
                 *(messages[0].id.hex, context.queue, context.attempt, failed.reason),
                 exc_info=failed.shown,
             )
-            results: dict[str, list[NewMessage]] = {}
-            for queue, message in error.results:
-                results.setdefault(queue, []).append(message)
             traceback = bounded(failed.traceback, MOST_TRACEBACK) if failed.has_traceback else ""
-            return Ended(held, JobOutcome.REJECTED, failed.reason, traceback, results=results)
+            return Ended(held, JobOutcome.REJECTED, failed.reason, traceback, results=by_queue(error.results))
         except Exception as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
             log.warning(
@@ -124,4 +120,6 @@ class LeaseThreads:
             return Ended(held, JobOutcome.FAILED, delay=error.seconds if isinstance(error, RetryLater) else None)
         if context.is_lost:
             log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
-        return Ended(held, JobOutcome.DONE, results=context.results) if context.results else None
+        if not context.results:
+            return None
+        return Ended(held, JobOutcome.DONE, results=context.results, instead=context.instead)

@@ -137,6 +137,8 @@ class Ended:
     """Seconds until a message that failed comes again, if the job said so."""
     results: Mapping[str, Sequence[NewMessage]] = field(default_factory=dict)
     """Messages to append with the acknowledgement, by queue."""
+    instead: Mapping[str, Sequence[NewMessage]] | None = None
+    """The job has no other attempt: if its results are refused, the messages are rejected, and these are appended."""
 
     @property
     def queue(self) -> LeaseQueue:
