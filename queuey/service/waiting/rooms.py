@@ -209,7 +209,7 @@ class Rooms:
         """
         if self._waiters.looks_again:
             seconds = LOOK_AGAIN_SECONDS if seconds is None else min(seconds, LOOK_AGAIN_SECONDS)
-        if seconds is None:
+        if seconds is None or _group_of(one) not in self._rooms:
             return
         due = self._clock.elapsed() + (seconds if seconds > 0 else BLOCKED_REST_SECONDS)
         for room in self._rooms_of(_group_of(one), {*one.receive_from, *one.settles}):
