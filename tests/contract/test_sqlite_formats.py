@@ -37,12 +37,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("serve", [True, False])
-@pytest.mark.parametrize("number", [0, 6, 8])
+@pytest.mark.parametrize("number", [0, 7, 9])
 def test_a_file_of_another_format_is_refused(path: Path, number: int, serve: bool) -> None:
     with beside(path) as other:
         other.execute(f"pragma user_version = {number}")
     refusal = (
-        f"format {number}, and this version of queuey reads format 7 alone: use the version that wrote it, or move"
+        f"format {number}, and this version of queuey reads format 8 alone: use the version that wrote it, or move"
     )
 
     with pytest.raises(ConfigurationError, match=refusal), opened(path, serve=serve):
@@ -51,14 +51,14 @@ def test_a_file_of_another_format_is_refused(path: Path, number: int, serve: boo
 
 def test_it_is_refused_where_nothing_can_be_written_too(path: Path, tmp_path: Path) -> None:
     with beside(path) as other:
-        other.execute("pragma user_version = 8")
+        other.execute("pragma user_version = 9")
     with small_disk(tmp_path, 4) as disk:
         moved = disk.path / path.name
         shutil.copy(path, moved)
         moved.with_name(moved.name + ".lock").touch()
         disk.remount("ro")
 
-        with pytest.raises(ConfigurationError, match="format 7 alone"), opened(moved):
+        with pytest.raises(ConfigurationError, match="format 8 alone"), opened(moved):
             pass
 
 

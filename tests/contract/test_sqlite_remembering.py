@@ -175,6 +175,17 @@ def test_names_of_a_dropped_queue_go_with_it(opened: Opened, table: str) -> None
     assert opened.rows(table) == 0
 
 
+def test_a_group_is_forgotten_in_a_small_commit_however_many_attempts_it_has(opened: Opened) -> None:
+    """To delete 300,000 of them at once held up all writes for some seconds."""
+    opened.log.add(b"0")
+    assert done(Steps(opened).receive("a")()).handed
+    done(opened.stores.leases.forget_group(opened.log.queue.uuid, "workers"))
+    assert opened.rows("lease_attempts") == 1
+    opened.clock.advance(MINUTES + 1)
+    done(opened.stores.file.purger.purge(100))
+    assert opened.rows("lease_attempts") == 0
+
+
 def test_attempts_of_a_boot_whose_clock_was_ahead_hold_up_no_others(opened: Opened) -> None:
     opened.log.add(b"0")
     done(Steps(opened).receive("a")())
@@ -195,10 +206,10 @@ def test_a_commit_of_many_attempts_writes_few_pages(opened: Opened) -> None:
     done(steps.receive("first")())
     for number in range(40):
         values = [
-            (place_of(b"", f"{number} {at}"), b"", "", f"{number} {at}", b"", bytes(300), 1 << 60) for at in range(50)
+            (place_of(b"", f"{number} {at}"), b"", 0, f"{number} {at}", b"", bytes(300), 1 << 60) for at in range(50)
         ]
         with apsw.Connection(str(opened.path)) as other:
-            columns = "place, queue, name, key, digest, answer, expires"
+            columns = "place, queue, token, key, digest, answer, expires"
             insert = f"insert into lease_attempts ({columns}) values (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
             other.executemany(insert, values)
         other.close()

@@ -10,9 +10,11 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import KeyReused
 from queuey.model import AppendRequest, IdempotencyKey, Retention, encode_headers
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
-from queuey.storage.contract.common import SECOND, QueueLog, draft
-from queuey.storage.contract.lease_receiver import Receiver, WithLeases, bodies
+from queuey.storage import LeaseStore
+from queuey.storage.contract.common import SECOND, QueueLog, done, draft
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies
 from queuey.storage.leasing import ATTEMPT_SECONDS
 
 __all__ = ["Attempts"]
@@ -42,6 +44,24 @@ class Attempts(WithLeases):
             jobs.step(attempt=attempt._replace(digest=b"other"), receive=ReceiveRequest())
         clock.advance(10)
         assert bodies(jobs.step(**wanted).handed) == [b"2"]
+
+    @pytest.mark.parametrize("is_reset", [False, True], ids=["forgotten", "reset"])
+    def test_a_group_that_begins_anew_knows_no_attempt(
+        self, jobs: Receiver, leases: LeaseStore, log: QueueLog, *, is_reset: bool
+    ) -> None:
+        log.add(b"0")
+        attempt, queue = IdempotencyKey("a1", b"digest"), log.queue.uuid
+        assert jobs.step(attempt=attempt, receive=ReceiveRequest()).handed
+        new = LeaseGroup(TOKEN + 1)
+        if is_reset:
+            assert done(leases.keep_group(queue, jobs.name, new, done(leases.find_group(queue, jobs.name))))
+        else:
+            done(leases.forget_group(queue, jobs.name))
+        jobs.new = new
+        other = attempt._replace(digest=b"other")
+        for is_repeated in (False, True):
+            found = jobs.step(attempt=other, receive=ReceiveRequest())
+            assert (bodies(found.handed), found.tokens, found.repeated) == ([b"0"], [new.token], is_repeated)
 
     def test_an_attempt_may_renew_its_leases(self, jobs: Receiver, log: QueueLog, clock: ManualClock) -> None:
         log.add(b"0", b"1", b"2")

@@ -38,7 +38,7 @@ from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages, size_of
 from queuey.storage.sqlite.purging import Purge
-from queuey.storage.sqlite.remembering import ATTEMPTS, place_of, places_of
+from queuey.storage.sqlite.remembering import ATTEMPTS, place_of
 from queuey.storage.sqlite.rows import key_of, message_of_row
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import LEASE_CHANGES, Row, Transaction
@@ -184,8 +184,6 @@ class SqliteLeases(LeaseStore):
             access.make_group(queue, name, group)
             self._book.save(access)
             self._book.replace_group(queue, name, group)
-            if before is not None and before.token != group.token:
-                _forget_attempts(transaction, queue, name)
             return True
 
         return self._file.committer.submit(job, grows=before is None)
@@ -200,7 +198,6 @@ class SqliteLeases(LeaseStore):
         def job(transaction: Transaction) -> None:
             access = self._access(transaction)
             transaction.execute(SQL["lease_group_forget"], (queue.bytes, name))
-            _forget_attempts(transaction, queue, name)
             self._book.forget_group(queue, name)
             access.groups.clear()
 
@@ -226,11 +223,6 @@ class SqliteLeases(LeaseStore):
             return absent or held_after(access, self._book, place, name, after, limit)._replace(now=now)
 
         return self._file.committer.submit(job, grows=False)
-
-
-def _forget_attempts(transaction: Transaction, queue: UUID, name: str) -> None:
-    given = {"queue": queue.bytes, "name": name, **places_of(queue.bytes)}
-    transaction.execute(SQL["lease_attempts_forget"], given)
 
 
 def _size_of(step: LeaseStep) -> tuple[int, bool]:
@@ -273,7 +265,7 @@ class _Access:
     picking = PICKS_ALONE
 
     def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:
-        self._messages, self.transaction = messages, transaction
+        self._messages, self.transaction, self._book = messages, transaction, file.lease_book
         self.watermark = messages.watermark(Consistency.STRONG)
         self.now_ticks = file.clock.now_ticks()
         self.passed_over = 0
@@ -281,8 +273,8 @@ class _Access:
         """By queue and group: those of one are carried out together, later in the transaction."""
         self._attempts: set[tuple[UUID, str, str]] = set()
         """Of these steps."""
-        self._unknown: set[tuple[UUID, str, str]] = set()
-        """Attempts that were looked for in vain."""
+        self._unknown: set[tuple[int | None, str]] = set()
+        """Attempts that were looked for in vain, by the token of their group."""
         self._lease_now = file.lease_clock.look()
         self.groups: dict[tuple[int, str], LeaseGroup | None] = {}
         """Those that were read, by queue and name."""
@@ -336,22 +328,32 @@ class _Access:
             self.keep(token, partition, number, change)
 
     def attempt(self, queue: UUID, name: str, key: str, now: int) -> StoredAttempt | None:
-        row = self.transaction.named(ATTEMPTS, queue.bytes, name, key)
+        token = self._token(queue, name)
+        if token is None:
+            return None
+        row = self.transaction.named(ATTEMPTS, token, key)
         if row is not None:
             _, _, _, _, digest, answer, _ = row
             return StoredAttempt(digest, answer)
-        if (queue, name, key) in self._unknown:
+        if (token, key) in self._unknown:
             return None
-        asked = (place_of(queue.bytes, name, key), queue.bytes, name, key, now)
+        asked = (place_of(queue.bytes, str(token), key), token, key, now)
         for found in self.transaction.look(SQL["lease_attempt"], asked):
             return StoredAttempt(*found)
-        self._unknown.add((queue, name, key))
+        self._unknown.add((token, key))
         return None
 
+    def _token(self, queue: UUID, name: str) -> int | None:
+        """That of a group; None if there is none."""
+        known = self._book.known(queue, name)
+        group = self.group(queue, name) if known is None else known.group
+        return None if group is None else group.token
+
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
-        self._unknown.discard((queue, name, key))
-        named = (queue.bytes, name, key)
-        self.transaction.keep(ATTEMPTS, (place_of(*named), *named, *attempt, expires), *named)
+        token = self._token(queue, name)
+        self._unknown.discard((token, key))
+        values = (place_of(queue.bytes, str(token), key), queue.bytes, token, key, *attempt, expires)
+        self.transaction.keep(ATTEMPTS, values, token, key)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         with self.transaction.whole() if len(requests) > 1 else nullcontext():

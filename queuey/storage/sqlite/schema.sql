@@ -106,9 +106,9 @@ create table if not exists lease_changes (  -- of the state of a group in a part
 create table if not exists lease_forgotten (token integer primary key);  -- groups whose changes are to be deleted
 create table if not exists lease_attempts (     -- by arrival, which is by expiry: each is remembered as long as the others
     seq     integer primary key,
-    place   integer not null,       -- of queue, group and key, see queuey/storage/sqlite/remembering.py
+    place   integer not null,       -- of queue, token and key, see queuey/storage/sqlite/remembering.py
     queue   blob    not null,
-    name    text    not null,       -- of the group
+    token   integer not null,       -- of the group: one that begins anew has another, and no attempts
     key     text    not null,
     digest  blob    not null,
     answer  blob    not null,       -- see queuey/storage/leasing/answers.py

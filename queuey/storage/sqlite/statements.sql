@@ -256,13 +256,8 @@ set token = excluded.token, start_ticks = excluded.start_ticks, start_tail = exc
 -- lease_group_names: one page of lease groups by name
 select name from lease_groups where queue = ?1 and name >= ?2 order by name limit ?3
 
--- lease_group_forget: forget a lease group and the answers to its attempts
+-- lease_group_forget: forget a lease group; its attempts belong to nobody then, and expire
 delete from lease_groups where queue = ?1 and name = ?2
-
--- lease_attempts_forget: forget the answers to a group's attempts
-delete from lease_attempts where seq in (
-    select seq from lease_attempts where place between :first_place and :last_place and queue = :queue and name = :name
-)
 
 -- lease_changes: the changes of a group's state in a partition, in order
 select number, checksum, change from lease_changes where token = ?1 and partition = ?2 order by number
@@ -278,7 +273,7 @@ delete from lease_changes where token = ?1 and partition = ?2 and number < ?3
 
 -- lease_attempt: the answer to an attempt, as it was last remembered
 select digest, answer from lease_attempts indexed by lease_attempts_by_place
-where place = ?1 and queue = ?2 and name = ?3 and key = ?4 and expires > ?5 order by seq desc limit 1
+where place = ?1 and token = ?2 and key = ?3 and expires > ?4 order by seq desc limit 1
 
 -- lease_attempts_bound: let no attempt be remembered longer than from now on
 update lease_attempts set expires = ?1 where expires > ?1
