@@ -9,12 +9,14 @@ from typing import Any
 import apsw
 import pytest
 
+from queuey.clock import ManualClock
 from queuey.errors import KeyReused, StorageUnavailable
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.contract.common import done, draft
+from queuey.storage.sqlite.moments import Moments
 from queuey.storage.sqlite.remembering import KEYS, key_seq, place_of, places_of
 from queuey.storage.sqlite.transaction import Transaction
 from tests.support.opened_leases import Opened
@@ -198,6 +200,26 @@ def test_attempts_of_a_boot_whose_clock_was_ahead_hold_up_no_others(opened: Open
     opened.clock.advance(MINUTES + 1)
     done(opened.stores.file.purger.purge(100))
     assert opened.rows("lease_attempts") == 0
+
+
+def test_a_boot_is_noted_only_with_the_bound_of_earlier_attempts(opened: Opened) -> None:
+    """Else the next process of this boot would take them for bounded."""
+    file = opened.stores.file
+
+    class Rebooted(ManualClock):
+        def boot(self) -> str:
+            return "another"
+
+    def begin() -> None:
+        file.writer.exec_trace = lambda cursor, sql, bindings: "lease_attempts" not in sql
+        with pytest.raises(apsw.ExecTraceAbort):
+            Moments(file.writer, Rebooted(), file.ids).lease_clock(keep=True)
+        file.writer.exec_trace = None
+
+    done(file.committer.run_between(begin))
+    with apsw.Connection(str(opened.path)) as other:
+        assert other.execute("select boot from lease_moment").fetchall() == [("manual",)]
+    other.close()
 
 
 def test_a_commit_of_many_attempts_writes_few_pages(opened: Opened) -> None:

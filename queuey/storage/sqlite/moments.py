@@ -89,7 +89,8 @@ class Moments:
         rows: list[Row] = self._writer.execute(SQL["lease_moment"]).fetchall()
         clock = LeaseClock(self._clock, BootMoment(*rows[0]) if rows else None)
         if keep and clock.is_new:
-            with suppress(apsw.FullError):  # a full store must still open; the next process begins anew, too
+            # A full store must still open; the next process begins anew, too. It does so unless both are stored.
+            with suppress(apsw.FullError), self._writer:
                 self._writer.execute(SQL["lease_moment_keep"], clock.began)
                 bound = clock.began.ticks + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
                 # The clock may have begun before moments of an earlier boot: attempts stay in the order of their expiry.
