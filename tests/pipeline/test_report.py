@@ -271,6 +271,23 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
     assert f"log {tmp_path / 'none'}" in result.stderr
 
 
+@pytest.mark.usefixtures("spark")
+@pytest.mark.parametrize("text", ["", "\n"])
+def test_where_nothing_was_received_all_is_lost(tmp_path: Path, text: str) -> None:
+    """Receivers that got nothing write nothing: it was a log that is not there."""
+    sent, _ = planted(tmp_path)
+    empty = tmp_path / "empty.jsonl"
+    empty.write_text(text)
+
+    result = qdo("report", "--sent", sent, "--received", empty, "-o", "json")
+    refused = qdo("report", "--sent", empty, "--received", empty)
+
+    assert result.exit_code == 0, result.output
+    total = json.loads(result.stdout)[0]
+    assert [total[name] for name in ("sent", "received", "missing", "loss")] == [100, 0, 100, 1]
+    assert (refused.exit_code, "there is no line in it" in refused.stderr) == (2, True), refused.stderr
+
+
 def test_what_the_project_writes_itself_is_a_log(spark: SparkSession, client: Client, tmp_path: Path) -> None:
     """Sent: what ``queuey put`` prints. Received: what a job writes down, with the checksum of the body it got."""
     client.create_queue("orders", partitions=3)

@@ -46,7 +46,8 @@ def report_command(
 
     spark = place.session("report")
     results.check(spark)
-    with closing(report(read_log(spark, sent), read_log(spark, received), queue=queue)) as found:
+    sends = read_log(spark, sent)
+    with closing(report(sends, read_log(spark, received, sent=sends), queue=queue)) as found:
         for kind in ("sent", "received"):
             if found.unreadable(kind):
                 say(f"could not use {many(found.unreadable(kind), 'line')} of --{kind}")

@@ -43,7 +43,7 @@ RECEIVED = {
 """Columns of a log of receipts."""
 
 
-def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
+def read_log(spark: SparkSession, paths: Sequence[str], *, sent: DataFrame | None = None) -> DataFrame:
     """A log: files or folders of one kind.
 
     It is Parquet if the first one is, otherwise JSON lines.
@@ -51,21 +51,26 @@ def read_log(spark: SparkSession, paths: Sequence[str]) -> DataFrame:
     Lines of JSON that were cut become empty rows. The first thousand lines determine the columns of JSON.
 
     :param paths: on any file system that Spark reaches.
-    :raises ConfigurationError: there is no file.
+    :param sent: of a log of receipts the log of sends. Receipts without a line have its columns: nothing was received.
+    :raises ConfigurationError: there is no such file or folder, or no line in a log of sends.
     """
     from pyspark.errors import AnalysisException
+    from pyspark.sql.functions import lit
 
     try:
         first = spark.read.format("binaryFile").option("recursiveFileLookup", "true").load(list(paths)).select("path")
         found = first.first()
     except AnalysisException as error:
         raise ConfigurationError(f"log {', '.join(paths)}: {str(error).splitlines()[0]}") from error
-    if found is None:
-        raise ConfigurationError(f"log {', '.join(paths)}: no file is there")
-    if found["path"].endswith(".parquet"):
+    if found is not None and found["path"].endswith(".parquet"):
         return spark.read.parquet(*paths)
     head = spark.read.text(list(paths)).limit(_JSON_LOOKED_AT)
-    return spark.read.schema(spark.read.json(head).schema).json(list(paths))
+    form = None if found is None else spark.read.json(head).schema
+    if form is not None and form.fields:
+        return spark.read.schema(form).json(list(paths))
+    if sent is None:
+        raise ConfigurationError(f"log {', '.join(paths)}: there is no line in it")
+    return sent.drop("received").limit(0).withColumn("received", lit(None).cast("timestamp"))
 
 
 def one_form(sent: DataFrame, received: DataFrame, queue: str | None = None) -> DataFrame:
