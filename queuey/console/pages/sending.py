@@ -13,6 +13,8 @@ from queuey.http.exchange import BATCH_JSON
 __all__ = ["PAGES", "entry_of", "send_again"]
 
 _NUMBERS = ("partition", "ttl")
+MOST_DIGITS = 18
+"""Of a number in a form: JSON takes no larger ones."""
 _TEXTS = ("key", "content_type", "idempotency_key")
 
 
@@ -58,8 +60,10 @@ def entry_of(visit: Visit) -> dict[str, Any]:
     entry |= {name: given[name] for name in _TEXTS if name in given}
     for name in _NUMBERS:
         if name in given:
-            if not given[name].strip().isdecimal():
-                raise InvalidParameter(problems={name: "must be a plain decimal number"})
+            if not (given[name].strip().isdecimal() and len(given[name]) <= MOST_DIGITS):
+                raise InvalidParameter(
+                    problems={name: f"must be a plain decimal number of at most {MOST_DIGITS} digits"}
+                )
             entry[name] = int(given[name])
     if "delay" in given:
         try:

@@ -107,6 +107,7 @@ def test_messages_are_sent_and_read_from_any_place_without_being_taken(owner: Vi
     assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 62
 
     owner.send(f"{base}/send", status=400, body="x", partition="first")
+    owner.send(f"{base}/send", status=400, body="x", ttl="9" * 60)
     owner.send(f"{base}/send", status=400, body="x", headers="no colon")
 
 
