@@ -86,6 +86,7 @@ def test_nothing_is_read_of_other_keyspaces(session: CassandraSession) -> None:
 
 FORKED = """
 import json, os, sys
+from functools import partial
 from uuid import uuid4
 from queuey.clock import SystemClock
 from queuey.errors import StorageUnavailable
@@ -140,3 +141,13 @@ def test_a_process_that_is_forked_from_a_server_refuses_and_takes_no_connection_
     ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
     assert ended.returncode == 0, ended.stderr
+
+
+def test_what_is_due_later_is_done_though_nothing_is_sent(session: CassandraSession) -> None:
+    session.pause(0.001).wait(60)
+
+
+def test_the_time_limit_of_an_answered_statement_does_not_keep_its_rows(session: CassandraSession) -> None:
+    limit = session.driver.execute_async("select release_version from system.local", timeout=1000.0)
+    limit.result()
+    assert getattr(limit._timer.callback, "__self__", None) is not limit

@@ -31,6 +31,7 @@ from cassandra.policies import (
 from cassandra.query import tuple_factory
 
 from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.peers import NodeState
 
 __all__ = [
@@ -87,15 +88,6 @@ class Options:
     """The time limit of one statement. An append that takes longer would be void anyway (G3)."""
 
 
-class _Connection(Cluster.connection_class):  # type: ignore[misc]
-    """A connection with room for a page.
-
-    The driver's own reads and writes 4 KiB at a time.
-    """
-
-    in_buffer_size = out_buffer_size = 128 << 10
-
-
 def connect(options: Options) -> Cluster:
     """A cluster with our policies, not connected yet.
 
@@ -133,7 +125,7 @@ def connect(options: Options) -> Cluster:
         idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
         reconnection_policy=ExponentialReconnectionPolicy(1.0, _LONGEST_RECONNECT_SECONDS, max_attempts=None),
         protocol_version=ProtocolVersion.V5,
-        connection_class=_Connection,
+        connection_class=CONNECTION_CLASS,
         compression=False,
         # Or the driver reads the tables of all keyspaces when it connects, and again whenever one of them is changed.
         schema_metadata_enabled=False,

@@ -22,6 +22,7 @@ from queuey.model import Consistency
 from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.cluster import SPECULATIVE, Options, asked, connect, know_replicas, why_none
 from queuey.storage.cassandra.driver_errors import our_error
+from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.statements import load_statements
 
@@ -286,7 +287,7 @@ class CassandraSession:
     def pause(self, seconds: float) -> Future[None]:
         """A future that completes after a while; no thread waits for it."""
         future: Future[None] = Future()
-        self.cluster.connection_class.create_timer(seconds, lambda: future.set_result(None))
+        CONNECTION_CLASS.call_later(seconds, lambda: future.set_result(None))
         return future
 
     def hosts(self) -> list[Host]:
