@@ -107,17 +107,22 @@ class Future(Generic[T]):
 
         :raises TimeoutError: it is not done in time; it may still be done later.
         """
-        if not self._done:
-            done = threading.Event()
-            self.add_done_callback(lambda _: done.set())
-            if not done.wait(timeout_seconds):
-                raise TimeoutError
+        if not self._done and not _is_done_in_time(self, timeout_seconds):
+            raise TimeoutError
         return self.result()
 
     def __await__(self) -> Generator[Future[T], None, T]:
         if not self._done:
             yield self
         return self.result()
+
+
+def _is_done_in_time(future: Future[Any], seconds: float | None) -> bool:
+    """Block this thread until a future is done. A lock is enough for that; :class:`threading.Event` makes three."""
+    done = threading.Lock()
+    done.acquire()
+    future.add_done_callback(lambda _: done.release())
+    return done.acquire(timeout=-1 if seconds is None else seconds)
 
 
 Waiting = Coroutine["Future[Any]", None, T]
@@ -130,9 +135,7 @@ def run(work: Waiting[T]) -> T:
         while True:
             future = work.send(None)
             if not future.done:
-                done = threading.Event()
-                future.add_done_callback(lambda _, done=done: done.set())  # type: ignore[misc]
-                done.wait()
+                _is_done_in_time(future, None)
     except StopIteration as stop:
         return cast(T, stop.value)
 
