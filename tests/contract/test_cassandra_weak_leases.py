@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from functools import partial
@@ -25,7 +26,8 @@ from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
 from queuey.storage import Unobserved
-from queuey.storage.cassandra import CassandraLeases, lease_memory
+from queuey.storage.cassandra import CassandraLeases, lease_memory, lease_weak
+from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_attempts import Attempts
@@ -324,6 +326,86 @@ def test_calls_that_come_while_others_are_stored_do_not_share_their_fate(
         with pytest.raises(type(error)):
             done(earlier)
     assert jobs.count().leased == int(second) + 1
+
+
+class _Busy(CassandraSession):
+    """More calls come while those before are stored."""
+
+    def __init__(self, options: Options) -> None:
+        super().__init__(options)
+        self.coming: list[Callable[[], object]] = []
+        self.asked = Counter[str]()
+
+    def ask(self, name: str, values: Sequence[Any], level: int, **how: Any) -> Future[Rows]:
+        self.asked[name] += 1
+        return super().ask(name, values, level, **how)
+
+    def tell_several(self, changes: Sequence[Change], level: int) -> Future[Rows]:
+        if self.coming:
+            self.coming.pop(0)()
+        return super().tell_several(changes, level)
+
+
+@pytest.fixture
+def busy(session: CassandraSession, monkeypatch: pytest.MonkeyPatch) -> Iterator[_Busy]:
+    monkeypatch.setattr(lease_weak, "_ALONE_SECONDS", 1000.0)
+    monkeypatch.setattr(lease_weak, "ACTIVE_SECONDS", 100.0)
+    busy = _Busy(session.options)
+    yield busy
+    busy.close()
+
+
+@pytest.mark.parametrize(("others", "doubts", "looks"), [(False, False, 1), (False, True, 6), (True, False, 6)])
+def test_a_server_that_is_alone_looks_once_for_calls_that_follow_upon_each_other(
+    lease_servers: LeaseServers, several: list[LeaseServer], busy: _Busy, others: bool, doubts: bool, looks: int
+) -> None:
+    here = lease_servers.another(session=busy, leases=_WeakLeases)
+    here.log.append(*[draft(b"%d" % number) for number in range(100)])
+    jobs = here.jobs()
+    jobs.receive()
+    if others:
+        several[0].jobs(here).receive()
+        jobs.receive()
+    receive = LeaseStep([GroupStep(here.log.queue, jobs.name, jobs.new, receive_from=[1])], receive=ReceiveRequest())
+    steps: list[Future[LeaseOutcome]] = []
+
+    def come() -> None:
+        if doubts:
+            here.leases._line(here.log.queue.uuid, jobs.name).doubt()
+        steps.append(here.leases.step(receive))
+
+    busy.coming = [come] * 5
+    busy.asked.clear()
+    jobs.receive()
+    while len(steps) < 5:
+        done(steps[-1])
+    found = [bodies(done(step).handed) for step in steps]
+
+    assert len({body for each in found for body in each}) == 5
+    assert busy.asked["lease_lanes"] == looks
+
+
+def test_a_server_that_was_away_reads_a_group_anew_only_if_rows_were_folded(
+    lease_servers: LeaseServers, several: list[LeaseServer], busy: _Busy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_weak, "_KNOWN_SECONDS", -1.0)
+    monkeypatch.setattr(leasing_changes, "_FOLD_AT", 2)
+    here, there = lease_servers.another(session=busy, leases=_WeakLeases), several[0]
+    here.log.append(*[draft(b"%d" % number) for number in range(100)])
+    jobs, others = here.jobs(), there.jobs(here)
+    jobs.receive()
+    busy.asked.clear()
+    found = [*others.receive(5), *jobs.receive(5)]
+    assert not busy.asked["lease_changes"]
+
+    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 200)
+    there.leases._line(here.log.queue.uuid, jobs.name).memory.forget()
+    for _ in range(12):
+        found += others.receive(4)
+        here.clock.advance(1)
+    assert rows_of(busy, here.log, "and kind = 0"), "they are folded"
+    assert len({body for one in (*found, *jobs.receive(9)) for body in bodies([one])}) == 67
+    assert busy.asked["lease_changes"]
 
 
 def test_two_servers_that_give_a_message_up_at_once_store_one_dead_letter(

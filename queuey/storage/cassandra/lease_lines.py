@@ -91,6 +91,7 @@ class LeaseLine:
     def doubt(self) -> None:
         """This server has changed the group beside: look at it before the next calls."""
         self._checks = max(self._checks, 1)
+        self.memory.doubt()
 
     def submit(self, call: GroupCall) -> None:
         """Let a call be carried out; its future tells the outcome."""
@@ -191,7 +192,7 @@ class LeaseLine:
         :returns: False if another server's change came in between; then nothing is done.
         """
         memory, server = self.memory, self._means.server
-        looking = memory.look()
+        looking = memory.look(follows=self._storing is not None)
         watermark, now_ticks = server.watermark(), server.clock.now_ticks()
         memory.ahead.prepare(memory.books, watermark, now_ticks, Demand.by(calls))
         if looking is None:
@@ -200,6 +201,8 @@ class LeaseLine:
             self._await_turn()
             self._joined(calls)
         self._finish()
+        if memory.weak is not None and memory.weak.is_alone:
+            self._joined(calls)
         self._began, is_fresh = perf_counter(), self._know(looking)
         attempts = memory.attempts(calls)
         if attempts is None:

@@ -124,9 +124,16 @@ class GroupMemory:
         """The partitions that are in use."""
         return {number: book for group in self.book.groups() for number, book in group.partitions.items()}
 
-    def look(self) -> Future[Lanes] | None:
-        """Begin to look whether other servers have changed a weak group; None if it is not weak, or to be read anew."""
-        return None if self.weak is None or self.weak.is_outdated() else self.weak.look()
+    def look(self, *, follows: bool) -> Future[Lanes] | None:
+        """Begin to look whether other servers have changed a weak group; None if it is not weak.
+
+        :param follows: see :meth:`queuey.storage.cassandra.lease_weak.WeakGroup.look`.
+        """
+        return None if self.weak is None else self.weak.look(follows=follows)
+
+    def doubt(self) -> None:
+        """This server has changed the group beside. Any thread may call this."""
+        self._weak.doubt()
 
     def learn(self, weak: WeakGroup, looking: Future[Lanes] | None) -> bool:
         """Learn what other servers have changed in a weak group.
@@ -139,6 +146,8 @@ class GroupMemory:
         (head, lanes), known = looking.wait(), self.stored.head
         weak.note_lanes(lanes)
         if head is None or head.group.token != known.group.token:
+            return False
+        if weak.was_away and head.version != known.version:
             return False
         if head.group.settings.fair != known.group.settings.fair:  # its states are to be read with the leases of keys
             return False

@@ -22,7 +22,7 @@ from __future__ import annotations
 import json
 import struct
 from collections import Counter
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 from uuid import UUID
@@ -197,7 +197,7 @@ class LeaseRows:
             return await self.session.ask_serially("lease_head", place)
         return await self.session.ask("lease_head", place, level)
 
-    async def lanes(self, place: GroupPlace, level: int) -> tuple[GroupHead | None, dict[int, int]]:
+    async def lanes(self, place: GroupPlace, level: int) -> tuple[GroupHead | None, Mapping[int, int]]:
         """What a weak group's rows have in common, and the moments of the last rows, by lane."""
         rows = await self.session.ask("lease_lanes", place, level)
         if not rows:

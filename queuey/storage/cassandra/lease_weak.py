@@ -13,6 +13,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
+from math import inf
 from time import perf_counter
 from typing import Any, NamedTuple
 
@@ -44,12 +45,14 @@ from queuey.storage.leasing.book import GroupBook, PartitionBook
 __all__ = ["Lanes", "WeakAccess", "WeakGroup"]
 
 _KNOWN_SECONDS = 2.0
-"""A server that has not looked for longer reads the group anew: rows may have been folded that it has not seen."""
+"""A server that has not looked for longer may miss rows that were folded meanwhile."""
 _FOLDED_TICKS = 5 * TICKS_PER_SECOND
 """Rows of the last seconds are not folded, so that each server in use sees them."""
 _ACTIVE_TICKS = round(ACTIVE_SECONDS * TICKS_PER_SECOND)
 _SILENT_TICKS = 3600 * TICKS_PER_SECOND
 """A lane that has been silent for longer is forgotten, once its rows are folded."""
+_ALONE_SECONDS = 0.02
+"""How long a look counts for calls that follow upon others, while no other server uses the group."""
 _ROWS = 500
 _LATER = 256
 """Changes of a partition that is not in use, before they are merged."""
@@ -89,7 +92,12 @@ class WeakGroup:
         self._frontiers: dict[int, MessageId] = {}
         self._lanes: Mapping[int, int] = {}
         """By lane, the moment of its last row."""
-        self._looked = 0.0
+        self._looked = self._met = -inf
+        """When this server looked last, and when it last found that others had changed something."""
+        self.was_away = False
+        """Rows may have been folded that were not seen before the last look."""
+        self._last: Future[Lanes] | None = None
+        """What the last look finds."""
         self.picking = SharedPicking(self.lane)
         self._is_announced = False
         self.is_due = False
@@ -107,6 +115,8 @@ class WeakGroup:
         self._later.clear()
         self._frontiers.clear()
         _, self._lanes = self.look().wait()
+        if any(abs(last) > now - _ACTIVE_TICKS for lane, last in self._lanes.items() if lane != self.lane):
+            self._met = self.picking.now
         self._note_comers(now - _ACTIVE_TICKS)
         self._seen = dict.fromkeys(self._lanes, 0)
         for merger in self._mergers.values():
@@ -121,18 +131,36 @@ class WeakGroup:
                         self._note_active(row.lane, partition, learned.change)
                         self._later[partition].append(learned)
 
-    def is_outdated(self) -> bool:
-        """Whether rows may have been folded that were not seen."""
-        return perf_counter() - self._looked > _KNOWN_SECONDS
+    @property
+    def is_alone(self) -> bool:
+        """Whether no other server has changed anything in the last seconds, nor this one beside its calls.
 
-    def look(self) -> Future[Lanes]:
-        """Begin to see which lanes have new rows."""
-        self._looked = perf_counter()
-        return start(self._rows.lanes(self._place, self._reads))
+        Then there is nothing to see for calls that came after the last look.
+        """
+        return self._last is not None and self._looked - self._met > ACTIVE_SECONDS
+
+    def look(self, *, follows: bool = False) -> Future[Lanes]:
+        """Begin to see which lanes have new rows.
+
+        :param follows: upon calls of this server without a pause. While no other server uses the group, the last look
+            counts for them as well.
+        """
+        now, last = perf_counter(), self._last
+        if follows and self.is_alone and last is not None and now - self._looked < _ALONE_SECONDS:
+            return last
+        self.was_away, self._looked = now - self._looked > _KNOWN_SECONDS, now
+        self._last = found = start(self._rows.lanes(self._place, self._reads))
+        return found
+
+    def doubt(self) -> None:
+        """Something was changed beside: the last look counts for no other call. Any thread may call this."""
+        self._last = None
 
     def note_lanes(self, lanes: Mapping[int, int]) -> None:
         """Note what :meth:`look` has found."""
         self.picking.now = perf_counter()
+        if any(self._lanes.get(lane) != last for lane, last in lanes.items() if lane != self.lane):
+            self._met = self.picking.now
         self._lanes = lanes
         self._note_comers(0)
 
