@@ -87,7 +87,7 @@ class StoredTask:
     @property
     def left(self) -> int:
         """Messages that it has not looked at, as far as is known."""
-        return max(self.total - self.looked, 0) if self.is_open else 0
+        return 0 if self.state is TaskState.DONE else max(self.total - self.looked, 0)
 
     def changed(self, **named: Any) -> StoredTask:
         """The task with these fields replaced, and another version."""

@@ -137,7 +137,7 @@ def test_a_redrive_is_cancelled(server: Server) -> None:
         lambda: (found := server.call("GET", *place).json()["task"])["state"] == "cancelled" and found, seconds=60
     )
     assert task == server.call("GET", queue, "tasks", f"redrive:{GROUP}").json()["task"]
-    assert (task["moved"], len(server.bodies(dead))) == (1, 2)
+    assert (task["moved"], task["left"], len(server.bodies(dead))) == (1, 2, 2)
     assert moved(server, queue)["moved"] == 2
 
 

@@ -373,7 +373,8 @@ class RedriveKind(TaskKind):
 
     async def end(self, task: StoredTask, queue: Queue) -> StoredTask:
         """Delete the letters that were moved, and forget the group. The others stay where they are."""
-        return task.changed(done=task.done + await self._clear(task))
+        moved = await self._clear(task)
+        return task.changed(looked=task.looked - len(_noted(task)) + moved, done=task.done + moved)
 
     async def abandon(self, task: StoredTask) -> None:
         await self._clear(task)
