@@ -43,6 +43,8 @@ FIGURES: dict[str, Callable[[Any], float | None]] = {
     "response p50": lambda run: run["response_ms"].get("p50"),
     "response p99": lambda run: run["response_ms"].get("p99"),
     "service p99": lambda run: run["service_ms"].get("p99"),
+    "receive p50": lambda run: run["receive_ms"].get("p50"),
+    "receive p99": lambda run: run["receive_ms"].get("p99"),
     "end to end p50": lambda run: run["end_to_end_ms"].get("p50"),
     "end to end p99": lambda run: run["end_to_end_ms"].get("p99"),
 }

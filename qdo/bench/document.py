@@ -36,7 +36,7 @@ RANKS = {
 _MOST_POINTS = 400
 """Of a curve, in a document."""
 _COMPARED = {"workload", "environment", "verdict"}
-_COMPARED_OF_RUN = {"began", "publish_rate", "consume_rate", "response_ms", "service_ms", "end_to_end_ms"}
+_COMPARED_OF_RUN = {"began", "publish_rate", "consume_rate", "response_ms", "service_ms", "receive_ms", "end_to_end_ms"}
 """What a file must have to be compared."""
 
 Document = dict[str, Any]
@@ -136,6 +136,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "response_ms": _percentiles(times.response),
             "service_ms": _percentiles(times.service),
             "end_to_end_ms": _percentiles(times.end_to_end),
+            "receive_ms": _percentiles(times.receive),
             "quiet_end_to_end_ms": _percentiles(times.quiet) if times.quiet.count else None,
             "lag_ms": _percentiles(times.lag),
             "waited": times.waited,
@@ -160,6 +161,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "stolen": repeat.stolen,
             "processor_shares": list(repeat.processor_shares),
             "refusals": dict(repeat.refusals),
+            "memory_mib": repeat.memory_mib,
             "faults": [{"second": second, "what": what} for second, what in repeat.faults],
         },
     }
@@ -222,7 +224,13 @@ def save_log(repeats: Sequence[Repeat], path: Path) -> None:
 
 
 def _histograms(times: Times) -> Mapping[str, TimeHistogram]:
-    return {"response": times.response, "service": times.service, "end_to_end": times.end_to_end, "lag": times.lag}
+    return {
+        "response": times.response,
+        "service": times.service,
+        "end_to_end": times.end_to_end,
+        "receive": times.receive,
+        "lag": times.lag,
+    }
 
 
 def read(path: Path) -> Document:

@@ -79,6 +79,9 @@ class Times:
     """The part of this that is the generator's own: the sender was free, and the request due."""
     end_to_end: TimeHistogram = field(default_factory=TimeHistogram)
     """From the moment a message was due, or was to be delivered, to its receipt."""
+    receive: TimeHistogram = field(default_factory=TimeHistogram)
+    """From the moment at which a receiver had asked and the message could be had, to its receipt: what a receive or a pop
+    takes, without the wait for a message to be sent. A message that comes again could be had since it was sent."""
     quiet: TimeHistogram = field(default_factory=TimeHistogram)
     """The same for messages of keys that are not the noisy one; empty without one."""
     waited: int = 0
@@ -101,7 +104,7 @@ class Times:
         """Count what the other one has counted, of other rows of the same run."""
         for phase, more in zip(self.phases, other.phases, strict=True):
             phase.add(more)
-        for name in ("response", "service", "delay", "lag", "end_to_end", "quiet"):
+        for name in ("response", "service", "delay", "lag", "end_to_end", "receive", "quiet"):
             getattr(self, name).add(getattr(other, name))
         for name in ("stored_by_second", "refused_by_second", "received_by_second"):
             getattr(self, name).update(getattr(other, name))
@@ -218,6 +221,7 @@ class Meter:
         at = (row.arrived - self._begin) // SECOND
         times.received_by_second[at] += 1
         took = row.arrived - (row.not_before if self._delayed else row.due)
+        times.receive.record(row.arrived - max(row.asked, row.sent, row.not_before if self._delayed else 0))
         times.end_to_end.record(took)
         times.by_period[at // self._period].end_to_end.record(took)
         self._phase_of(row.due).end_to_end.record(took)

@@ -165,7 +165,8 @@ class OneRun:
                 breaker.heal()
         _, stolen = before.share(processor_times())
         done = breaker.done if breaker else []
-        return self._judged(ran, Surroundings(busy, stolen, began, done))
+        memory = system.most_memory_mib if system else None
+        return self._judged(ran, Surroundings(busy, stolen, began, done, memory))
 
     def _judged(self, ran: Ran, around: Surroundings) -> Repeat:
         workload = self.subject.workload
@@ -182,6 +183,7 @@ class OneRun:
             around.began,
             tuple(refusals.most_common(10)),
             tuple(((moment - ran.start) / SECOND - workload.warmup_seconds, what) for moment, what in around.faults),
+            around.memory_mib,
         )
 
 
@@ -208,6 +210,7 @@ class Surroundings:
     stolen: float
     began: float
     faults: Sequence[tuple[int, str]]
+    memory_mib: float | None
 
 
 @contextmanager

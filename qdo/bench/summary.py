@@ -49,7 +49,9 @@ def _variant(document: Document) -> Mapping[str, Any]:
         "sent_per_second": median(run["publish_rate"] for run in runs),
         "received_per_second": median(run["consume_rate"] for run in runs),
         "response_ms": _middle(runs, "response_ms"),
+        "receive_ms": _middle(runs, "receive_ms"),
         "end_to_end_ms": _middle(runs, "end_to_end_ms"),
+        "memory_mib": max((run["memory_mib"] for run in runs if run["memory_mib"] is not None), default=None),
         "duplication": median(run["duplication"] for run in runs),
         "disorder": median(run["disorder"] for run in runs),
         "displacement": median(run["displacement"] for run in runs),
@@ -78,6 +80,8 @@ def summary_rows(summary: Summary) -> list[list[str]]:
             "sent/s",
             "received/s",
             "response p50, p99, ms",
+            "receive p50, p99, ms",
+            "memory, MiB",
             "lost",
             "duplication",
             "disorder",
@@ -86,14 +90,15 @@ def summary_rows(summary: Summary) -> list[list[str]]:
         ]
     ]
     for one in summary["variants"]:
-        response = one["response_ms"]
-        times = ", ".join(f"{response[rank]:.1f}" if rank in response else "-" for rank in ("p50", "p99"))
+        memory = one.get("memory_mib")
         rows.append(
             [
                 one["label"],
                 number(one["sent_per_second"]),
                 number(one["received_per_second"]),
-                times,
+                _two(one["response_ms"]),
+                _two(one.get("receive_ms", {})),
+                "-" if memory is None else number(memory),
                 f"{one['found']['lost']:,} of {one['stored']:,}",
                 f"{one['duplication']:.2%}",
                 f"{one['disorder']:.2%}",
@@ -102,6 +107,11 @@ def summary_rows(summary: Summary) -> list[list[str]]:
             ]
         )
     return rows
+
+
+def _two(times: Mapping[str, float]) -> str:
+    """The median and the 99th percentile, as far as they are known."""
+    return ", ".join(f"{times[rank]:.1f}" if rank in times else "-" for rank in ("p50", "p99"))
 
 
 def summary_plots(summary: Summary) -> list[Plot]:

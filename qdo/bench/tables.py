@@ -42,7 +42,21 @@ def report(document: Document) -> str:
 
 def speeds(document: Document) -> list[list[str]]:
     """A row for each run, and for each phase if there are several."""
-    rows = [["", "sent/s", "received/s", "response ms: p50", "p99", "max", "service p99", "end to end p50", "p99"]]
+    rows = [
+        [
+            "",
+            "sent/s",
+            "received/s",
+            "response ms: p50",
+            "p99",
+            "max",
+            "service p99",
+            "receive p50",
+            "p99",
+            "end to end p50",
+            "p99",
+        ]
+    ]
     for at, run in enumerate(document["runs"], 1):
         own = run["queuey"]
         rates = [number(own["publish_rate"]), number(own["consume_rate"])]
@@ -57,11 +71,14 @@ def speeds(document: Document) -> list[list[str]]:
 
 def _latencies(own: Any) -> list[str]:
     response, service, end = own["response_ms"], own["service_ms"], own["end_to_end_ms"]
+    receive = own.get("receive_ms", {})  # a phase has none
     cells = [
         response.get("p50"),
         response.get("p99"),
         response["max"],
         service.get("p99"),
+        receive.get("p50"),
+        receive.get("p99"),
         end.get("p50"),
         end.get("p99"),
     ]
@@ -87,6 +104,8 @@ def found(document: Document) -> list[list[str]]:
             cells = ["-" if value is None else f"{value:.2f}" for value in values]
             rows.append([f"quiet keys, end to end {rank}, ms", *cells, ""])
     rows.append(["displacement", *(f"{run['displacement']:.3f}" for run in runs), ""])
+    if runs[0]["memory_mib"] is not None:
+        rows.append(["most memory of the system, MiB", *(number(run["memory_mib"]) for run in runs), ""])
     if document["plant"]:
         rows.append([f"planted: {document['plant']}", *(f"{run['planted']:,}" for run in runs), ""])
     return rows

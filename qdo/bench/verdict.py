@@ -55,6 +55,8 @@ class Repeat:
     refusals: tuple[tuple[str, int], ...] = ()
     faults: tuple[tuple[float, str], ...] = ()
     """Seconds after the warm-up, below 0 in it, and what was done then."""
+    memory_mib: float | None = None
+    """The most memory that the system had, if the run has started it, and the machine says so."""
 
 
 def checks(repeats: Sequence[Repeat]) -> list[Check]:

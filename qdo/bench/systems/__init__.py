@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 import shutil
 import signal
 import socket
@@ -169,6 +170,16 @@ class StartedSystem(ABC):
         if self._process:
             self._process.kill()
             self._process.wait()
+
+    @property
+    def most_memory_mib(self) -> float | None:
+        """The most memory that its process has had, since it was last started; None where the machine does not say."""
+        try:
+            said = Path(f"/proc/{self._process.pid}/status").read_text() if self._process else ""
+        except OSError:
+            return None
+        found = re.search(r"VmHWM:\s+(\d+) kB", said)
+        return int(found[1]) / 1024 if found else None
 
     def pause(self) -> None:
         """SIGSTOP."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -11,9 +12,10 @@ import pytest
 from qdo.bench.comparing import compared, doubts
 from qdo.bench.document import Document, Subject, document_of, read, save_log
 from qdo.bench.json_files import write_json
-from qdo.bench.measuring import PhaseTimes, Times
+from qdo.bench.measuring import Meter, PhaseTimes, Times
 from qdo.bench.page import page
 from qdo.bench.planting import Plant
+from qdo.bench.records import ReceivedRow
 from qdo.bench.tables import overview, report
 from qdo.bench.verdict import Repeat
 from queuey.errors import ConfigurationError
@@ -94,6 +96,23 @@ def test_a_file_without_results_is_refused(tmp_path: Path, text: str) -> None:
         read(path)
 
 
+def test_a_receive_does_not_count_the_wait_for_a_message(good: Repeat) -> None:
+    """Whichever came last: the question, or the message."""
+    first = ReceivedRow(0, 0, 0, 0, 0, 0, due=0, sent=0, not_before=0, asked=0, arrived=0, held_until=0, settled=0)
+    meter = Meter(workload_of(seconds=1), 0)
+    for asked, sent, arrived in ((100, 700, 705), (300, 100, 305), (500, 500, 505)):
+        meter.take_received(first._replace(asked=asked, due=sent, sent=sent, arrived=arrived))
+
+    assert (meter.times.receive.count, meter.times.receive.most) == (3, 5)
+    assert document(good)["runs"][0]["queuey"]["receive_ms"]["p99"] >= 0
+
+
+def test_a_report_says_the_memory_of_a_system_that_was_started(good: Repeat) -> None:
+    assert "memory of the system" not in report(document(good))
+    (line,) = [one for one in report(document(replace(good, memory_mib=41.5))).splitlines() if "most memory" in one]
+    assert line.split() == ["most", "memory", "of", "the", "system,", "MiB", "41.5"]
+
+
 def test_a_report_says_the_loop_the_counts_and_the_verdict(good: Repeat, faulty: Repeat) -> None:
     clean, found = report(document(good, good)), report(document(good, faulty))
 
@@ -144,20 +163,19 @@ def test_what_varies_has_plots_over_it_and_stands_in_the_overview(good: Repeat, 
 
 
 def test_faults_are_marked_in_the_plot_of_throughput(good: Repeat) -> None:
-    from dataclasses import replace
-
     marked = replace(good, faults=((0.5, "the server is killed"),))
 
     assert "<title>the server is killed</title>" in page([document(marked)])
 
 
-def test_a_log_has_four_histograms_a_run(tmp_path: Path, good: Repeat) -> None:
+def test_a_log_has_five_histograms_a_run(tmp_path: Path, good: Repeat) -> None:
     path = tmp_path / "found.hlog"
 
     save_log([good, good], path)
 
     tags = [line.partition(",")[0] for line in path.read_text().splitlines() if line.startswith("Tag=")]
-    assert tags == [f"Tag=run{at}-{name}" for at in (1, 2) for name in ("response", "service", "end_to_end", "lag")]
+    names = ("response", "service", "end_to_end", "receive", "lag")
+    assert tags == [f"Tag=run{at}-{name}" for at in (1, 2) for name in names]
 
 
 def in_turn(first: Document, second: Document) -> None:

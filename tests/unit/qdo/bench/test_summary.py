@@ -34,6 +34,8 @@ def test_it_has_a_row_for_each_variant(varied: list[Document], tmp_path: Path) -
     assert [row[0] for row in rows] == [one["label"] for one in varied]
     assert all(len(row) == len(head) for row in rows)
     assert rows[0][head.index("lost")] == "0 of 400"
+    assert rows[0][head.index("receive p50, p99, ms")] != "-, -"
+    assert rows[0][head.index("memory, MiB")] == "-", "nothing was started"
     assert "url" not in found["versions"], "an address says nothing, and may be nobody's business"
 
 

@@ -44,6 +44,19 @@ class Ending(Sleeper):
     words = "raise SystemExit('no file')"
 
 
+class Starting(Sleeper):
+    def is_up(self) -> bool:
+        return True
+
+
+def test_its_memory_is_known_while_it_runs(tmp_path: Path) -> None:
+    assert Starting(tmp_path).most_memory_mib is None
+
+    with Starting(tmp_path) as system:
+        assert system.most_memory_mib is not None
+        assert system.most_memory_mib > 0
+
+
 @pytest.mark.parametrize(
     ("kind", "error", "seconds"),
     [(Sleeper, StorageUnavailable, 0.0), (Interrupted, KeyboardInterrupt, 60.0), (Ending, EndedAtStart, 60.0)],
