@@ -7,14 +7,13 @@ from itertools import count
 from statistics import median
 
 from tests.bench.baselines import bulk_inserts
-from tests.bench.drivers import Load, append_batch, append_keyed, append_one, drive, in_turn, numbered
+from tests.bench.drivers import Load, append_batch, append_keyed, append_one, drive, in_turn, named
 from tests.bench.measure import alternate, ratios
 from tests.bench.plan import BATCH, CONNECTIONS, PARTITIONS, Plan
 from tests.bench.servers import Server, front, queuey
 from tests.bench.table import Row, number
 
 QUEUE = "bench"
-A_RUNS_KEYS = 10_000_000
 
 
 def _appending(server: Server, text: str, seconds: float) -> Load:
@@ -56,7 +55,7 @@ def keyed(plan: Plan) -> Iterator[Row]:
 
         def with_keys() -> Load:
             # No key comes twice: a repeat would be answered from what is stored.
-            load = drive(server, numbered(text, next(runs) * A_RUNS_KEYS), CONNECTIONS, plan.seconds)
+            load = drive(server, named(text, next(runs)), CONNECTIONS, plan.seconds)
             server.settle()
             return load
 

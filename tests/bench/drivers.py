@@ -164,6 +164,23 @@ end
 """
 
 
+_NAME = "n" * 32
+"""Where a script puts a name into a request."""
+
+
+def named(text: str, run: int) -> str:
+    """A request that holds :data:`_NAME` once: with a random name each time, as clients draw them, and others in each run."""
+    before, after = text.split(_NAME)
+    return f"""
+local before, after = {_quoted(before)}, {_quoted(after)}
+math.randomseed({run + 1})
+local function part() return math.random(0, 0x7fffffff) end
+request = function()
+  return before .. string.format("%08x%08x%08x%08x", part(), part(), part(), part()) .. after
+end
+"""
+
+
 def append_one(queue: str) -> str:
     """One message of 256 bytes, with a TTL, into any partition."""
     path = f"/v1/{APPLICATION}/{queue}"
@@ -171,10 +188,9 @@ def append_one(queue: str) -> str:
 
 
 def append_keyed(queue: str) -> str:
-    """As :func:`append_one`, with an idempotency key that ends with :data:`NUMBER`; our client sends one of 32 characters."""
+    """As :func:`append_one`, with an idempotency key of 32 digits, as our client has; for :func:`named`."""
     path, form = f"/v1/{APPLICATION}/{queue}", "application/x-www-form-urlencoded"
-    key = NUMBER.rjust(32, "k")
-    return request("POST", path, BODY, Content_Type=form, X_TTL=str(TTL_SECONDS), Idempotency_Key=key)
+    return request("POST", path, BODY, Content_Type=form, X_TTL=str(TTL_SECONDS), Idempotency_Key=_NAME)
 
 
 def append_batch(queue: str) -> str:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import requests
 
 from tests.bench import arrival, live
-from tests.bench.drivers import NUMBER, append_batch, append_one, drive, in_turn, numbered, read_page, times
+from tests.bench.drivers import append_batch, append_keyed, append_one, drive, in_turn, named, read_page, times
 from tests.bench.measure import BenchFailed, Spread, alternate, rate_of, ratios
 from tests.bench.plan import BATCH, BODY, CONNECTIONS, PAGE, PARTITIONS, Plan
 from tests.bench.reads import QUEUE as READ
@@ -28,8 +28,6 @@ READERS = 8
 ARROW_BATCH = 2_500
 """Messages of an Arrow batch."""
 GOAL = "ratio >= 0.97"
-_KEYS = 1_000_000
-"""Idempotency keys for one run: no run repeats those of another."""
 _LARGEST_PAGE = 1000
 _SHORTER = 3
 """How many turns this topic makes of one."""
@@ -93,8 +91,8 @@ def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
 
     Reads come first: what a run of appends leaves to be packed would take turns from them.
     """
-    one, keys, batch = append_one(QUEUE), count(step=_KEYS), _arrow_batch()
-    keyed = one.replace("\r\n\r\n", f"\r\nIdempotency-Key: {NUMBER}\r\n\r\n", 1)
+    one, keys, batch = append_one(QUEUE), count(), _arrow_batch()
+    keyed = append_keyed(QUEUE)
 
     def appends(server: Server, script: str) -> float:
         rate = drive(server, script, CONNECTIONS, plan.seconds).rate
@@ -107,7 +105,7 @@ def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
         ),
         "Arrow, one reader, bytes": lambda server: rate_of(lambda: stream_raw(server), plan.seconds),
         "append, 1 per request": lambda server: appends(server, in_turn([one])),
-        "append, 1 per request, with a key": lambda server: appends(server, numbered(keyed, next(keys))),
+        "append, 1 per request, with a key": lambda server: appends(server, named(keyed, next(keys))),
         "append, 100 per request, messages": lambda server: BATCH * appends(server, in_turn([append_batch(QUEUE)])),
         f"append, {ARROW_BATCH:,} per request as Arrow, one writer, messages": lambda server: _append_arrow(
             server, batch, plan.seconds
