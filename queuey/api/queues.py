@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -276,7 +275,7 @@ async def list_mine(service: Service, call: Call, target: Target) -> Answer:
     principals = call.identity.acting(Permission.MINE, target.application)
     start = query.get("offset", "")
     found = await service.queues.naming(target.application, principals, start=start, limit=limit + 1)
-    queues = [replace(queue, principals=()) for queue in found[:limit]]
+    queues = [queue._replace(principals=()) for queue in found[:limit]]
     following = found[limit].name if len(found) > limit else None
     listed = [await _listed(service, queue, details=details, count=False) for queue in queues]
     return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, following))

@@ -37,7 +37,11 @@ class Routes:
 
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = table
-        self._compiled = [(re.compile(_expression(route.pattern)), route) for route in table]
+        self._by_depth: dict[int, list[tuple[re.Pattern[str], Route]]] = {}
+        """By the number of parts of a path."""
+        for route in table:
+            found = self._by_depth.setdefault(_depth(route.pattern), [])
+            found.append((re.compile(_expression(route.pattern)), route))
 
     def route_of(self, path: str) -> tuple[Route, Names]:
         """The route of a decoded path, and the names in it.
@@ -46,7 +50,7 @@ class Routes:
         :raises NotFound: no route has this path.
         """
         check_path(path)
-        for expression, route in self._compiled:
+        for expression, route in self._by_depth.get(_depth(path), ()):
             found = expression.fullmatch(path)
             if found is not None:
                 return route, found.groupdict()
@@ -67,6 +71,11 @@ class Routes:
             allowed = sorted({*route.methods, *({"HEAD"} if "GET" in route.methods else ())})
             raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
         return choice, names
+
+
+def _depth(path: str) -> int:
+    """Parts of a path, or of a pattern: no part has a slash."""
+    return path.count("/") - path.endswith("/")
 
 
 def _expression(pattern: str) -> str:

@@ -60,8 +60,7 @@ class PartitionId(NamedTuple):
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class Queue:
+class Queue(NamedTuple):
     """A named list of messages in numbered partitions, and its settings."""
 
     application: str

@@ -69,7 +69,7 @@ class CompactQueues:
                 return None
             _, number, incarnation, created = _RECORD.unpack_from(bucket, at)
             kind = self._kind_of[number]
-        return Queue(application, name, UUID(bytes=incarnation), created, *kind)
+        return Queue._make((application, name, UUID(bytes=incarnation), created, *kind))
 
     def add(self, queue: Queue) -> None:
         """Keep a queue, in the place of what was known of it; or only forget that, if it does not fit."""

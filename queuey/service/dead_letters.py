@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import zlib
-from dataclasses import replace
 
 from queuey.clock import Clock
 from queuey.errors import QueueNotFound, QueueyError, StaleReceipt
@@ -109,7 +108,7 @@ class DeadLetters:
         if group is None:
             return
         place = Location(given_up.partition, given_up.hole.id)
-        queue = replace(one.queue, consistency=one.queue.consistency.at_least_strong)
+        queue = one.queue._replace(consistency=one.queue.consistency.at_least_strong)
         (message,) = await self._stores.messages.fetch(queue, [place], now_ticks=self._clock.now_ticks())
         appends: list[AppendRequest] = []
         breaker = group.settings.breaker

@@ -41,7 +41,7 @@ class QueueSettings:
         named = {key: value for key in self.__slots__ if (value := getattr(self, key)) is not None}
         if self.leases is not None:
             named["leases"] = queue.leases.changed(self.leases)
-        return replace(queue, **named)
+        return queue._replace(**named)
 
 
 async def _nothing(_: uuid.UUID) -> None:

@@ -85,7 +85,7 @@ def test_queues_and_keys_need_a_quorum_of_all_centres(session: CassandraSession,
     clock = ManualClock()
     store = CassandraMetadata(session, clock, trusted_seconds=0.0, settle_seconds=0.0)
     queue = Queue("app", "q", uuid4(), clock.now_ticks(), 1, principals=("bid:somebody@example.org",))
-    more = replace(queue, partitions=2)
+    more = queue._replace(partitions=2)
 
     done(store.create_queue(queue))
     done(store.replace_queue(queue, more))

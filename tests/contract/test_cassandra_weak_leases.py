@@ -7,7 +7,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from functools import partial
 from typing import Any
 from uuid import UUID, uuid4
@@ -212,7 +211,7 @@ def test_no_single_replica_of_a_weak_queue_says_that_a_message_is_gone(
             levels.add(level)
         return ask(session, name, values, level, **how)
 
-    here.log.queue = replace(here.log.queue, consistency=Consistency.WEAK)
+    here.log.queue = here.log.queue._replace(consistency=Consistency.WEAK)
     here.log.add(b"0")
     jobs = here.jobs(exact=exact)
     (handed,) = jobs.receive()

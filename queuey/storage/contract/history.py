@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Sequence
 from uuid import UUID, uuid4
 
@@ -293,7 +292,7 @@ class MetadataHistory(RuleBasedStateMachine):
     @rule(which=_ANY, partitions=st.integers(1, 3), principals=_PRINCIPALS)
     def replace(self, which: int, partitions: int, principals: tuple[str, ...]) -> None:
         old = self.former[which % len(self.former)]
-        new = dataclasses.replace(old, partitions=partitions, principals=principals)
+        new = old._replace(partitions=partitions, principals=principals)
         at = (old.application, old.name)
 
         replaced = done(self.store.replace_queue(old, new))

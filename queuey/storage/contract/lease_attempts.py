@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -111,7 +110,7 @@ class Attempts(WithLeases):
     def test_a_pop_that_is_repeated_needs_no_message_that_its_queue_has_given_away(
         self, jobs: Receiver, log: QueueLog, clock: ManualClock
     ) -> None:
-        jobs.queue = replace(log.queue, retention=Retention.ACKNOWLEDGED)
+        jobs.queue = log.queue._replace(retention=Retention.ACKNOWLEDGED)
         whole = draft(b"0", content_type="text/plain", key="k", headers=encode_headers({"a": b"1"}))
         placed = log.append(whole, draft(b""), draft(b"2", ttl_seconds=100)).placed
         log.watermark()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 from uuid import uuid4
 
@@ -440,4 +439,4 @@ class LeaseStoreContract(
 
 def replace_queue(log: QueueLog) -> Any:
     """Another queue of the same settings."""
-    return replace(log.queue, uuid=uuid4(), name="dropped")
+    return log.queue._replace(uuid=uuid4(), name="dropped")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 from collections.abc import Callable
 from uuid import UUID, uuid4
@@ -20,7 +19,7 @@ NAMES = ["A", "B", "Z", "_", "a", "a-", "a.", "a0", "aa", "b", "z", "é", "\uffe
 
 
 def queue(name: str = "q", application: str = "app", **settings: object) -> Queue:
-    return dataclasses.replace(Queue(application, name, uuid4(), 137_000_000_000_000_000), **settings)  # type: ignore[arg-type]
+    return Queue(application, name, uuid4(), 137_000_000_000_000_000)._replace(**settings)  # type: ignore[arg-type]
 
 
 def key(digest: bytes, principal: str = "app:app", label: str = "abcdef", created_ticks: int = 1) -> PrincipalKey:
@@ -114,8 +113,7 @@ class Creating(StoreContract):
 
     def test_settings_are_replaced_if_they_are_still_the_old_ones(self, metadata: MetadataStore) -> None:
         old = queue(partitions=2)
-        new = dataclasses.replace(
-            old,
+        new = old._replace(
             partitions=5,
             kind=QueueKind.PUBLIC,
             consistency=Consistency.WEAK,
@@ -143,9 +141,9 @@ class Creating(StoreContract):
     ) -> None:
         stored = queue(partitions=2)
         done(metadata.create_queue(stored))
-        old = dataclasses.replace(stored, **stale)  # type: ignore[arg-type]
+        old = stored._replace(**stale)  # type: ignore[arg-type]
 
-        assert done(metadata.replace_queue(old, dataclasses.replace(old, partitions=20))) is False
+        assert done(metadata.replace_queue(old, old._replace(partitions=20))) is False
         assert done(metadata.find_queue("app", "q")) == stored
 
     def test_a_queue_that_is_gone_is_not_replaced(self, metadata: MetadataStore) -> None:
@@ -153,7 +151,7 @@ class Creating(StoreContract):
         done(metadata.create_queue(old))
         done(metadata.remove_queue(old))
 
-        assert done(metadata.replace_queue(old, dataclasses.replace(old, partitions=2))) is False
+        assert done(metadata.replace_queue(old, old._replace(partitions=2))) is False
         assert done(metadata.find_queue("app", "q")) is None
 
     def test_of_many_who_replace_at_once_none_undoes_anothers_change(self, metadata: MetadataStore) -> None:
@@ -164,7 +162,7 @@ class Creating(StoreContract):
                 while True:
                     old = done(metadata.find_queue("app", "q"))
                     assert old is not None
-                    if done(metadata.replace_queue(old, dataclasses.replace(old, partitions=old.partitions + 1))):
+                    if done(metadata.replace_queue(old, old._replace(partitions=old.partitions + 1))):
                         break
 
         at_once(grow, threads=4)
@@ -190,7 +188,7 @@ class Removing(StoreContract):
     def test_a_queue_is_removed_whatever_its_settings_have_become(self, metadata: MetadataStore) -> None:
         old = queue()
         done(metadata.create_queue(old))
-        done(metadata.replace_queue(old, dataclasses.replace(old, partitions=7)))
+        done(metadata.replace_queue(old, old._replace(partitions=7)))
 
         assert done(metadata.remove_queue(old)) is True
         assert done(metadata.find_queue("app", "q")) is None
@@ -223,7 +221,7 @@ class Removing(StoreContract):
         assert done(metadata.create_queue(successor)) == (successor, True)
 
         assert done(metadata.remove_queue(former)) is False
-        assert done(metadata.replace_queue(former, dataclasses.replace(former, partitions=2))) is False
+        assert done(metadata.replace_queue(former, former._replace(partitions=2))) is False
         assert done(metadata.find_queue("app", "q")) == successor
 
     def test_removed_incarnations_are_told_until_they_are_forgotten(self, metadata: MetadataStore) -> None:
@@ -272,7 +270,7 @@ class Listing(StoreContract):
 
     def test_a_listing_has_the_settings_of_now(self, metadata: MetadataStore) -> None:
         old = queue()
-        new = dataclasses.replace(old, partitions=9, principals=("app:x",))
+        new = old._replace(partitions=9, principals=("app:x",))
         done(metadata.create_queue(old))
         done(metadata.replace_queue(old, new))
 
@@ -304,15 +302,15 @@ class Listing(StoreContract):
 
     def test_whom_a_queue_names_follows_its_replacements(self, metadata: MetadataStore) -> None:
         old = queue(principals=("app:stays", "app:goes"))
-        new = dataclasses.replace(old, principals=("app:comes", "app:stays"), partitions=3)
+        new = old._replace(principals=("app:comes", "app:stays"), partitions=3)
         done(metadata.create_queue(old))
         assert done(metadata.replace_queue(old, new)) is True
 
-        assert done(metadata.replace_queue(old, dataclasses.replace(old, principals=("app:never",)))) is False
+        assert done(metadata.replace_queue(old, old._replace(principals=("app:never",)))) is False
 
         told = {who: [*done(metadata.list_named("app", f"app:{who}"))] for who in ("stays", "goes", "comes", "never")}
         assert told == {"stays": [new], "goes": [], "comes": [new], "never": []}
-        nobody = dataclasses.replace(new, principals=())
+        nobody = new._replace(principals=())
         assert done(metadata.replace_queue(new, nobody)) is True
         assert [*done(metadata.list_named("app", "app:stays"))] == []
         assert done(metadata.replace_queue(nobody, new)) is True

@@ -8,7 +8,6 @@ import shutil
 import time
 from collections.abc import Callable
 from contextlib import closing
-from dataclasses import replace
 from pathlib import Path
 from typing import TypeVar
 
@@ -203,7 +202,7 @@ def test_a_weak_group_of_a_weak_queue_serves_while_one_replica_answers(
         clock = ManualClock()
         servers = LeaseServers(session, clock, IdGenerator(clock))
         first, second = servers.another(), servers.another()
-        first.log.queue = replace(first.log.queue, consistency=Consistency.WEAK)
+        first.log.queue = first.log.queue._replace(consistency=Consistency.WEAK)
         first.log.append(*[draft(b"%d" % number) for number in range(200)])
         here, there = first.jobs(exact=False), second.jobs(first, exact=False)
         handed = here.receive(10)

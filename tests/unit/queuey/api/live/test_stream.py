@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,7 +75,7 @@ def test_a_cursor_from_a_server_that_knows_more_partitions_skips_and_repeats_not
     before = run(house.service.queues.find("demo", "q"))
     assert before is not None
     path, asked = ("/v1/demo", "follow=true&queues=q") if several else ("/v1/demo/q", "follow=true&partitions=1,3")
-    house.service.queues._metadata.replace_queue(before, replace(before, partitions=3)).wait()
+    house.service.queues._metadata.replace_queue(before, before._replace(partitions=3)).wait()
     cache = house.service.queues._cache
     cache.forget(before)
     house.append("q", "first", 3)
