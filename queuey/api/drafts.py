@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterable
+from functools import lru_cache
 
-from queuey.api.headers import has_headers, headers_of_call
+from queuey.api.headers import COMMON, has_headers, headers_of_call
 from queuey.api.params import Problems, due, integer, once_key
 from queuey.errors import MessageTooLarge
 from queuey.http.exchange import Call
@@ -77,6 +78,10 @@ def check_sizes(body: int, headers: int, settings: Settings) -> None:
 
 def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:
     """A message whose body is the whole request body; headers give the rest."""
+    if call.headers.keys() <= _PLAIN and call.body and not call.query_string:
+        options = _plain_options(call.headers.get("x-ttl", ""), call.headers.get("content-type", ""))
+        if options is not None and len(call.body) <= settings.limits.max_body_bytes:
+            return Draft(partition_for(queue, None), call.body, *options)
     problems = Problems()
     if not call.body:
         problems.add("body", "Required")
@@ -93,6 +98,24 @@ def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> D
 
 
 _PLACING = frozenset({"x-partition", "x-key", "x-delay", "x-deliver-at"})
+_PLAIN = COMMON - _PLACING
+"""Headers of a message that has nothing beside its body but a TTL and a content type, as most have."""
+_MOST_REMEMBERED = 100
+"""Characters of a header."""
+
+
+def _plain_options(ttl: str, content_type: str) -> tuple[int, str | None] | None:
+    """TTL and content type by their headers; None if they may be wrong, which the long way says."""
+    if len(ttl) > _MOST_REMEMBERED or len(content_type) > _MOST_REMEMBERED:
+        return None
+    return _remembered_options(ttl, content_type)
+
+
+@lru_cache(1024)
+def _remembered_options(ttl: str, content_type: str) -> tuple[int, str | None] | None:
+    call, problems = Call("", "", "", {"x-ttl": ttl, "content-type": content_type}), Problems()
+    found = ttl_of(call, problems), content_type_of(call, problems)
+    return found if problems.none else None
 
 
 def _placing(call: Call, queue: Queue, now_ticks: int, problems: Problems) -> tuple[int, str | None, int | None]:

@@ -11,13 +11,21 @@ from queuey.api.params import Problems
 from queuey.http.exchange import NOT_ASCII, Call
 from queuey.model import MAX_HEADERS, decode_headers, encode_headers, header_to_json
 
-__all__ = ["has_headers", "headers_of_call", "headers_of_entry", "headers_of_row", "http_headers", "shown_headers"]
+__all__ = [
+    "COMMON",
+    "has_headers",
+    "headers_of_call",
+    "headers_of_entry",
+    "headers_of_row",
+    "http_headers",
+    "shown_headers",
+]
 
 _TEXT = "queuey-header-"
 """Stands before a name whose value is printable ASCII."""
 _BASE64 = "queuey-header64-"
 """Stands before a name whose value is base64, for any bytes."""
-_COMMON = frozenset(
+COMMON = frozenset(
     [
         "host",
         "authorization",
@@ -40,7 +48,7 @@ _COMMON = frozenset(
 def has_headers(call: Call) -> bool:
     """Whether a raw message has headers."""
     names = call.headers.keys()
-    return not names <= _COMMON and any(name.startswith((_TEXT, _BASE64)) for name in names)
+    return not names <= COMMON and any(name.startswith((_TEXT, _BASE64)) for name in names)
 
 
 def headers_of_call(call: Call, problems: Problems) -> bytes | None:

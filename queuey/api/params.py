@@ -62,6 +62,10 @@ class Problems:
             self.add(field, str(error))
             return default
 
+    @property
+    def none(self) -> bool:
+        return not self._found
+
     def check(self) -> None:
         """:raises InvalidParameter: there are problems."""
         if self._found:

@@ -65,7 +65,12 @@ class Finisher:
         """The face that serves a call."""
         found: Face | None = call.face
         if found is None:
-            found = call.face = next((face for face in self._faces if face.serves(call)), self._default)
+            found = self._default
+            for face in self._faces:
+                if face.serves(call):
+                    found = face
+                    break
+            call.face = found
         return found
 
     def preflight(self, call: Call) -> Answer | None:

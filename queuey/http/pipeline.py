@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from time import perf_counter
 
 from queuey.errors import (
@@ -107,9 +108,7 @@ class Pipeline:
             raise UnsupportedEncoding
         if not text:
             return 0
-        if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
-            raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
-        length, limit = int(text), self._limit(operation.body)
+        length, limit = _length(text), self._limit(operation.body)
         if length > limit:
             raise MessageTooLarge(f"the request's body is {text} bytes; this server takes {limit}")
         return length
@@ -227,6 +226,13 @@ class Pipeline:
         elif operation.counts_refusals:
             self.service.monitor.count(APPENDS_REFUSED, 1, error.code)
         return self.finisher.refuse(call, error)
+
+
+@lru_cache(1024)
+def _length(text: str) -> int:
+    if len(text) > _LENGTH_DIGITS or not text.isascii() or not text.isdecimal():
+        raise InvalidParameter(problems={"Content-Length": "must be a plain decimal number"})
+    return int(text)
 
 
 def _span(telemetry: Telemetry, operation: Operation, call: Call) -> CallSpan | None:
