@@ -162,6 +162,49 @@ def test_rows_are_folded_and_another_server_reads_the_base(
     assert bodies(late.receive(9)) == [b"96", b"97", b"98", b"99"]
 
 
+@pytest.mark.parametrize("is_forgotten", [False, True])
+def test_what_was_settled_in_another_life_of_the_group_is_handed_out_again(
+    several: list[LeaseServer], is_forgotten: bool
+) -> None:
+    """Also by a server that has settled it, and learns that another one's receiver has had it in this life."""
+    here, there = several[:2]
+    here.log.append(draft(b"0"), draft(b"1"))
+    jobs, others = here.jobs(exact=False, k=1), there.jobs(here, exact=False, k=1)
+    jobs.step({1: [settle_of(one) for one in jobs.receive(2)]})
+    assert not others.receive(2)
+
+    queue = here.log.queue.uuid
+    before = done(there.leases.find_group(queue, jobs.name))
+    assert before is not None
+    again = before._replace(token=TOKEN + 1)
+    if is_forgotten:
+        done(there.leases.forget_group(queue, jobs.name))
+    assert done(there.leases.keep_group(queue, jobs.name, again, None if is_forgotten else before))
+    assert bodies(others.receive(2, visibility_seconds=5)) == [b"0", b"1"]
+    assert not jobs.receive(2)
+    here.clock.advance(60)
+    assert [*bodies(jobs.receive()), *bodies(jobs.receive())] == [b"0", b"1"]
+
+
+def test_rows_of_servers_that_come_and_go_are_folded(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_weak, "_MOST_LEFT", 5)
+    first = lease_servers.another()
+    for number in range(20):
+        first.log.append(draft(b"%d" % number))
+        server = first if number == 0 else lease_servers.another()
+        jobs = server.jobs(first, exact=False, k=1)
+        (handed,) = jobs.receive()
+        assert bodies([handed]) == [b"%d" % number]
+        jobs.settle(handed)
+        first.clock.advance(600)
+
+    assert rows_of(session, first.log, "and kind = 3") < 10
+    assert rows_of(session, first.log, "and kind = 4") < 12
+    assert lease_servers.another().jobs(first, exact=False).count()[2:4] == (0, 0)
+
+
 def test_an_attempt_and_what_it_appends_are_found_by_another_server(several: list[LeaseServer]) -> None:
     here, there = several[:2]
     here.log.add(b"0", b"1", b"2")

@@ -378,15 +378,15 @@ class LeaseLine:
 
     def _fold(self, weak: WeakGroup) -> None:
         """Let a base replace the rows of a weak group, if most replicas answer. If not, it is due again later."""
-        weak.is_due = False
         memory, rows = self.memory, self._means.rows
-        if memory.stored is None:
+        group = memory.book.known(*self._place)
+        if memory.stored is None or group is None:
             return
+        weak.is_due = False
         try:
             head = start(rows.head(self._place, serially=True)).wait()
             if head is None or head.group != memory.stored.head.group:
                 return  # the next call sees it
-            (group,) = memory.book.groups()
             statements, unused = weak.folded(group, memory.stored, self._moment)
             memory.stored = StoredGroup(head, unused, {})
             head = head.next(self._turns.name(0))._replace(moment=self._moment)

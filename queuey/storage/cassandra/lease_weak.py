@@ -53,6 +53,9 @@ _SILENT_TICKS = 3600 * TICKS_PER_SECOND
 """A lane that has been silent for longer is forgotten, once its rows are folded."""
 _ALONE_SECONDS = 0.02
 """How long a look counts for calls that follow upon others, while no other server uses the group."""
+_MOST_LEFT = 64
+"""Rows, and silent lanes, that servers may leave unfolded: one that reads more folds them. Each server that is new to a group
+adds some, and may be gone before it has changed so much that it folds them itself."""
 _ROWS = 500
 _LATER = 256
 """Changes of a partition that is not in use, before they are merged."""
@@ -84,6 +87,8 @@ class WeakGroup:
         self._rows, self._session, self._place, self._observer = rows, rows.session, place, observer
         self._reads = rows.session.to_read(Consistency.WEAK)
         self.lane = secrets.randbits(_LANE_BITS)
+        self._token: int | None = None
+        """Of the life of the group that this is about."""
         self._seen: dict[int, int] = {}
         """By lane of another server, the moment of the last row that was seen."""
         self._mergers: defaultdict[int, Merger] = defaultdict(Merger)
@@ -110,6 +115,7 @@ class WeakGroup:
 
         :param now: this moment on the wall clock, in ticks.
         """
+        self._begin_life(stored.head.group.token)
         self._announce(now)
         self.picking.now = perf_counter()
         self._later.clear()
@@ -118,18 +124,27 @@ class WeakGroup:
         if any(abs(last) > now - _ACTIVE_TICKS for lane, last in self._lanes.items() if lane != self.lane):
             self._met = self.picking.now
         self._note_comers(now - _ACTIVE_TICKS)
-        self._seen = dict.fromkeys(self._lanes, 0)
         for merger in self._mergers.values():
             merger.forget_waiting()
         bases = [number for changes in stored.changes.values() for number, _ in changes]
         folded = max(bases, default=0) - _FOLDED_TICKS
-        rows = sorted(self._new_rows([*self._seen], stored.head.group.token))
+        self._seen = {lane: last if 0 < last < folded else 0 for lane, last in self._lanes.items()}
+        rows = sorted(self._new_rows([lane for lane, seen in self._seen.items() if not seen], stored.head.group.token))
+        old = sum(row.moment < now - _FOLDED_TICKS for row in rows)
+        silent = sum(abs(last) < now - _SILENT_TICKS for last in self._lanes.values())
+        self.is_due = self.is_due or old + silent > _MOST_LEFT
         for row in rows:
             if row.moment >= folded:  # else a node that was away for long has it still
                 for partition, since, data in row.parts:
                     for learned in since_each(since, [*decode_changes(data)], is_after=row.lane > self.lane):
                         self._note_active(row.lane, partition, learned.change)
                         self._later[partition].append(learned)
+
+    def _begin_life(self, token: int) -> None:
+        """What was settled in another life of the group says nothing of this one, and others may not know this server."""
+        if token != self._token:
+            self._token, self._is_announced = token, False
+            self._mergers.clear()
 
     @property
     def is_alone(self) -> bool:
