@@ -60,7 +60,7 @@ async def _stepped(service: Service, call: Call, asked: AskedStep, *, names_queu
         check_arrow("accept application/json")
     call.body = b""
     with CountedRoom(call.ticket, asked.step.receive) as room:
-        outcome = await service.leases.step(asked.step, room, asked.waiting)
+        outcome = await service.leases.step(asked.step, room, asked.waiting, has_gone=call.has_gone)
         _count(service, call, asked.step, outcome)
         if asked.is_plain and not as_arrow:
             plain = _plain_answer(asked, outcome)

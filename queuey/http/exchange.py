@@ -82,6 +82,7 @@ class Call:
         "headers",
         "identity",
         "in_thread",
+        "is_gone",
         "is_left",
         "length",
         "method",
@@ -120,6 +121,8 @@ class Call:
         """A thread waits for the answer."""
         self.is_left = False
         """The client has gone, or sends nothing more: it takes an answer at most, and waits for no messages."""
+        self.is_gone = False
+        """The connection has ended: no answer reaches the client."""
         self._query: dict[str, str] | None = None
         self._media_type: str | None = None
         self._accepted: Mapping[str, float] | None = None
@@ -132,6 +135,10 @@ class Call:
     def is_awaited(self) -> bool:
         """Whether the client still waits for messages, as far as the server knows."""
         return not self.is_left
+
+    def has_gone(self) -> bool:
+        """Whether no answer reaches the client any more, as far as the server knows."""
+        return self.is_gone
 
     @property
     def media_type(self) -> str:

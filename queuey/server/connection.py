@@ -122,7 +122,7 @@ class Connection(asyncio.Protocol):
         if sender is not None:
             sender.give_up()
         if (call := self._call) is not None:
-            call.is_left = True
+            call.is_left = call.is_gone = True
         if self._runner is not None and call is not None and (call.method in ("GET", "HEAD") or call.ticket.waits):
             self._runner.give_up()  # a write goes on to its end, but not to wait for messages that nobody takes
             self._runner = None

@@ -15,8 +15,16 @@ from queuey.future import Future, others_turn
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import IdempotencyKey, Queue, Retention
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
-from queuey.model.lease_requests import Acknowledged, Action
-from queuey.model.lease_steps import GroupStep, HandedAlone, HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
+from queuey.model.lease_requests import Acknowledged, Action, Settle
+from queuey.model.lease_steps import (
+    NOTHING_HANDED,
+    GroupStep,
+    HandedAlone,
+    HeldPage,
+    LeaseCounts,
+    LeaseOutcome,
+    LeaseStep,
+)
 from queuey.monitor.metrics import LeasesCounted, Monitor
 from queuey.service.dead_letters import DeadLetters
 from queuey.service.log import Log
@@ -91,15 +99,33 @@ class Leases:
         token = random.getrandbits(63)  # it tells lives of a group apart, and guards nothing
         return LeaseGroup(token, start, settings)
 
-    async def step(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None = None) -> LeaseOutcome:
+    async def step(
+        self,
+        step: LeaseStep,
+        room: AnswerRoom,
+        waiting: Waiting | None = None,
+        *,
+        has_gone: Callable[[], bool] = lambda: False,
+    ) -> LeaseOutcome:
         """Carry out a step, and wait for a message if none can be handed out now.
 
         What is settled and appended is done at once. See :meth:`queuey.storage.LeaseStore.step` for what is raised. If
         there is no room for the message that comes first, none is handed out.
 
+        :param has_gone: whether no answer reaches the receiver any more. It is asked once messages were handed out, and
+            then they are given back: not if the step has an attempt, under which the receiver may ask again, and not
+            after a pop, which has settled them.
         :raises TooManyWaiters: nothing is done.
         :raises Throttled: there is no room for the message that comes first, and nothing is done.
         """
+        outcome = await self._carry_out(step, room, waiting)
+        if not (outcome.handed and has_gone()) or step.attempt is not None or (step.receive and step.receive.pop):
+            return outcome
+        with suppress(QueueyError):  # then the leases run out
+            await self._step(_giving_back(step, outcome))
+        return outcome._replace(handed=NOTHING_HANDED)
+
+    async def _carry_out(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None) -> LeaseOutcome:
         if step.receive is None:
             if step.attempt is not None and not _has_done(step):
                 await self._withdraw(step, step.attempt)
@@ -217,7 +243,8 @@ class Leases:
                     self._waiters.arrived(request.queue, appended.placed)
         if self._rooms.has_receivers:
             self._ring(step, outcome)
-        self._count(step, outcome)
+        counted = _counted(step, outcome, self._clock.now_ticks())
+        self._monitor.stepped(step.groups[0].queue.application, counted)
         if outcome.given_up:
             buried = [future.start(self._dead_letters.bury(step.groups[one.group], one)) for one in outcome.given_up]
             for each in buried:
@@ -235,19 +262,6 @@ class Leases:
             self._rooms.next_due(one, seconds)
             if outcome.frees and (one.settles or one.passes):
                 self._rooms.ring(one.queue.uuid, one.name, {*one.settles, *one.passes})
-
-    def _count(self, step: LeaseStep, outcome: LeaseOutcome) -> None:
-        due = _first_due(outcome) if outcome.handed else None
-        dwell = None if due is None else max((self._clock.now_ticks() - due) / TICKS_PER_SECOND, 0.0)
-        counted = LeasesCounted(
-            len(outcome.handed),
-            outcome.expired,
-            dwell,
-            outcome.worked / TICKS_PER_SECOND if outcome.worked else None,
-            len(outcome.stale),
-            settled_of(step, outcome),
-        )
-        self._monitor.stepped(step.groups[0].queue.application, counted)
 
     async def settled_by_all(self, queue: Queue) -> Mapping[int, MessageId]:
         """By partition, an id up to which each lease group of a queue has settled all messages; empty without a group."""
@@ -319,6 +333,37 @@ class Leases:
     def held(self, queue: Queue, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         """See :meth:`queuey.storage.LeaseStore.held`."""
         return self._store.held(queue.uuid, name, partition, after=after, limit=limit)
+
+
+def _giving_back(step: LeaseStep, outcome: LeaseOutcome) -> LeaseStep:
+    """Releases what a step has handed out, at once and without a failure."""
+    groups: dict[int, dict[int, Sequence[Settle]]] = {}
+    for group, partition, messages, leases in outcome.handed.parts:
+        ids = map(MessageId, messages.ticks, messages.tails)
+        settles = groups.setdefault(group, {})
+        settles[partition] = [
+            *settles.get(partition, ()),
+            *[
+                Settle(id_, one.deliveries, Action.RELEASE, 0.0, counts=False)
+                for id_, one in zip(ids, leases, strict=True)
+            ],
+        ]
+    steps = [
+        GroupStep(step.groups[at].queue, step.groups[at].name, None, outcome.tokens[at], groups[at]) for at in groups
+    ]
+    return LeaseStep(steps)
+
+
+def _counted(step: LeaseStep, outcome: LeaseOutcome, now_ticks: int) -> LeasesCounted:
+    due = _first_due(outcome) if outcome.handed else None
+    return LeasesCounted(
+        len(outcome.handed),
+        outcome.expired,
+        None if due is None else max((now_ticks - due) / TICKS_PER_SECOND, 0.0),
+        outcome.worked / TICKS_PER_SECOND if outcome.worked else None,
+        len(outcome.stale),
+        settled_of(step, outcome),
+    )
 
 
 def _first_due(outcome: LeaseOutcome) -> int | None:

@@ -103,7 +103,7 @@ async def receive_message(asked: SqsRequest) -> Result:
         if most > 1:
             room.grow((most - 1) * _MESSAGE_ROOM)
         try:
-            outcome = await asked.service.leases.step(step, room, waiting)
+            outcome = await asked.service.leases.step(step, room, waiting, has_gone=asked.call.has_gone)
         except TooManyWaiters as error:
             raise SqsError("OverLimit", str(error)) from error
         if outcome.handed and not outcome.repeated:
