@@ -107,7 +107,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         )
         for at, one in enumerate(queues)
     ]
-    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited) if wait else None
+    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited, every=not partitions) if wait else None
     return AskedStep(LeaseStep(groups, appends, receive, attempt, turns=turns), settles.receipts, waiting)
 
 
@@ -147,7 +147,7 @@ def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> As
     receive_from: Sequence[int] = () if wanted is None else partitions or range(1, queue.partitions + 1)
     new = new_group(service, queue) if token is None else None
     step = LeaseStep((GroupStep(queue, group, new, token, settles, (), receive_from),), (), wanted)
-    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited) if wait else None
+    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited, every=not partitions) if wait else None
     return AskedStep(step, texts or (), waiting, is_plain=True)
 
 

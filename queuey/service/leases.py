@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
+from operator import is_
 from types import MappingProxyType
 from typing import NamedTuple, Protocol
 
@@ -71,6 +72,8 @@ class Waiting(NamedTuple):
     """A thread waits for the answer."""
     is_awaited: Callable[[], bool] = lambda: True
     """Whether anybody waits for the answer still."""
+    every: bool = False
+    """It receives from all partitions of its queues, also from those that they get meanwhile."""
 
 
 class Leases:
@@ -79,7 +82,7 @@ class Leases:
     def __init__(
         self, stores: Stores, log: Log, queues: Queues, waiters: Waiters, clock: Clock, monitor: Monitor
     ) -> None:
-        self._store = stores.leases
+        self._store, self._queues = stores.leases, queues
         self._waiters, self._clock, self._monitor = waiters, clock, monitor
         self._rooms = Rooms(waiters, clock, stores.messages.stays_open)
         self.note_coming = self._rooms.note_coming
@@ -144,7 +147,7 @@ class Leases:
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
-            receiver.is_awaited = waiting.is_awaited
+            receiver.is_awaited, receiver.every = waiting.is_awaited, waiting.every
             # A look that finds nothing is not remembered, unless the request has done something beside it: so it writes
             # nothing. A repeat looks under the same name, and finds what any look of the first request has handed out.
             first = _within(step if _has_done(step) else _only_receive(step), room)
@@ -218,6 +221,10 @@ class Leases:
                 return _with_handed(outcome, found)
             if found.more:
                 await others_turn()
+                continue
+            before, again = again, await _with_new_partitions(self._queues, again) if receiver.every else again
+            if again is not before:
+                receiver.move(again.groups)
                 continue
             with room.waiting():
                 await receiver.wait(until)
@@ -333,6 +340,18 @@ class Leases:
     def held(self, queue: Queue, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         """See :meth:`queuey.storage.LeaseStore.held`."""
         return self._store.held(queue.uuid, name, partition, after=after, limit=limit)
+
+
+async def _with_new_partitions(queues: Queues, step: LeaseStep) -> LeaseStep:
+    """The same step if no queue of it has got partitions; else it receives from those, too."""
+    found = [await queues.find(one.queue.application, one.queue.name) for one in step.groups]
+    groups = [
+        one
+        if queue is None or queue.uuid != one.queue.uuid or queue.partitions <= one.queue.partitions
+        else one._replace(queue=queue, receive_from=range(1, queue.partitions + 1))
+        for one, queue in zip(step.groups, found, strict=True)
+    ]
+    return step if all(map(is_, groups, step.groups)) else step._replace(groups=groups)
 
 
 def _giving_back(step: LeaseStep, outcome: LeaseOutcome) -> LeaseStep:

@@ -55,6 +55,22 @@ def test_receivers_at_both_servers_wait_for_what_comes_to_one(first: Server, sec
     assert sorted(found) == ["0", "1"]
 
 
+def test_receivers_at_both_servers_hear_of_a_partition_that_one_adds(first: Server, second: Server) -> None:
+    queue = first.queue(partitions=1)
+    second.add(queue, "known to both")
+    assert receive(first, queue, pop=True)
+    with ThreadPoolExecutor(2) as threads:
+        waiting = [threads.submit(step, server, queue, receive={"wait": 60}) for server in (first, second)]
+        with Server(first.running) as other:
+            for server in (first, second):
+                until_waiting(server, 1)
+            assert other.call("PUT", queue, data={"partitions": "2"}).status_code == 200
+            for number in range(2):
+                other.add(queue, str(number), x_partition=2)
+        found = [message["body"] for each in waiting for message in each.result(70)["messages"]]
+    assert sorted(found) == ["0", "1"]
+
+
 def test_what_one_server_releases_a_receiver_at_the_other_gets(first: Server, second: Server) -> None:
     queue = first.queue()
     first.add(queue, "a")

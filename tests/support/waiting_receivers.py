@@ -55,17 +55,18 @@ class Receivers:
         *,
         is_awaited: bool = True,
         attempt: str | None = None,
-        partitions: Sequence[int] = (1, 2),
+        partitions: Sequence[int] | None = (1, 2),
         visibility: float = 30.0,
         max_bytes: int = SMALL,
     ) -> Future[LeaseOutcome]:
+        """:param partitions: None for all, also those that come."""
         new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
         receive = ReceiveRequest(1, visibility, max_bytes=max_bytes)
-        group = GroupStep(self.queue, GROUP, new, receive_from=partitions)
+        group = GroupStep(self.queue, GROUP, new, receive_from=partitions or range(1, self.queue.partitions + 1))
         step = LeaseStep([group], receive=receive, attempt=IdempotencyKey(attempt, b"") if attempt else None)
 
         async def received() -> LeaseOutcome:
-            waiting = Waiting(seconds, ["app:demo"], in_thread=False, is_awaited=lambda: is_awaited)
+            waiting = Waiting(seconds, ["app:demo"], False, lambda: is_awaited, every=partitions is None)
             with CountedRoom(EXEMPT, receive) as room:
                 return await self.service.leases.step(step, room, waiting)
 

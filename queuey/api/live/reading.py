@@ -244,7 +244,11 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
             _, invalidated = watch.take_events()
             if invalidated:
                 await identify_again(service, call)
-                queue = await queue_again(service, call, queue)
+                before, queue = queue.partitions, await queue_again(service, call, queue)
+                if params.every and queue.partitions > before:
+                    params = ReadQuery.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
+                    for number in range(before + 1, queue.partitions + 1):
+                        service.waiters.add(watch, queue, number)
             answer, rows = await page(service, call, queue, params)
             if rows or service.waiters.ended or call.is_left or service.clock.elapsed() >= until:
                 return answer

@@ -50,7 +50,7 @@ class Room:
 class WaitingReceiver:
     """One receiver, in the room of each group that it receives from. A context manager that leaves them."""
 
-    __slots__ = ("_rooms", "attempt", "is_awaited", "is_rung", "joined", "watch")
+    __slots__ = ("_rooms", "attempt", "every", "is_awaited", "is_rung", "joined", "watch")
 
     def __init__(self, rooms: Rooms, watch: Watch) -> None:
         self._rooms = rooms
@@ -61,6 +61,8 @@ class WaitingReceiver:
         """The name of its request."""
         self.is_awaited: Callable[[], bool] = lambda: True
         """Whether anybody waits for what it gets still."""
+        self.every = False
+        """It receives from all partitions of its queues."""
         self.is_rung = False
         """It was woken, and has not looked since."""
 
@@ -77,6 +79,15 @@ class WaitingReceiver:
         self.looks()  # before: what wakes it between two of them wakes the next receiver if this one leaves
         for one in groups:
             self._rooms.join(self, one)
+
+    def move(self, groups: Iterable[GroupStep]) -> None:
+        """Hear of these groups and of no others, from now on: their queues have got partitions.
+
+        The next receiver of the rooms that it leaves looks, since it may have to move as well.
+        """
+        self.is_rung = True
+        self._rooms.leave_rooms(self)
+        self.join(groups)
 
     def looks(self) -> bool:
         """Call it before a look: what comes later wakes the receiver again.
@@ -160,6 +171,11 @@ class Rooms:
 
     def leave(self, receiver: WaitingReceiver) -> None:
         """A receiver waits no more. What it was woken for and did not look at, or found more of, wakes the next."""
+        receiver.watch.close()
+        self.leave_rooms(receiver)
+
+    def leave_rooms(self, receiver: WaitingReceiver) -> None:
+        """A receiver waits for nothing of what it joined; as :meth:`leave`."""
         closed = []
         with self._lock:
             for room in receiver.joined:
@@ -169,7 +185,6 @@ class Rooms:
                     closed.append(room.watch)
             left = [room for room in receiver.joined if room.receivers]
             receiver.joined = []
-        receiver.watch.close()
         for watch in closed:
             watch.close()
         if receiver.is_rung:

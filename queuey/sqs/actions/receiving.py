@@ -98,7 +98,9 @@ async def receive_message(asked: SqsRequest) -> Result:
     attempt = _attempt(asked, is_fifo=attributes.is_fifo)
     step = LeaseStep([group], receive=wanted, attempt=attempt, renews=attempt is not None)
     readers = tuple(sorted(asked.call.identity.principals))
-    waiting = Waiting(float(wait), readers, asked.call.in_thread, asked.call.is_awaited) if wait else None
+    waiting = None
+    if wait:
+        waiting = Waiting(float(wait), readers, asked.call.in_thread, asked.call.is_awaited, every=True)
     with CountedRoom(asked.call.ticket, wanted) as room:
         if most > 1:
             room.grow((most - 1) * _MESSAGE_ROOM)

@@ -9,7 +9,9 @@ import pytest
 
 from queuey.errors import QueueNotFound
 from queuey.future import Future, run
+from queuey.model import AppendRequest, Draft
 from queuey.model.lease_steps import LeaseOutcome
+from queuey.service.queues import QueueSettings
 from queuey.storage.leasing.answers import encode_answer
 from tests.support.waiting_receivers import WAIT_SECONDS, Receivers
 
@@ -144,3 +146,38 @@ def test_a_receiver_that_gets_a_message_larger_than_its_room_wakes_the_next(rece
     receivers.append(b"larger than this", b"larger than that")
 
     assert [_handed(one) for one in waiting if one.done] == [1, 1]
+
+
+def _grow(receivers: Receivers, partitions: int) -> None:
+    run(receivers.service.queues.update(receivers.queue, QueueSettings(partitions=partitions)))
+
+
+def _append_to(receivers: Receivers, partition: int) -> None:
+    queue = run(receivers.service.queues.find("demo", "q"))
+    assert queue is not None
+    run(receivers.service.log.append(AppendRequest(queue, [Draft(partition, b"x", 1000)])))
+
+
+def test_receivers_of_all_partitions_hear_of_those_that_their_queue_gets(receivers: Receivers) -> None:
+    waiting = [receivers.wait(partitions=None) for _ in range(3)]
+    named = receivers.wait(partitions=[1, 2])
+    _grow(receivers, 4)
+    for number in (3, 4, 3):
+        _append_to(receivers, number)
+
+    assert [_handed(one) for one in waiting] == [1, 1, 1]
+    assert not named.done
+
+
+def test_a_queue_that_gets_partitions_while_a_receiver_looks_is_heard(receivers: Receivers) -> None:
+    """Between its look and its wait, so no room of it hears of the change."""
+
+    def grow() -> None:
+        receivers.after_look = lambda: None
+        _grow(receivers, 3)
+
+    receivers.after_look = grow
+    outcome = receivers.wait(partitions=None)
+    _append_to(receivers, 3)
+
+    assert _handed(outcome) == 1
