@@ -93,7 +93,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
     receive, wait, partitions = _receive(fields, queue, receiver, service.settings.limits.max_answer_bytes)
     problems.check()
     settles.check()
-    attempt = IdempotencyKey(key, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest()) if key else None
+    attempt = _attempt(call, key) if key else None
     appends = await _appends(service, call, fields) if "append" in fields else ()
     groups = [
         GroupStep(
@@ -112,7 +112,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
 
 
 def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> AskedStep | None:
-    """What a request asks for that does nothing but acknowledge and receive, as most do.
+    """What a request asks for that does nothing but acknowledge and receive, under an attempt or not, as most do.
 
     :returns: None if it does anything else, or has a mistake, which is then looked for.
     """
@@ -120,10 +120,12 @@ def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> As
     if document is None:
         return None
     texts, members = document.get("acknowledge"), document.get("receive")
-    if len(document) != (texts is not None) + (members is not None):
+    names = [name for name in (document.get("attempt"), document.get("receiver")) if name is not None]
+    if len(document) != (texts is not None) + (members is not None) + len(names) or not all(map(_is_name, names)):
         return None
-    named, quotes = b"", 2 * len(document)
-    proven, receiver = _receiver(call.identity.acting(Permission.RECEIVE, queue.application, queue.name), call.peer)
+    named, quotes = b"", 2 * len(document) + 2 * len(names)
+    proven, unnamed = _receiver(call.identity.acting(Permission.RECEIVE, queue.application, queue.name), call.peer)
+    receiver: str = document.get("receiver", unnamed)
     receiving, token, settles = _NOTHING_RECEIVED, None, _NOTHING_SETTLED
     if members is not None:
         named = orjson.dumps(members)
@@ -146,9 +148,19 @@ def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> As
     wanted, wait, partitions = receiving
     receive_from: Sequence[int] = () if wanted is None else partitions or range(1, queue.partitions + 1)
     new = new_group(service, queue) if token is None else None
-    step = LeaseStep((GroupStep(queue, group, new, token, settles, (), receive_from),), (), wanted)
+    attempt = _attempt(call, document["attempt"]) if "attempt" in document else None
+    step = LeaseStep((GroupStep(queue, group, new, token, settles, (), receive_from),), (), wanted, attempt)
     waiting = Waiting(wait, proven, call.in_thread, call.is_awaited, every=not partitions) if wait else None
     return AskedStep(step, texts or (), waiting, is_plain=True)
+
+
+def _is_name(text: object) -> bool:
+    return isinstance(text, str) and 0 < len(text) <= _MAX_TEXT and text.isprintable()
+
+
+def _attempt(call: Call, name: str) -> IdempotencyKey:
+    """An attempt, bound to all that its request asks for."""
+    return IdempotencyKey(name, hashlib.sha256(call.path.encode() + b"\0" + call.body).digest())
 
 
 @lru_cache(maxsize=4096)
