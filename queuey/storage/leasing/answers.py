@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import struct
 from array import array
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+import orjson
 
 from queuey.ids import MessageId
 from queuey.model.columns import Alike, Columns
 from queuey.model.holes import Hole
 from queuey.model.lease_codec import decode_change, encode_change
 from queuey.model.lease_state import Change, FreshLeases
-from queuey.model.lease_steps import GivenUp, Handed, HandedPart, LeaseOutcome, StaleLease, without_place
+from queuey.model.lease_steps import GivenUp, Handed, HandedAlone, HandedPart, LeaseOutcome, StaleLease, without_place
 from queuey.model.messages import Appended, Location, Message
 
 __all__ = ["decode_answer", "encode_answer"]
@@ -28,24 +30,28 @@ def encode_answer(outcome: LeaseOutcome, copied: Collection[int] = ()) -> bytes:
 
     :param copied: indexes of groups whose messages go with the answer, as they may leave the log before it is asked for.
     """
-    parts = outcome.handed.parts  # made anew each time
-    document = {
-        "now": outcome.now,
-        "wall": outcome.wall,
-        "tokens": [*outcome.tokens],
-        "stale": [[*one] for one in outcome.stale],
-        "appended": [[[one.partition, *one.id] for one in appended.placed] for appended in outcome.appended],
-        "handed": [part[:2] for part in parts],
-        "full": outcome.is_full,
-        "due": outcome.next_due,
-        "larger": outcome.larger,
-        "more": outcome.more,
-        "copied": [at for at, part in enumerate(parts) if part.group in copied],
-    }
-    head = json.dumps(document, separators=(",", ":")).encode()
-    pieces = [head, *(encode_change(_leases(part)) for part in parts)]
-    pieces += [b"".join(map(_copy, part.messages)) for part in parts if part.group in copied]
-    return b"".join([_SIZE.pack(len(data)) + data for data in pieces])
+    document: dict[str, Any] = {"now": outcome.now, "wall": outcome.wall, "tokens": [*outcome.tokens]}
+    rare = (
+        ("stale", [[*one] for one in outcome.stale]),
+        ("appended", [[[one.partition, *one.id] for one in appended.placed] for appended in outcome.appended]),
+        ("full", outcome.is_full),
+        ("due", outcome.next_due),
+        ("larger", outcome.larger),
+        ("more", outcome.more),
+    )
+    document.update([(name, value) for name, value in rare if value])
+    pieces: list[bytes] = []
+    handed = outcome.handed
+    if type(handed) is HandedAlone and not copied:
+        document["handed"] = [(0, handed.partition)]
+        pieces.append(encode_change(Change(holes=[handed.lease._replace(id=handed.message.id)])))
+    elif handed:
+        parts = handed.parts  # made anew each time
+        document["handed"] = [part[:2] for part in parts]
+        document["copied"] = [at for at, part in enumerate(parts) if part.group in copied]
+        pieces += [encode_change(_leases(part)) for part in parts]
+        pieces += [b"".join(map(_copy, part.messages)) for part in parts if part.group in copied]
+    return b"".join([_SIZE.pack(len(data)) + data for data in (orjson.dumps(document), *pieces)])
 
 
 def _copy(message: Message) -> bytes:
@@ -89,9 +95,9 @@ def decode_answer(
     """
     try:
         pieces = _pieces(data)
-        document = json.loads(pieces[0])
+        document = orjson.loads(pieces[0])
         parts: list[HandedPart] = []
-        handed: list[tuple[int, int]] = document["handed"]
+        handed: list[tuple[int, int]] = document.get("handed", [])
         copies = dict(zip(document.get("copied", ()), pieces[1 + len(handed) :], strict=True))
         for number, ((group, partition), piece) in enumerate(zip(handed, pieces[1 : 1 + len(handed)], strict=True)):
             leases = [*_each(decode_change(piece))]
@@ -106,9 +112,9 @@ def decode_answer(
                 parts.append(HandedPart(group, partition, messages, [without_place(leases[at]) for at in there]))
         appended = [
             Appended([Location(partition, MessageId(*id_)) for partition, *id_ in placed], repeated=True)
-            for placed in document["appended"]
+            for placed in document.get("appended", ())
         ]
-        stale = [StaleLease(*one) for one in document["stale"]]
+        stale = [StaleLease(*one) for one in document.get("stale", ())]
         given_up: list[GivenUp] = []  # they were moved when the step was done, or are reported again
         return LeaseOutcome(
             document["now"],
@@ -118,11 +124,11 @@ def decode_answer(
             appended,
             Handed(parts),
             given_up,
-            document["full"],
-            document["due"],
-            document["larger"],
+            document.get("full", False),
+            document.get("due"),
+            document.get("larger", 0),
             repeated=True,
-            more=document["more"],
+            more=document.get("more", False),
         )
     except (struct.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not an answer to an attempt: {error}") from error
