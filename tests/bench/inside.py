@@ -11,6 +11,7 @@ import re
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from itertools import cycle
+from random import getrandbits
 from time import perf_counter, process_time, thread_time
 from typing import NamedTuple
 
@@ -60,7 +61,8 @@ def again(text: str) -> Callable[[Service], Callable[[], Next]]:
     return lambda _: lambda: lambda answer: request
 
 
-def _receiving(messages: int, *, apart: bool = False) -> Scene:
+def _receiving(messages: int, *, apart: bool = False, attempts: bool = False) -> Scene:
+    """:param attempts: each request names one, as those of our client do."""
     head = leases.receive_head(_QUEUE).encode()
     receive = b'"receive":{"max":%d}' % messages
 
@@ -69,6 +71,8 @@ def _receiving(messages: int, *, apart: bool = False) -> Scene:
             receipts = b",".join(_RECEIPT.findall(answer))
             settles = b'"acknowledge":[%b]' % receipts if receipts else b""
             members = [settles] if apart and settles else [settles, receive] if settles else [receive]
+            if attempts:
+                members.append(b'"attempt":"%032x"' % getrandbits(128))
             body = b"{%b}" % b",".join(members)
             return b"%b%d\r\n\r\n%b" % (head, len(body), body)
 
@@ -118,6 +122,7 @@ CALLS: dict[str, Scene] = {
     "batch10": Scene(again(leases.append_some(_QUEUE, 10))),
     "read": Scene(again(read_page(_QUEUE, "0")), 1),
     "lease-apart": _receiving(1, apart=True),
+    "lease-attempts": _receiving(1, apart=True, attempts=True),
     "lease": _receiving(1),
     "lease10": _receiving(10),
     "lease100": _receiving(100),
