@@ -54,7 +54,7 @@ LAYERS = {
     **{name.removesuffix("."): Layer(ours=LEAVES) for name in LEAVES},
     "queuey": Layer(ours=("queuey._version", "queuey.server.")),
     "queuey.wsgi": Layer(ours=("queuey", "queuey.settings")),
-    "queuey.storage": Layer(ours=LEAVES, others=("google_crc32c",)),
+    "queuey.storage": Layer(ours=LEAVES, others=("google_crc32c", "orjson")),
     "queuey.storage.memory": Layer(ours=(*LEAVES, *STORES)),
     "queuey.storage.sqlite": Layer(ours=(*LEAVES, *STORES), others=("apsw", "google_crc32c")),
     "queuey.storage.cassandra": Layer(ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c", "msgspec")),
