@@ -10,11 +10,11 @@ import pytest
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.model import AppendRequest, IdempotencyKey
-from queuey.storage.cassandra import lease_carrying, lease_left, lease_rows
-from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.cassandra import lease_carrying, lease_left, lease_parcels, lease_rows
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import settle_of
-from tests.support.lease_servers import LeaseServer, LeaseServers, leave_a_parcel, rows_of
+from tests.support.lease_servers import LeaseServer, LeaseServers, leave_a_parcel, refuses, rows_of
 from tests.support.servers import eventually
 
 
@@ -35,8 +35,8 @@ def _look_for_what_is_left(server: LeaseServer) -> None:
 
 def _entries(session: CassandraSession, log: QueueLog) -> int:
     """How often the groups of a queue are listed as groups whose steps append."""
-    text = f"select id from {session.options.keyspace}.lease_appenders where shard = 0 and queue = %s"  # noqa: S608
-    return len(list(session.driver.execute(text, (log.queue.uuid,))))
+    text = f"select queue from {session.options.keyspace}.lease_appenders where shard = 0"  # noqa: S608
+    return sum(queue == log.queue.uuid for (queue,) in session.driver.execute(text))
 
 
 @pytest.mark.usefixtures("no_entries")
@@ -54,7 +54,7 @@ def test_what_a_dead_server_left_behind_is_appended_though_nobody_uses_the_group
     assert results.bodies() == [b"result"]
     assert rows_of(session, dies.log, "and kind = 2") == 0
     assert _entries(session, dies.log) == 1
-    dies.clock.advance(2 * lease_carrying.LISTED_SECONDS)
+    dies.clock.advance(3 * lease_parcels.LISTED_SECONDS)
     _look_for_what_is_left(other)
     assert results.bodies() == [b"result"]
     assert _entries(session, dies.log) == 0
@@ -94,9 +94,43 @@ def test_a_group_is_listed_as_long_as_its_steps_append(first: LeaseServer, sessi
     append()
     append()
     assert _entries(session, first.log) == 1
-    first.clock.advance(lease_carrying.LISTED_SECONDS + 1)
+    first.clock.advance(lease_parcels.LISTED_SECONDS + 1)
     append()
     assert _entries(session, first.log) == 2
+
+
+@pytest.mark.usefixtures("no_entries")
+def test_a_group_stays_listed_as_long_as_messages_wait(
+    lease_servers: LeaseServers, session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    leave_a_parcel(dies, results, monkeypatch, draft(b"result", ttl_seconds=1_000_000))
+    dies.clock.advance(10 * lease_parcels.LISTED_SECONDS)
+    with monkeypatch.context() as away:
+        away.setattr(other.leases._means.carrier, "carry_old", refuses)
+        _look_for_what_is_left(other)
+    assert _entries(session, dies.log) == 1
+    assert results.bodies() == []
+    _look_for_what_is_left(other)
+    assert results.bodies() == [b"result"]
+
+
+@pytest.mark.usefixtures("no_entries")
+def test_no_look_steps_over_groups_that_were_removed_from_the_list(
+    first: LeaseServer, session: CassandraSession
+) -> None:
+    """A node refuses a read that steps over 100,000 removed rows, and warns from 1,000 on."""
+    queue, groups = first.log.queue.uuid, 1200
+    for hour in range(3):
+        rows = [(lease_parcels.APPENDERS, hour + 1, queue, f"{number}") for number in range(groups)]
+        session.tell_together("lease_appender_keep", rows, ALL_CENTRES).wait(60)
+        _look_for_what_is_left(first)
+    assert _entries(session, first.log) == 0
+    asked = f"select hour from {session.options.keyspace}.lease_appenders where shard = 0 limit 1"  # noqa: S608
+    answer = session.driver.execute_async(asked)
+    answer.result()
+    assert not answer.warnings
 
 
 def test_a_step_whose_group_may_not_be_listed_is_not_stored(

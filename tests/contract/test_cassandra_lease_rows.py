@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 import pytest
 
 from queuey.errors import StorageUnavailable
+from queuey.future import Future
 from queuey.ids import ZERO_ID
-from queuey.model import IdempotencyKey
+from queuey.model import IdempotencyKey, OffsetChange
 from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
-from queuey.storage.cassandra import lease_memory
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra import CassandraLeases, lease_memory, lease_rows, leases, offsets
+from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
 from tests.support.lease_servers import LeaseServer, LeaseServers, rows_of
@@ -73,6 +77,29 @@ def test_a_group_that_ends_and_a_dropped_queue_leave_nothing(
     assert there.new is not None
 
 
+def test_the_end_of_a_queue_steps_over_no_group_that_it_has_ended(
+    session: CassandraSession, first: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A node refuses a read that steps over 100,000 removed rows."""
+    for module in (lease_rows, offsets):
+        monkeypatch.setattr(module, "_PAGE", 2)
+    queue, names = first.log.queue.uuid, [f"group-{number}" for number in range(5)]
+    for name in names:
+        assert done(first.leases.keep_group(queue, name, LeaseGroup(TOKEN), None))
+        done(first.stores.offsets.change_offsets(queue, name, OffsetChange({1: ZERO_ID})))
+    asked: dict[str, list[str]] = {"lease_list": [], "group_list": []}
+    ask = session.ask
+
+    def noted(name: str, values: Sequence[Any], level: int) -> Future[Rows]:
+        if name in asked:
+            asked[name].append(values[1])
+        return ask(name, values, level)
+
+    monkeypatch.setattr(session, "ask", noted)
+    done(first.stores.messages.drop(queue))
+    assert asked == {name: ["", *names[1::2], names[-1]] for name in asked}
+
+
 def test_a_damaged_change_is_refused_and_not_believed(
     session: CassandraSession, first: LeaseServer, second: LeaseServer
 ) -> None:
@@ -119,3 +146,22 @@ def test_rows_that_come_back_from_a_former_life_or_from_before_a_fold_count_no_m
     there = second.jobs(first)
     assert (there.count(), done(second.leases.held(queue, "workers", 1, after=ZERO_ID, limit=99))[1]) == before
     assert bodies(there.receive()) == [b"20"]
+
+
+def test_room_for_new_groups_is_made_for_many_at_a_time(first: LeaseServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    """To find what was used longest ago takes a look at each."""
+    monkeypatch.setattr(leases, "MOST_GROUPS", 30)
+    monkeypatch.setattr(leases, "_TRIM_STEPS", 10)
+    queue, trims, trim = first.log.queue.uuid, 0, CassandraLeases._trim
+
+    def counted(store: CassandraLeases) -> None:
+        nonlocal trims
+        trims += 1
+        trim(store)
+
+    monkeypatch.setattr(CassandraLeases, "_trim", counted)
+    first.leases._until_trim = 10
+    for number in range(200):
+        done(first.leases.count(queue, f"{number}", [1]))
+        assert len(first.leases._lines) <= 30
+    assert trims == 20

@@ -7,7 +7,7 @@ import logging
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.future import start
 from queuey.storage.cassandra.lease_access import GroupCall
-from queuey.storage.cassandra.lease_parcels import Carrier
+from queuey.storage.cassandra.lease_parcels import LISTED_SECONDS, Carrier
 from queuey.storage.cassandra.lease_rows import GroupPlace, Parcel
 from queuey.storage.cassandra.session import CassandraSession
 
@@ -17,8 +17,6 @@ log = logging.getLogger(__name__)
 
 CARRIED_AGAIN_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0)
 """Pauses between the attempts to append what could not be appended."""
-LISTED_SECONDS = 3600
-"""A server lists a group anew whose steps append, if it did so longer ago."""
 MOST_LEFT = 16
 """Parcels of a group that are taken over from other servers at the same time. Each has up to 4 MiB, or a large message."""
 _LATER = "messages of a step of the lease group %s of queue %s are appended later: %s"

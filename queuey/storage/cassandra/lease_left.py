@@ -10,15 +10,12 @@ import logging
 import random
 import threading
 from collections.abc import Sequence
-from itertools import groupby
 from time import perf_counter
 from uuid import UUID
 
 from queuey.errors import QueueyError
 from queuey.future import start
-from queuey.ids import TICKS_PER_SECOND
-from queuey.storage.cassandra.lease_carrying import LISTED_SECONDS
-from queuey.storage.cassandra.lease_parcels import APPENDERS, Carrier
+from queuey.storage.cassandra.lease_parcels import APPENDERS, Carrier, listed_hour
 from queuey.storage.cassandra.lease_rows import GroupPlace, LeaseRows
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
@@ -30,13 +27,14 @@ log = logging.getLogger(__name__)
 _LOOK_SECONDS = 60.0
 _MOST_SHARE = 9
 """A server rests for this many times as long as it has looked, at least."""
-_UNLISTED_TICKS = 2 * LISTED_SECONDS * TICKS_PER_SECOND
-"""No server goes by an entry of this age."""
+_UNLISTED_HOURS = 3
+"""No server goes by an entry of an hour that began so long ago."""
 _PAGE = 500
-_FIRST = (UUID(int=0), "", UUID(int=0))
+_FIRST = (0, UUID(int=0), "")
 _CLOSE_SECONDS = 1.0
 
-_Entry = tuple[UUID, str, UUID, int]
+_Entry = tuple[int, UUID, str]
+"""The hour in which a server has listed a group, and the group."""
 
 
 class LeftParcels:
@@ -74,29 +72,30 @@ class LeftParcels:
 
         :raises StorageUnavailable, OutcomeUnknown: not all were looked at.
         """
-        behind = _FIRST
-        while not self._stopped.is_set():
-            page: Sequence[_Entry] = await self._session.ask(
-                "lease_appender_list", (APPENDERS, *behind, _PAGE), ALL_CENTRES
-            )
-            for place, entries in groupby(page, key=lambda entry: entry[:2]):
+        over, before = set[int](), listed_hour(self._server.clock.now_ticks()) - _UNLISTED_HOURS
+        behind: _Entry | None = _FIRST
+        while behind is not None:
+            asked = (APPENDERS, *behind, _PAGE)
+            page: Sequence[_Entry] = await self._session.ask("lease_appender_list", asked, ALL_CENTRES)
+            for hour, queue, name in page:
                 if self._stopped.is_set():
                     return
-                await self._look_at(place, [*entries])
-            if len(page) < _PAGE:
-                return
-            behind = page[-1][:3]
+                await self._look_at((queue, name), is_over=hour <= before)
+                if hour <= before:
+                    over.add(hour)
+            behind = page[-1] if len(page) == _PAGE else None
+        for hour in over:
+            await self._session.tell("lease_appenders_forget", (APPENDERS, hour), ALL_CENTRES)
 
-    async def _look_at(self, place: GroupPlace, entries: Sequence[_Entry]) -> None:
+    async def _look_at(self, place: GroupPlace, *, is_over: bool) -> None:
+        """:param is_over: the entry goes: if messages wait still, the group is listed anew."""
         try:
             waits = await self._is_waiting(place)
         except QueueyError as error:
             log.warning("messages of steps of the lease group %s of queue %s wait: %s", place[1], place[0], error)
-            return
-        oldest = self._server.clock.now_ticks() - _UNLISTED_TICKS
-        for *_, id_, since in entries:
-            if not waits and since < oldest:
-                await self._session.tell("lease_appender_forget", (APPENDERS, *place, id_), ALL_CENTRES)
+            waits = True
+        if waits and is_over:
+            await self._carrier.announce(place)
 
     async def _is_waiting(self, place: GroupPlace) -> bool:
         """Append what others have left behind in a group; whether more waits."""

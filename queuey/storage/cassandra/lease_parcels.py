@@ -16,7 +16,7 @@ from typing import Any
 from uuid import UUID
 
 from queuey.errors import InProgress, KeyReused, MessageTooLarge, OutcomeUnknown, QueueNotFound, StorageUnavailable
-from queuey.ids import TICKS_PER_SECOND, unique_uuid
+from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Queue, bytes_of
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.idempotency import append_keyed, reused_keys
@@ -25,7 +25,16 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
 from queuey.storage.checksums import making_sense
 
-__all__ = ["APPENDERS", "MOST_BYTES", "Carrier", "decode_parcel", "encode_parcel", "refuse_large"]
+__all__ = [
+    "APPENDERS",
+    "LISTED_SECONDS",
+    "MOST_BYTES",
+    "Carrier",
+    "decode_parcel",
+    "encode_parcel",
+    "listed_hour",
+    "refuse_large",
+]
 
 log = logging.getLogger(__name__)
 
@@ -35,8 +44,15 @@ in one write."""
 _SIZE = struct.Struct("<I")
 APPENDERS = 0
 """The one shard of the list of groups whose steps append."""
+LISTED_SECONDS = 3600
+"""A server lists a group anew whose steps append, if it did so longer ago. The list is by hours of this length."""
 _LAST_PAUSES = (0.05, 0.1, 0.2, 0.4)
 """How long the end of a group waits for servers that append their own parcels, in seconds."""
+
+
+def listed_hour(ticks: int) -> int:
+    """The hour of a moment, in the list of groups whose steps append."""
+    return ticks // (LISTED_SECONDS * TICKS_PER_SECOND)
 
 
 def refuse_large(requests: Sequence[AppendRequest]) -> int:
@@ -115,7 +131,7 @@ class Carrier:
 
         :raises StorageUnavailable: it may not be listed, so none of its steps may append.
         """
-        entry = (APPENDERS, *place, unique_uuid(), self.clock.now_ticks())
+        entry = (APPENDERS, listed_hour(self.clock.now_ticks()), *place)
         try:
             await self._rows.session.tell("lease_appender_keep", entry, ALL_CENTRES)
         except OutcomeUnknown as error:

@@ -155,17 +155,20 @@ class CassandraLeases(LeaseStore):
             else:
                 self._lines.move_to_end((queue, name))
             self._until_trim -= 1
-            if self._until_trim <= 0 or len(self._lines) > MOST_GROUPS:
+            if self._until_trim <= 0:
                 self._trim()
             return line
 
     def _trim(self) -> None:
-        """Forget the groups that were not used longest, down to the bounds, but for the last one and those in use."""
-        self._until_trim = _TRIM_STEPS
+        """Forget the groups that were not used longest, down to the bounds, but for the last one and those in use.
+
+        As many new ones as there are steps before the next time have room.
+        """
+        self._until_trim, most = _TRIM_STEPS, MOST_GROUPS - _TRIM_STEPS
         sizes = {place: (line.memory.holes, line.memory.ahead_bytes) for place, line in self._lines.items()}
         holes, ahead = (sum(column) for column in zip(*sizes.values(), strict=True))
         for place, (of_holes, of_ahead) in [*sizes.items()][:-1]:
-            if len(self._lines) <= MOST_GROUPS and holes <= MOST_HOLES and ahead <= MOST_AHEAD_BYTES:
+            if len(self._lines) <= most and holes <= MOST_HOLES and ahead <= MOST_AHEAD_BYTES:
                 return
             if self._lines[place].is_idle:
                 del self._lines[place]
