@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from binascii import a2b_base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -155,7 +155,7 @@ def answer(action: SqsAction, result: Mapping[str, Any]) -> bytes:
 
 
 def _filled(structure: Structure, result: Mapping[str, Any]) -> Mapping[str, Any]:
-    if None not in result.values() and structure.containers.isdisjoint(result) and result.keys() <= structure.keys():
+    if _are_whole(structure, [result]):
         return result
     return {
         name: _deeper(structure[name], value)
@@ -164,14 +164,21 @@ def _filled(structure: Structure, result: Mapping[str, Any]) -> Mapping[str, Any
     }
 
 
+def _are_whole(structure: Structure, results: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether nothing is to be left out of these, nor of what they have."""
+    names = {*chain.from_iterable(results)}
+    if not (names <= structure.keys() and structure.nested.isdisjoint(names)):
+        return False
+    if None in chain.from_iterable([one.values() for one in results]):
+        return False
+    return all(one.get(name, True) for name in structure.containers & names for one in results)
+
+
 def _deeper(field: Field, value: Any) -> Any:
     if field.structure is None:
         return value
     if field.kind == "list":
-        has_none = None in chain.from_iterable(map(dict.values, value))
-        if not has_none and field.structure.containers.isdisjoint(chain.from_iterable(value)):
-            return value
-        return [_filled(field.structure, each) for each in value]
+        return value if _are_whole(field.structure, value) else [_filled(field.structure, each) for each in value]
     return {key: _filled(field.structure, each) for key, each in value.items()}
 
 

@@ -54,6 +54,8 @@ class Structure(dict[str, Field]):
         """Of each number that has some: its name, the least and the most."""
         self.containers = frozenset(name for name, field in self.items() if field.kind not in SIMPLE)
         """Members that are lists or maps."""
+        self.nested = frozenset(name for name in self.containers if self[name].structure is not None)
+        """Those of structures."""
         self.texts = frozenset(name for name, field in self.items() if field.kind == "string")
 
 
