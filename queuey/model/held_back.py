@@ -13,16 +13,24 @@ __all__ = ["HeldBack"]
 class HeldBack:
     """Holes that fell due while their key was noisy, by key. They are not stored, and some have changed since.
 
-    >>> held = HeldBack(lambda since, message_id: since != 2)
+    Those are let go when they come first: a renewal of their receiver moves the moment at which they fall due, and so does
+    the end of that renewal.
+
+    >>> later = []
+    >>> held = HeldBack(lambda one: 9 if one.ticks == 2 else one.ticks, lambda one, due: later.append((one.ticks, due)))
     >>> for since in (3, 2, 1):
     ...     held.add("key", since, MessageId(since, 0))
-    >>> held.first("key"), held.take("key") == (1, MessageId(1, 0)), held.first("key"), len(held)
-    (1, True, 3, 1)
+    >>> held.first("key"), held.take("key") == (1, MessageId(1, 0)), held.first("key"), len(held), later
+    (1, True, 3, 1, [(2, 9)])
     """
 
-    def __init__(self, is_due: Callable[[int, MessageId], bool]) -> None:
-        """:param is_due: whether a hole falls due at this moment still."""
-        self._is_due = is_due
+    def __init__(
+        self, visible_at: Callable[[MessageId], int | None], enter: Callable[[MessageId, int], object]
+    ) -> None:
+        """:param visible_at: when a hole falls due, in ticks; None if it is settled.
+        :param enter: takes a hole that is let go, and when it falls due.
+        """
+        self._visible_at, self._enter = visible_at, enter
         self._heaps: dict[str, list[tuple[int, MessageId]]] = {}
 
     def __len__(self) -> int:
@@ -39,7 +47,7 @@ class HeldBack:
     def first(self, key: str) -> int | None:
         """When the first hole of a key falls due; None if the key has none."""
         heap = self._heaps.get(key, [])
-        while heap and not self._is_due(*heap[0]):
+        while heap and not self._stays(*heap[0]):
             heapq.heappop(heap)
         if not heap:
             self._heaps.pop(key, None)
@@ -52,3 +60,10 @@ class HeldBack:
     def since(self) -> int | None:
         """When the first hole of all keys falls due; None if there is none."""
         return min([since for key in self.keys if (since := self.first(key)) is not None], default=None)
+
+    def _stays(self, since: int, message_id: MessageId) -> bool:
+        """Whether a hole falls due at this moment still. One that falls due at another is let go."""
+        visible_at = self._visible_at(message_id)
+        if visible_at is not None and visible_at != since:
+            self._enter(message_id, visible_at)
+        return visible_at == since

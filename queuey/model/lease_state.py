@@ -121,7 +121,7 @@ class LeaseState:
         self.leased_of: Counter[str] | None = Counter() if counts_keys else None
         """In a fair group: the holes of each key that are counted in ``leased``."""
         self.held_back = HeldBack(
-            lambda since, at: (hole := self.holes.find(at)) is not None and self.visible_at(hole) == since
+            lambda at: None if (hole := self.holes.find(at)) is None else self.visible_at(hole), self._enter
         )
         """In a fair group."""
         self._due = VisibleTimes(self.holes)

@@ -401,6 +401,8 @@ class ReceiveFairly(Receive):
         super().__init__(state, wanted, rules, now, ahead)
         self._of_keys: Counter[str] = Counter()
         """Messages of each key that are handed out here."""
+        self._seen: set[MessageId] = set()
+        """Holes that had their turn here: one that has changed may be held back, and due beside that."""
 
     def run(self, pick: Callable[[int], int]) -> None:
         self.fresh, passed = [], []
@@ -461,7 +463,9 @@ class ReceiveFairly(Receive):
     def _hand(self, found: Due | int, key: str | None) -> None:
         before = self.handed
         if isinstance(found, Due):
-            self.hand_again(found.hole)
+            if found.hole.id not in self._seen:
+                self.hand_again(found.hole)
+            self._seen.add(found.hole.id)
         else:
             self.fresh.append(found)
         if key is not None and self.handed > before:

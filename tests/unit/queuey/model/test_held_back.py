@@ -14,7 +14,7 @@ from queuey.model.holes import LEASED
 from queuey.model.lease_requests import Action, Received, ReceiveRequest, Settle
 from queuey.model.lease_rules import LeaseRules
 from queuey.model.lease_state import LeaseState, changes_of, state_of
-from queuey.model.leases import receive, settle
+from queuey.model.leases import receive, renew, settle
 from queuey.model.receiving import is_noisy
 
 FAIR = LeaseRules(fair=True)
@@ -145,3 +145,54 @@ def test_a_receive_passes_over_what_is_ahead_only_if_there_is_more(looks_on: boo
     held = [hole for hole in model.state.holes if not hole.flags & LEASED]
     assert len(held) == (50 if looks_on else 0)
     assert found.change.frontier == ahead[49 if looks_on else 4].id
+
+
+@pytest.mark.parametrize("renewed", ["before", "meanwhile"])
+def test_what_a_renewal_moves_while_it_is_held_back_is_handed_out(renewed: str) -> None:
+    """A renewal that has ended is forgotten, and the leases that it made longer have ended earlier then."""
+    model = Model()
+    model.append("noisy", 40)
+    handed = model.receive(40)
+    model.now += 1
+    if renewed == "before":
+        model.state.take(renew(model.state, "", 2e6, model.now))
+    model.now += 3 * 10**13  # behind the end of all leases
+    model.append("quiet", 1)
+    ahead = Columns.of(model.messages[40:])
+    found = receive(model.state, ReceiveRequest(2, blames_each=True), FAIR, model.now, ahead)
+    model.state.take(found.change)
+    assert ([*found.fresh], len(found.again), len(model.state.held_back)) == ([0], 1, 39)
+
+    if renewed == "meanwhile":
+        model.state.take(renew(model.state, "", 2e6, model.now))
+        assert not model.receive(50)
+    model.now += 3 * 10**13
+    model.state.forget_renewals(model.now)
+    again: list[MessageId] = []
+    while True:  # they come back in small receives
+        found = receive(model.state, ReceiveRequest(50, 1e6), FAIR, model.now, Columns.of([]))
+        model.state.take(found.change)
+        if not found.again:
+            break
+        again += [hole.id for hole in found.again]
+    assert sorted(again) == [*handed, ahead[0].id]
+
+
+def test_what_was_extended_while_it_is_held_back_is_handed_out_once() -> None:
+    model = Model()
+    model.append("noisy", 40)
+
+    def handed(most: int) -> list[MessageId]:
+        ahead = Columns.of([one for one in model.messages if one.id > model.state.frontier])
+        found = receive(model.state, ReceiveRequest(most, 1e6, blames_each=True), FAIR, model.now, ahead)
+        model.state.take(found.change)
+        return model._ids(found, ahead)
+
+    *_, last = handed(40)
+    model.append("quiet", 1)
+    model.now += 2 * 10**13  # behind the end of all leases
+    assert (len(handed(2)), len(model.state.held_back)) == (2, 39)
+    model.state.take(settle(model.state, [Settle(last, 1, Action.EXTEND, 0.0)], FAIR, model.now).change)
+    model.now += 1
+    once = [*handed(38), *handed(50)]
+    assert (len(once), len({*once})) == (39, 39)
