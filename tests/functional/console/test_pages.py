@@ -187,7 +187,7 @@ def test_a_lease_group_shows_what_it_holds_and_its_dead_letters_go_back(owner: V
     assert "A dead letter" in owner.get(f"/console/a/queuey/{queue}-dead/m/1:{letters[0]['message_id']}")
     assert f'href="{base}/dead"' in owner.get(f"/console/a/queuey/{queue}")
 
-    first = next(letter for letter in letters if letter["body"] == "job 0")  # they lie in the order of their rejection
+    first = next(letter for letter in letters if letter["body"] == "job 0")  # they are moved side by side
     owner.send(f"{base}/dead/retry", one=first["timestamp"])
     eventually(lambda: len(v1.call("GET", f"{queue}-dead").json()["messages"]) == 2)
     eventually(lambda: ">done<" in owner.get(f"{base}/dead"))
