@@ -20,9 +20,10 @@ from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_requests import ReceiveRequest, Settle
 from queuey.storage import ServerBeat, Unobserved
 from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS, AtHomeElsewhere
+from queuey.storage.cassandra.lease_wire import Meeting, encode_meeting
 from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.peers import CassandraPeers
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract import LeaseStoreContract
 from queuey.storage.contract.common import draft
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
@@ -200,6 +201,21 @@ def test_a_home_that_loses_all_its_transactions_tells_the_server_that_wins_them(
         assert 2 < tried < 20
     assert {*wins.counted.handed} == {"done"}
     assert loses.counted.handed == {}
+
+
+def test_a_server_that_is_told_of_a_meeting_waits_for_no_node(
+    here: Linked, there: Linked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The thread that hears it says that the server is there. When it waited for a node, others gave the server up."""
+    held, meeting = Future[Rows](), encode_meeting(Meeting(uuid4(), "workers"))
+    monkeypatch.setattr(here.server.stores.messages._server.session, "ask", lambda *_: held)
+    with ThreadPoolExecutor(1) as thread:
+        hears = thread.submit(here.homes._take, there.links.contact.server, meeting)
+        try:
+            told = hears.result(10)
+        finally:
+            held.set_result(())
+    assert told.wait(10)
 
 
 def test_a_weak_group_has_no_home(lease_servers: LeaseServers) -> None:

@@ -24,7 +24,7 @@ from uuid import UUID
 
 from queuey._version import __version__
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
-from queuey.future import Future
+from queuey.future import Future, start
 from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.model.lease_steps import LeaseOutcome, LeaseStep
@@ -126,14 +126,18 @@ class LeaseHomes:
     # Of this server's steps
 
     def meet(self, place: GroupPlace, names: Collection[int]) -> None:
-        """Other servers use this exact group at once: choose its home. This may ask the nodes which servers there are.
+        """Other servers use this exact group at once: choose its home. This may wait for the nodes to say which servers there
+        are.
 
         :param names: of those servers, in the names of their steps.
         """
+        start(self._meet(place, names)).wait()
+
+    async def _meet(self, place: GroupPlace, names: Collection[int]) -> None:
         if self._links is None:
             return
         own, now = self._links.contact, self._server.clock.elapsed()
-        others = self._others(now)
+        others = await self._others(now)
         found = max([own, *others], key=lambda contact: _weight(contact, place))
         if found is not own:
             with self._lock:
@@ -145,11 +149,12 @@ class LeaseHomes:
                     _remember(self._told, (place, other.server), now)
                 self._link(other).call(encode_meeting(Meeting(*place)))  # a hint: nobody waits for the answer
 
-    def _met_by(self, server: UUID, place: GroupPlace) -> None:
+    async def _met_by(self, server: UUID, place: GroupPlace) -> bytes:
         """Another server uses a group at once, and takes itself for its home."""
         if all(server != known.server for known in self._listed):
             self._listed_until = 0.0
-        self.meet(place, ())
+        await self._meet(place, ())
+        return _HEARD
 
     def home(self, place: GroupPlace) -> Contact | None:
         """The server that is the group's home; None if it is this one."""
@@ -201,13 +206,13 @@ class LeaseHomes:
             for place in [place for place, contact in self._homes.items() if contact == home]:
                 del self._homes[place]
 
-    def _others(self, now: float) -> list[Contact]:
+    async def _others(self, now: float) -> list[Contact]:
         """The servers of this version and data centre that can be asked."""
         if now >= self._listed_until:
             self._listed_until = now + LISTED_SECONDS
             session = self._server.session
             try:
-                rows = session.ask("server_contacts", (), session.to_read(Consistency.WEAK)).wait()
+                rows = await session.ask("server_contacts", (), session.to_read(Consistency.WEAK))
             except QueueyError as error:
                 log.debug("the servers of this keyspace are not known: %s", error)
             else:
@@ -234,7 +239,7 @@ class LeaseHomes:
     # Of other servers' steps
 
     def _take(self, server: UUID, payload: bytes) -> Future[bytes]:
-        """Do what another server asks for."""
+        """Do what another server asks for, without a wait: the same thread says that this server is there."""
         try:
             asked = decode_call(payload)
         except ValueError as error:
@@ -242,8 +247,7 @@ class LeaseHomes:
             return Future.failed(NotTaken())
         if isinstance(asked, HandedOver):
             return self._take_step(server, *asked)
-        self._met_by(server, (asked.queue, asked.name))
-        return Future.of(_HEARD)
+        return start(self._met_by(server, (asked.queue, asked.name)))
 
     def _take_step(self, server: UUID, step: LeaseStep, changed: Sequence[int]) -> Future[bytes]:
         (one,) = step.groups
