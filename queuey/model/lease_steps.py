@@ -223,6 +223,8 @@ class LeaseOutcome(NamedTuple):
     others behind them."""
     worked: int = 0
     """Ticks from the lease to the acknowledgement, the longest of the first ones in each partition; 0 if there is none."""
+    gone: bool = False
+    """The attempt was known, and of the messages that it handed out some have expired or were deleted since."""
 
     def to_wall(self, moment: int) -> int:
         """A moment on the clock of leases as the wall clock shows it.

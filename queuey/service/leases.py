@@ -155,7 +155,7 @@ class Leases:
             if has_joined:  # others wait already: mostly there is nothing, and one look will do
                 receiver.join(step.groups)
             outcome = await self._step(first)
-            if outcome.handed:
+            if outcome.handed or outcome.gone:
                 return outcome
             try:
                 return await self._wait(step, outcome, room, receiver, until, has_looked=has_joined)
@@ -212,12 +212,12 @@ class Leases:
                     self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks
                     raise
             has_looked = False
-            if found.handed or found.more or found.larger:
+            if found.handed or found.gone or found.more or found.larger:
                 self._rooms.found(receiver)
             if found.larger:
                 return await self._larger(again, outcome, found, room)
             is_over = self._waiters.ended or self._clock.elapsed() >= until or not receiver.is_awaited()
-            if found.handed or is_over:
+            if found.handed or found.gone or is_over:
                 return _with_handed(outcome, found)
             if found.more:
                 await others_turn()

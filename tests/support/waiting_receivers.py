@@ -58,11 +58,19 @@ class Receivers:
         partitions: Sequence[int] | None = (1, 2),
         visibility: float = 30.0,
         max_bytes: int = SMALL,
+        settled: LeaseOutcome | None = None,
     ) -> Future[LeaseOutcome]:
+        """:param settled: its leases are acknowledged."""
         """:param partitions: None for all, also those that come."""
         new = self.service.leases.new_group(self.service.leases.default_settings, ZERO_ID)
         receive = ReceiveRequest(1, visibility, max_bytes=max_bytes)
         group = GroupStep(self.queue, GROUP, new, receive_from=partitions or range(1, self.queue.partitions + 1))
+        if settled is not None:
+            ended = {
+                one.partition: [Settle(one.message.id, one.hole.deliveries, Action.ACKNOWLEDGE)]
+                for one in settled.handed
+            }
+            group = group._replace(token=settled.tokens[0], settles=ended)
         step = LeaseStep([group], receive=receive, attempt=IdempotencyKey(attempt, b"") if attempt else None)
 
         async def received() -> LeaseOutcome:

@@ -200,4 +200,5 @@ class _Run:
             worked=max((each.worked for _, each in found), default=0),
             repeated=bool(found) and all(each.repeated for _, each in found),
             more=not handed and any(each.more for _, each in found),
+            gone=any(each.gone for _, each in found),
         )

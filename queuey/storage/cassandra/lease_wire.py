@@ -106,7 +106,7 @@ class _Outcome(NamedTuple):
     appended: list[tuple[list[Location], bool]]
     handed: list[_Part]
     given_up: list[GivenUp]
-    flags: tuple[bool, bool, bool, bool]
+    flags: tuple[bool, bool, bool, bool, bool]
     """``is_full``, ``frees``, ``repeated`` and ``more``."""
     next_due: int | None
     larger: int
@@ -231,7 +231,7 @@ def decode_answer(data: bytes) -> LeaseOutcome:
         raise OutcomeUnknown from no_answer
     if outcome is None:
         raise _of_code(*(error or (OutcomeUnknown.__name__, "", {})))
-    is_full, frees, repeated, more = outcome.flags
+    is_full, frees, repeated, more, gone = outcome.flags
     return LeaseOutcome(
         outcome.now,
         outcome.wall,
@@ -248,6 +248,7 @@ def decode_answer(data: bytes) -> LeaseOutcome:
         repeated,
         more,
         outcome.worked,
+        gone,
     )
 
 
@@ -260,7 +261,7 @@ def _flat(outcome: LeaseOutcome) -> _Outcome:
         [([*one.placed], one.repeated) for one in outcome.appended],
         [_flat_part(part) for part in outcome.handed.parts] if outcome.handed else [],
         [*outcome.given_up],
-        (outcome.is_full, outcome.frees, outcome.repeated, outcome.more),
+        (outcome.is_full, outcome.frees, outcome.repeated, outcome.more, outcome.gone),
         outcome.next_due,
         outcome.larger,
         outcome.expired,

@@ -97,6 +97,7 @@ def decode_answer(
         pieces = _pieces(data)
         document = orjson.loads(pieces[0])
         parts: list[HandedPart] = []
+        is_gone = False
         handed: list[tuple[int, int]] = document.get("handed", [])
         copies = dict(zip(document.get("copied", ()), pieces[1 + len(handed) :], strict=True))
         for number, ((group, partition), piece) in enumerate(zip(handed, pieces[1 : 1 + len(handed)], strict=True)):
@@ -106,6 +107,7 @@ def decode_answer(
                 kept = _copies(copies[number], [hole.id for hole in leases])
                 both = zip(found, kept, strict=True)
                 found = [one or (copy if copy.expires_ticks > now_ticks else None) for one, copy in both]
+            is_gone = is_gone or None in found
             there = [at for at, message in enumerate(found) if message is not None]
             if there:
                 messages = Columns.of([message for message in found if message is not None])
@@ -129,6 +131,7 @@ def decode_answer(
             document.get("larger", 0),
             repeated=True,
             more=document.get("more", False),
+            gone=is_gone,
         )
     except (struct.error, KeyError, TypeError, IndexError) as error:
         raise ValueError(f"not an answer to an attempt: {error}") from error

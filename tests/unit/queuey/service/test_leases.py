@@ -9,7 +9,7 @@ import pytest
 
 from queuey.errors import QueueNotFound
 from queuey.future import Future, run
-from queuey.model import AppendRequest, Draft
+from queuey.model import AppendRequest, Draft, Location
 from queuey.model.lease_steps import LeaseOutcome
 from queuey.service.queues import QueueSettings
 from queuey.storage.leasing.answers import encode_answer
@@ -61,6 +61,29 @@ def test_a_receiver_that_finds_nothing_stores_no_answer_to_its_attempt(
     again = receivers.wait(attempt="some")
     assert again.result().repeated
     assert [one.message for one in again.result().handed] == [one.message for one in outcome.result().handed]
+
+
+@pytest.mark.parametrize("has_waited", [False, True])
+@pytest.mark.parametrize("acknowledges", [False, True])
+def test_an_attempt_whose_messages_are_gone_gets_no_others(
+    receivers: Receivers, *, acknowledges: bool, has_waited: bool
+) -> None:
+    receivers.append()
+    settled = receivers.wait().result() if acknowledges else None
+    if not acknowledges:
+        receivers.acknowledge(receivers.wait().result())
+    if not has_waited:
+        receivers.append()
+    first = receivers.wait(attempt="a", settled=settled)
+    if has_waited:
+        receivers.append()
+    (one,) = first.result().handed
+    receivers.service.log.delete(receivers.queue, [Location(one.partition, one.message.id)]).wait()
+    receivers.append()
+
+    again = receivers.wait(attempt="a", settled=settled)
+    assert (_handed(again), again.result().repeated) == (0, True)
+    assert _handed(receivers.wait()) == 1
 
 
 @pytest.mark.parametrize("others", [0, 1])

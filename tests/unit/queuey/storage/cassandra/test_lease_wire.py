@@ -160,13 +160,13 @@ def test_a_step_comes_as_it_was(step: LeaseStep, changed: list[int]) -> None:
 @given(
     st.lists(PARTS, max_size=3),
     st.lists(st.builds(GivenUp, st.just(0), st.integers(1, 200), HOLES, st.none() | NAMES), max_size=2),
-    st.tuples(*[st.booleans()] * 4),
+    st.tuples(*[st.booleans()] * 5),
     st.none() | st.integers(0, MAX_ID.ticks),
 )
 def test_an_outcome_comes_as_it_was(
     parts: list[HandedPart], given_up: list[GivenUp], flags: tuple[bool, ...], due: int | None
 ) -> None:
-    is_full, frees, repeated, more = flags
+    is_full, frees, repeated, more, gone = flags
     outcome = LeaseOutcome(
         5,
         7,
@@ -183,6 +183,7 @@ def test_an_outcome_comes_as_it_was(
         repeated,
         more,
         4,
+        gone,
     )
     found = decode_answer(encode_answer(outcome))
     assert values(found) == values(outcome)
@@ -250,6 +251,7 @@ def test_no_field_is_left_out() -> None:
         repeated=True,
         more=True,
         worked=3,
+        gone=True,
     )
     assert is_whole(outcome)
     assert len(Message._fields) == 7
