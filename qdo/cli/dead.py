@@ -18,6 +18,7 @@ from queuey.errors import MessageNotFound
 from queuey.model import header_to_json
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_group_names, queue_argument
+from queuey.terminal.numbers import Number
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import (
     NothingFound,
@@ -122,7 +123,7 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
 @click.option("--all", "everything", is_flag=True, help="All letters that the other options select.")
 @group_filter
 @reason_filter
-@click.option("--rate", type=click.FloatRange(0.01), help="Messages a second, at most.")
+@click.option("--rate", type=Number(0.01, 100_000), help="Messages a second, at most.")
 @yes_option
 @output_option
 def retry(

@@ -16,6 +16,7 @@ from qdo.groups.coordination import Coordinator, Member
 from qdo.groups.lag import MOST_COUNTED, Lag, PartitionStatus, total
 from qdo.groups.view import GroupView, most_lag_first, view_of
 from queuey.moments import rfc3339
+from queuey.terminal.numbers import Number
 from queuey.terminal.output import NothingFound, many, output_option, say, write_one, write_rows
 
 MEMBER_COLUMNS = ("member", "host", "pid", "partitions", "done", "per_second", "failed", "dead", "committed")
@@ -229,9 +230,7 @@ def _slot(status: PartitionStatus) -> dict[str, Any]:
 @with_workplace
 @queues_option
 @click.option("--max-lag", type=click.IntRange(0), metavar="N", help="Messages allowed behind an offset.")
-@click.option(
-    "--max-lag-seconds", type=click.FloatRange(0), metavar="S", help="Age allowed for a message that is not done."
-)
+@click.option("--max-lag-seconds", type=Number(0), metavar="S", help="Age allowed for a message that is not done.")
 @output_option
 @click.pass_context
 def check_command(

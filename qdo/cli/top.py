@@ -15,14 +15,13 @@ from qdo.client import Client
 from qdo.groups.lag import Lag, PartitionStatus, total
 from qdo.groups.view import most_lag_first, view_of
 from queuey.terminal.live import has_terminal, show_live
+from queuey.terminal.numbers import Number
 
 
 @click.command("top")
 @with_workplace
 @queues_option
-@click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
-)
+@click.option("--interval", type=Number(0.2), default=2.0, show_default=True, help="Seconds between two updates.")
 @click.option("--lease", is_flag=True, help="Show what the lease group of this name holds, in each queue that has it.")
 def top_command(workplace: Workplace, queues: tuple[str, ...], interval: float, lease: bool) -> None:
     """The status of a group, live: workers, and the partitions with the most lag.

@@ -15,6 +15,7 @@ from click.shell_completion import CompletionItem
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
 from queuey.terminal.ending import ended_by_signals
+from queuey.terminal.numbers import Number
 from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
@@ -83,7 +84,7 @@ def _workloads(_ctx: click.Context, _param: click.Parameter, begun: str) -> list
     metavar="NAME=VALUE",
     help="Of the driver: url=http://...; DRIVER.NAME=VALUE is of one driver.",
 )
-@click.option("--seconds", type=click.FloatRange(0, min_open=True), help="Of the load, in place of the file's.")
+@click.option("--seconds", type=Number(0, above=True), help="Of the load, in place of the file's.")
 @click.option("--repeats", type=click.IntRange(1, 100), help="In place of the file's.")
 @click.option("--seed", type=int, help="Of arrivals, sizes, keys and faults, in place of the file's.")
 @click.option("--json", "json_path", type=WRITTEN, help="Write the results there.")

@@ -6,13 +6,12 @@ import sys
 
 import click
 
+from queuey.terminal.numbers import Number
 from queuey.terminal.output import output_option, write_rows
 
 
 @click.command("speed")
-@click.option(
-    "--seconds", default=1.0, show_default=True, type=click.FloatRange(0, min_open=True), help="Of each turn."
-)
+@click.option("--seconds", default=1.0, show_default=True, type=Number(0, above=True), help="Of each turn.")
 @output_option
 def speed_command(seconds: float, output: str | None) -> None:
     """How fast the generator and the judge are by themselves, on one core.

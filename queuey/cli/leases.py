@@ -11,6 +11,7 @@ import click
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_ends, complete_queues, lease_group_argument, queue_argument
+from queuey.terminal.numbers import Number
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
 from queuey.terminal.times import Duration, Moment
@@ -115,11 +116,9 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
 @click.option("--order", type=click.Choice(["none", "key"]), help="key: messages of one key come one after the other.")
 @click.option("--per-key", type=click.IntRange(1), help="Messages of one key in one receive.  [default: 1]")
 @click.option("--backoff-first", type=Duration(), help="The wait after the first failure.  [default: 1]")
-@click.option(
-    "--backoff-factor", type=click.FloatRange(1), help="How much longer it is after each other.  [default: 2]"
-)
+@click.option("--backoff-factor", type=Number(1, 100), help="How much longer it is after each other.  [default: 2]")
 @click.option("--backoff-most", type=Duration(), help="The longest wait.  [default: 1h; with --order key 30]")
-@click.option("--backoff-jitter", type=click.FloatRange(0, 1), help="The share by which it varies.  [default: 0.1]")
+@click.option("--backoff-jitter", type=Number(0, 1), help="The share by which it varies.  [default: 0.1]")
 @click.option(
     "--k", callback=_number_or_auto, metavar="N|auto", help="Take at random among the N oldest.  [default: 1 or auto]"
 )

@@ -10,6 +10,7 @@ import click
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_queues, lease_group_argument, queue_argument
+from queuey.terminal.numbers import Number
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import ProgressBar, output_option, say, write_one
 from queuey.terminal.times import Moment
@@ -65,7 +66,7 @@ def _pair(text: str) -> tuple[str, str]:
 @lease_group_argument
 @click.option("--to", metavar="QUEUE", shell_complete=complete_queues, help="Another queue that they go to.")
 @click.option("--group-only", is_flag=True, help="No other lease group of QUEUE gets them.")
-@click.option("--rate", type=click.FloatRange(0.01, 100_000), help="Dead letters a second.")
+@click.option("--rate", type=Number(0.01, 100_000), help="Dead letters a second.")
 @click.option("--reason", help="Only those with this text in their reason.")
 @click.option("--key", help="Only those of this key.")
 @click.option("--header", "headers", multiple=True, metavar="NAME:VALUE", help="Only those with this. Repeatable.")

@@ -11,6 +11,7 @@ import click
 from queuey.errors import Forbidden, NotFound
 from queuey.terminal.completion import complete_queues
 from queuey.terminal.live import has_terminal, show_live
+from queuey.terminal.numbers import Number
 from queuey.terminal.options import with_client
 from queuey.terminal.sizes import shown_size
 
@@ -59,9 +60,7 @@ class Glance(NamedTuple):
 @click.option(
     "-n", "--queues", "rows", type=click.IntRange(0, 100), default=ROWS, show_default=True, help="Queues to show."
 )
-@click.option(
-    "--interval", type=click.FloatRange(0.2), default=2.0, show_default=True, help="Seconds between two updates."
-)
+@click.option("--interval", type=Number(0.2), default=2.0, show_default=True, help="Seconds between two updates.")
 @click.option("--once", is_flag=True, help="Print the view once; so it is without a terminal.")
 @with_client
 def top_command(client: Client, prefix: str, start: str, rows: int, interval: float, once: bool) -> None:

@@ -15,6 +15,7 @@ import click
 from queuey.contexts import DEFAULT_APPLICATION, DEFAULT_URL, context_in_force, read_contexts
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.settings import Settings, load_settings
+from queuey.terminal.numbers import Number
 from queuey.terminal.output import say
 from queuey.terminal.words import Invocation, in_words
 
@@ -92,9 +93,7 @@ def with_server(command: Command) -> Command:
         help="Application key; as an option it shows in process lists, so better set the variable.  [QUEUEY_KEY]",
     )
     @click.option("--token", help="Token of a user or of the server's own, shown in place of the key.  [QUEUEY_TOKEN]")
-    @click.option(
-        "--timeout", type=click.FloatRange(0.1), default=30.0, show_default=True, help="Seconds to wait for an answer."
-    )
+    @click.option("--timeout", type=Number(0.1), default=30.0, show_default=True, help="Seconds to wait for an answer.")
     @functools.wraps(command)
     def call(**given: Any) -> None:
         server = server_from(**{name: given.pop(name) for name in _OF_SERVER})

@@ -9,6 +9,7 @@ import pytest
 
 import qdo.cli
 import queuey.cli
+from queuey.terminal.numbers import Number
 
 LASTING = {"queuey serve", "queuey top", "queuey check", "qdo work", "qdo top"}
 """They show what goes on, or have the form that monitoring wants."""
@@ -63,3 +64,15 @@ def test_names_are_completed(name: str) -> None:
         if param.name in NAMES and param._custom_shell_complete is None and f"{name} {param.name}" not in OF_OTHERS
     }
     assert wanted == set()
+
+
+@pytest.mark.parametrize("given", ["nan", "inf", "-inf", "1e300", "1e999", "five", ""])
+@pytest.mark.parametrize("name", COMMANDS)
+def test_numbers_are_numbers(name: str, given: str) -> None:
+    """No clock, no socket and no JSON takes ``nan`` or ``1e300``."""
+    for param in COMMANDS[name].params:
+        assert not isinstance(param.type, click.FloatRange) or isinstance(param.type, Number)
+        assert not isinstance(param.type, type(click.FLOAT)) or isinstance(param.type, Number)
+        if isinstance(param.type, Number):
+            with pytest.raises(click.BadParameter):
+                param.type.convert(given, param, None)
