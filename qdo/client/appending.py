@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from json import dumps
 from typing import Any
 
+from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import Steps, call
 from qdo.client.streams import ARROW
@@ -97,7 +97,7 @@ class AppendCalls:
         answer = yield from self._endpoint.ask(
             "POST",
             *queue_path(self.application, queue),
-            data=dumps({"messages": entries}).encode(),
+            data=to_json({"messages": entries}),
             headers={**traced_headers(headers), "Idempotency-Key": once, "Content-Type": BATCH_TYPE},
         )
         return appended_from(answer)

@@ -37,6 +37,8 @@ pauses grow as they do where no connection is found."""
 
 _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
+MOST_TIMEOUT_SECONDS = 31_536_000
+"""A year. Sockets take no time of any length."""
 _UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
 """In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
 
@@ -86,7 +88,7 @@ class Endpoint:
         self, url: str, key: str | None, token: str | None = None, *, timeout_seconds: float, retries: int
     ) -> None:
         """:param token: takes the place of the key.
-        :raises ConfigurationError: ``url`` is no address of a server.
+        :raises ConfigurationError: ``url`` is no address of a server, or ``timeout_seconds`` is no time that can be waited.
         :raises InvalidApplicationKey, InvalidToken: a header cannot carry it.
         """
         if "@" in url:
@@ -97,6 +99,10 @@ class Endpoint:
             raise InvalidApplicationKey("The application key has characters that no key has.")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidToken("The token has characters that no token has.")
+        if not 0 < timeout_seconds <= MOST_TIMEOUT_SECONDS:  # NaN is neither
+            raise ConfigurationError(
+                f"timeout_seconds is {timeout_seconds!r}: expected over 0 and up to {MOST_TIMEOUT_SECONDS:,}"
+            )
         self.root = url.rstrip("/")
         self.timeout_seconds = timeout_seconds
         self._credential = f"Bearer {token}" if token else f"Application {key}" if key is not None else None

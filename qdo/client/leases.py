@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -11,6 +10,7 @@ from email.utils import parsedate_to_datetime
 from functools import partial
 from typing import Any, Generic, Unpack
 
+from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
 from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Release, Settle, Settled
@@ -23,8 +23,17 @@ from queuey.ids import MessageId, unique_bytes
 
 __all__ = ["LeaseCalls", "Popped"]
 
+_MOST_WAIT_SECONDS = 60
+"""Of a receive, at every server."""
+
 _REPEATS = Repeats(within_seconds=240)
 """A server knows an attempt for five minutes. A later repeat would receive, or pop, other messages."""
+
+
+def _held_seconds(wanted: Mapping[str, Any]) -> float:
+    """How long the server may hold back its answer. A wait that it refuses holds back nothing."""
+    wait = wanted.get("receive", {}).get("wait", 0)
+    return wait if isinstance(wait, int | float) and 0 <= wait <= _MOST_WAIT_SECONDS else 0.0
 
 
 class Popped(Generic[D]):
@@ -231,9 +240,7 @@ class LeaseCalls(ABC, Generic[D]):
             wanted["paused_until"] = float(moment_to_wire(wanted["paused_until"], "paused_until", ago=False))
         path = self._lease_path(queue, group)
         repeats = Repeats(allowed="start" not in wanted)  # the second of two finds a group that has begun
-        answer = yield from self._endpoint.ask(
-            "PUT", *path, data=json.dumps(wanted).encode(), headers=_JSON, repeats=repeats
-        )
+        answer = yield from self._endpoint.ask("PUT", *path, data=to_json(wanted), headers=_JSON, repeats=repeats)
         settings_now: Mapping[str, Any] = answer.json()["settings"]
         return settings_now
 
@@ -251,7 +258,7 @@ class LeaseCalls(ABC, Generic[D]):
         :returns: ``to``, the id behind which the group goes on, and ``before``, what each partition held.
         :raises LeaseGroupNotFound: there is no such group.
         """
-        data = json.dumps({"to": place_to_wire(to, "to"), "preview": preview}).encode()
+        data = to_json({"to": place_to_wire(to, "to"), "preview": preview})
         path = (*self._lease_path(queue, group), "reset")
         repeats = ALLOWED if preview else FORBIDDEN  # a repeat would end the leases that were made in between
         answer = yield from self._endpoint.ask("POST", *path, data=data, headers=_JSON, repeats=repeats)
@@ -296,10 +303,10 @@ class LeaseCalls(ABC, Generic[D]):
             "POST",
             *path,
             params=params,
-            data=json.dumps(wanted).encode(),
+            data=to_json(wanted),
             headers=_JSON,
             repeats=_REPEATS,
-            held_seconds=wanted.get("receive", {}).get("wait", 0),
+            held_seconds=_held_seconds(wanted),
             withdraw=withdraw,
         )
 

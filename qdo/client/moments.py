@@ -30,7 +30,7 @@ def moment_to_wire(moment: Moment, name: str = "moment", *, ago: bool = True) ->
 
     :param name: of the parameter, for the refusal.
     :param ago: a duration is taken, as that long before now.
-    :raises InvalidParameter: a text is no moment.
+    :raises InvalidParameter: a text is no moment, or this is neither a text, a datetime nor an id.
     :raises ValueError: a datetime has no time zone.
 
     >>> moment_to_wire(dt.datetime.fromisoformat("2026-11-21T08:00:00.000001+01:00"))
@@ -44,6 +44,8 @@ def moment_to_wire(moment: Moment, name: str = "moment", *, ago: bool = True) ->
         except (ValueError, OverflowError) as error:
             raise InvalidParameter(problems={name: str(error)}) from error
         return moment if _ON_THE_WIRE.fullmatch(moment) else found
+    if not isinstance(moment, dt.datetime):
+        raise InvalidParameter(problems={name: f"{moment!r} is no moment: give a text, a datetime or an id"})
     if moment.tzinfo is None:
         raise ValueError(f"{moment} has no time zone")
     since = moment - _EPOCH

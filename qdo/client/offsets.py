@@ -5,10 +5,10 @@ They are a part of each client.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.moments import Moment, place_to_wire
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
@@ -109,7 +109,7 @@ class OffsetCalls:
         answer = yield from self._endpoint.ask(
             "PUT",
             *self._group(queue, group),
-            data=json.dumps(asked).encode(),
+            data=to_json(asked),
             headers={"Content-Type": "application/json"},
             repeats=repeats,
         )

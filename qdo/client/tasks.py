@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypedDict, Unpack
 
+from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import FORBIDDEN, Items, Listing, Pause, Reply, Steps, call, listing
@@ -194,7 +194,7 @@ _JSON = {"Content-Type": "application/json"}
 
 def _json(members: Mapping[str, Any]) -> bytes:
     """The members that are given."""
-    return json.dumps({name: value for name, value in members.items() if value is not None}).encode()
+    return to_json({name: value for name, value in members.items() if value is not None})
 
 
 def _filter(wanted: LetterOptions) -> dict[str, Any] | None:

@@ -8,6 +8,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
+from qdo.client.encoding import to_json
 from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import Reply
 from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, NewMessage, address, check_headers
@@ -76,6 +77,11 @@ def queue_fields(settings: QueueFields) -> dict[str, str]:
     return {name: text for name, text in fields.items() if text is not None}
 
 
+def _value(name: str, value: Any) -> str:
+    """:raises InvalidParameter: JSON has no form for the value."""
+    return to_json({name: value}).decode().partition(": ")[2][:-1]
+
+
 def lease_fields(leases: Mapping[str, Any] | None) -> dict[str, str]:
     """Form fields of what the lease groups of a queue begin with.
 
@@ -83,7 +89,7 @@ def lease_fields(leases: Mapping[str, Any] | None) -> dict[str, str]:
     {'lease_visibility': '60', 'lease_order': 'key', 'lease_k': ''}
     """
     return {
-        f"lease_{name}": "" if value is None else value if isinstance(value, str) else json.dumps(value)
+        f"lease_{name}": "" if value is None else value if isinstance(value, str) else _value(name, value)
         for name, value in (leases or {}).items()
     }
 
@@ -132,12 +138,17 @@ def can_go_raw(new: NewMessage) -> bool:
     return media_type not in (JSON_TYPE, BATCH_TYPE) and not new.headers and f"{new.content_type}{new.key}".isascii()
 
 
+def _seconds(given: Any) -> str:
+    """The wire form of a time. What is no number the server refuses, by its name."""
+    return f"{given:.7f}" if isinstance(given, int | float) else str(given)
+
+
 def append_headers(new: NewMessage, once: str) -> dict[str, str]:
     values = {
         "X-TTL": new.ttl_seconds,
         "X-Partition": new.partition,
         "X-Key": new.key,
-        "X-Delay": None if new.delay_seconds is None else f"{new.delay_seconds:.7f}",
+        "X-Delay": None if new.delay_seconds is None else _seconds(new.delay_seconds),
         "X-Deliver-At": None if new.deliver_at is None else moment_to_wire(new.deliver_at, "deliver_at", ago=False),
         "Content-Type": new.content_type,
         "Idempotency-Key": once,
