@@ -11,6 +11,7 @@ import click
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.groups.meeting import SESSION_SECONDS, MeetingPlace
+from qdo.groups.names import check_queues
 from queuey.terminal.completion import complete_group_names, complete_queues
 from queuey.terminal.options import Command, Server, with_server
 
@@ -159,6 +160,13 @@ _ON_THE_LINE = click.core.ParameterSource.COMMANDLINE
 FC = TypeVar("FC", bound=Callable[..., Any] | click.Command)
 
 
+def _checked_queues(_ctx: click.Context, _param: click.Parameter, named: tuple[str, ...]) -> tuple[str, ...]:
+    """:raises ConfigurationError: no queue can be named like this. A weight may stand behind a name."""
+    if named:
+        check_queues([name.partition("=")[0] for name in named])
+    return named
+
+
 def several_queues(said: str, *, named: str = "queues", metavar: str = "NAME") -> Callable[[FC], FC]:
     """The option ``--queue`` of a command that takes several.
 
@@ -166,7 +174,14 @@ def several_queues(said: str, *, named: str = "queues", metavar: str = "NAME") -
     :param named: the parameter that gets them.
     """
     return click.option(
-        "-q", "--queue", named, multiple=True, metavar=metavar, shell_complete=complete_queues, help=said
+        "-q",
+        "--queue",
+        named,
+        multiple=True,
+        metavar=metavar,
+        shell_complete=complete_queues,
+        help=said,
+        callback=_checked_queues,
     )
 
 

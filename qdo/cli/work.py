@@ -25,6 +25,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.meeting import SESSION_SECONDS
 from qdo.groups.subscription import is_pattern
 from queuey.errors import QueueNotFound, ServerUnreachable
+from queuey.terminal.numbers import Number
 from queuey.terminal.output import many, progress, say
 
 if TYPE_CHECKING:
@@ -125,14 +126,14 @@ def _checked_collector(context: click.Context, option: click.Parameter, given: s
 )
 @click.option(
     "--session-seconds",
-    type=click.FloatRange(1, 3600),
+    type=Number(1, 3600),
     default=SESSION_SECONDS,
     show_default=True,
     help="A worker that is silent for longer is dead to the others.",
 )
 @click.option(
     "--drain-seconds",
-    type=click.FloatRange(0),
+    type=Number(0),
     default=30.0,
     show_default=True,
     help="For jobs under way when their partition goes to another worker, and at the end.",
@@ -203,7 +204,7 @@ def work_command(
 
 def _check_what(job: str | None, modules: Sequence[str], named: Sequence[str], given: Mapping[str, Any]) -> None:
     """:raises UsageError: it is not said what to run, or for which queues, or options exclude each other."""
-    if bool(job) == bool(modules):
+    if bool(job) == bool(modules) or "" in modules:
         raise click.UsageError("say what to run: MODULE:FUNCTION, or --tasks MODULE.")
     if job and not named:
         raise click.UsageError("Missing option '-q' / '--queue'.")
@@ -219,7 +220,7 @@ def weighted(named: Sequence[str]) -> tuple[list[str], dict[str, int]]:
     >>> weighted(["mail=3", "reports"])
     (['mail', 'reports'], {'mail': 3})
 
-    :raises UsageError: a weight is no number.
+    :raises UsageError: a weight is no number, or a queue is named twice.
     """
     queues: list[str] = []
     weights: dict[str, int] = {}
@@ -227,6 +228,8 @@ def weighted(named: Sequence[str]) -> tuple[list[str], dict[str, int]]:
         name, equals, weight = text.partition("=")
         if equals and not re.fullmatch("[0-9]{1,4}", weight):
             raise click.UsageError(f"--queue {text}: expected NAME=WEIGHT, such as mail=3.")
+        if name in queues:
+            raise click.UsageError(f"--queue {name}: it is named twice, once is enough.")
         queues.append(name)
         if equals:
             weights[name] = int(weight)

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
+from qdo.groups.names import is_new_queue_name
 from queuey.errors import ConfigurationError
 
 __all__ = ["DEFAULT_DEAD_LETTERS", "DeadLetterNames"]
 
 DEFAULT_DEAD_LETTERS = "{queue}-dead"
 """As the server names them for its lease groups, if the name of the queue leaves room."""
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 
 
 class DeadLetterNames:
@@ -37,7 +35,7 @@ class DeadLetterNames:
         :raises ConfigurationError: no queue can have this name.
         """
         name = self.name_for(queue)
-        if not _QUEUE_NAME.fullmatch(name):
+        if not is_new_queue_name(name):
             raise ConfigurationError(
                 f"the dead letters of queue {queue} cannot be kept in {name!r}: a name has 1 to 50 letters, digits, "
                 "_ . -; name another queue with --dead-letters NAME"

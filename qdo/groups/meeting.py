@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from qdo.client import Client
+from qdo.groups.names import check_group
 from queuey.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 __all__ = ["SESSION_SECONDS", "MeetingPlace"]
 
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 SESSION_SECONDS = 10.0
 """A member that is silent for longer is dead to the others, unless a worker says otherwise."""
 
@@ -68,8 +67,7 @@ class MeetingPlace:
         :param slots: for a worker that records offsets of queues in Queuey by itself.
         :raises ConfigurationError: kazoo is missing, or the folder cannot be used.
         """
-        if not _NAME.fullmatch(self.group) or self.group in {".", ".."}:
-            raise ConfigurationError(f"group {self.group!r}: expected 1 to 100 letters, digits, _ . -")
+        check_group(self.group)
         from qdo.groups.hash_slots import is_slot
 
         found = self._by_zookeeper(session_seconds) if self.zookeeper else self._by_file(session_seconds)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import itertools
 import json
 import logging
-import re
 import threading
 import uuid
 import zlib
@@ -31,10 +30,11 @@ from qdo.groups.coordination import (
     plan_from_text,
     plan_to_text,
 )
+from qdo.groups.names import check_group
 from qdo.groups.zookeeper_nodes import GroupNodes
 from qdo.groups.zookeeper_session import ZooKeeperSession
 from queuey.clock import Clock, SystemClock
-from queuey.errors import ConfigurationError, CoordinatorUnavailable, SessionLost
+from queuey.errors import CoordinatorUnavailable, SessionLost
 
 __all__ = ["ZooKeeperCoordinator"]
 
@@ -42,7 +42,6 @@ log = logging.getLogger(__name__)
 
 BEATS = 6
 """In one session timeout."""
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,100}")
 
 
 class Membership:
@@ -195,8 +194,7 @@ class ZooKeeperCoordinator(Coordinator):
         :raises CoordinatorUnavailable: no server answered in ``connect_seconds``.
         """
         for what, name in (("application", application), ("group", group)):
-            if not _NAME.fullmatch(name) or name in {".", ".."}:
-                raise ConfigurationError(f"{what} {name!r}: expected 1 to 100 letters, digits, _ . -")
+            check_group(name, what)
         servers, _, chroot = hosts.partition("/")
         root = "/".join(["", *filter(None, chroot.split("/")), application, group])
         clock = clock or SystemClock()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import inspect
-import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -16,12 +15,13 @@ import msgspec
 
 from qdo.client.values import NewMessage
 from qdo.client.wire import once_of
+from qdo.groups.names import is_new_queue_name
 from qdo.tasks.arguments import Arguments, ReturnValue
 from qdo.tasks.occurrences import MISSED, Cron
 from qdo.tasks.results import TaskResult, watch
 from qdo.tasks.sending import append, append_batch, delete
 from qdo.tasks.wire import RESULTS, THEN, NextStep, new_task
-from qdo.worker.options import check_options
+from qdo.worker.options import check_number, check_options
 from queuey.errors import ConfigurationError, InvalidParameter
 
 __all__ = ["DeclaredTask", "TaskFields", "TaskOptions", "TaskSender", "task"]
@@ -31,7 +31,6 @@ R = TypeVar("R")
 
 MOST_PAUSE_SECONDS = 3600.0
 """Between two attempts, if the pauses double."""
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _LEAST = {"retries": 0, "timeout": 0.001, "backoff": 0}
 
 
@@ -83,10 +82,10 @@ class TaskOptions:
     def __post_init__(self) -> None:
         for what, least in _LEAST.items():
             value = getattr(self, what)
-            if isinstance(value, int | float) and value < least:
-                raise ConfigurationError(f"{what} is {value}: expected {least} or more")
+            if not ((what == "timeout" and value is None) or (what == "backoff" and callable(value))):
+                check_number(what, value, least, whole=what == "retries")
         for name in (self.queue, self.results_queue):
-            if name is not None and not _QUEUE_NAME.fullmatch(name):
+            if name is not None and not is_new_queue_name(name):
                 raise ConfigurationError(
                     f"queue {name!r}: expected 1 to 50 letters, digits, _ . -; results=NAME names another"
                 )

@@ -10,6 +10,7 @@ from typing import Any
 from qdo.client import Client
 from qdo.client.refusals import may_pass
 from qdo.groups.coordination import Coordinator
+from qdo.groups.names import check_queues
 from qdo.groups.waking import Waker
 from qdo.tasks.alarms import send_occurrence
 from qdo.tasks.running import TaskJob
@@ -58,6 +59,8 @@ class TaskWorker(Worker):
                 raise ConfigurationError(f"{name} is no option of a worker on tasks")
         job = TaskJob(modules)
         self.tasks = job.tasks
+        if isinstance(queues, str):
+            check_queues(queues)
         named = dict.fromkeys(task.queue for task in self.tasks.values())
         if strange := [queue for queue in queues if queue not in named]:
             raise ConfigurationError(f"no task is sent to queue {strange[0]}: expected {', '.join(named)}")

@@ -14,6 +14,7 @@ from qdo.client import Client
 from qdo.client.values import Message
 from qdo.groups.coordination import Coordinator
 from qdo.groups.meeting import MeetingPlace
+from qdo.groups.names import check_queues
 from qdo.worker.hooks_of_2012 import dict_context, log_failure, save_failed_message
 from qdo.worker.job import Context, Job, RejectMessage, RetryLater, RetryPolicy, StopWorker, check_job
 from qdo.worker.leases.work import LeaseWork
@@ -59,7 +60,8 @@ class Worker:
             from the environment, as ``Client()``.
         :param given: fields of :class:`~qdo.worker.options.WorkerOptions` by their names, in place of ``options``.
         :raises ConfigurationError: an option is unknown, out of range or contradicts another one; the job takes other
-            arguments; or the dead letters of a queue that is named would need a name that no queue can have.
+            arguments; ``queues`` has what no queue can be named, or is no list;
+            or the dead letters of a queue that is named would need a name that no queue can have.
         """
         if options is not None and given:
             raise ConfigurationError(f"{min(given)} is given beside options: put it into them")
@@ -67,8 +69,7 @@ class Worker:
         check_job(job, "message" if options.batch == 1 else "messages", "context")
         if options.processes and is_async(job):
             raise ConfigurationError("an async job runs on an event loop of this process: no processes")
-        if not queues:
-            raise ConfigurationError("no queue to work on: name one, or a pattern")
+        check_queues(queues)
         self._made: Coordinator | None = None
         """The coordinator, if the worker made it."""
         self.work = self._work(job, queues, coordinator, make_client)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import math
+import numbers
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
 from qdo.groups.assign import STRATEGIES, Partition
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from qdo.groups.names import check_group
 from qdo.worker.job import FailedMessages, RetryPolicy, check_job
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
@@ -58,6 +61,24 @@ def check_options(options: type, given: Iterable[str], owner: str) -> None:
             close = difflib.get_close_matches(name, known, 1)
             hint = f"is it {close[0]}?" if close else f"expected one of {', '.join(known)}"
             raise ConfigurationError(f"{owner} has no option {name!r}: {hint}")
+
+
+def check_number(what: str, value: object, least: float, most: float = math.inf, *, whole: bool = True) -> None:
+    """Check an option that is a number.
+
+    >>> check_number("threads", "4", 1)
+    Traceback (most recent call last):
+    queuey.errors.ConfigurationError: threads is '4': expected a whole number
+
+    :raises ConfigurationError: it is no number, or out of range.
+    """
+    kind = numbers.Integral if whole else numbers.Real
+    if isinstance(value, bool) or not isinstance(value, kind) or value != value:  # noqa: PLR0124 - NaN alone differs
+        raise ConfigurationError(f"{what} is {value!r}: expected a {'whole ' if whole else ''}number")
+    if not least <= float(value) <= most:
+        raise ConfigurationError(
+            f"{what} is {value}: expected {least} {'or more' if most == math.inf else f'to {most}'}"
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,9 +148,9 @@ class WorkerOptions:
     """None for the system's."""
 
     def __post_init__(self) -> None:
+        check_group(self.group)
         for what, least in _LEAST.items():
-            if (value := getattr(self, what)) < least:
-                raise ConfigurationError(f"{what} is {value}: expected {least} or more")
+            check_number(what, getattr(self, what), least, whole=not what.endswith("_seconds"))
         for one in fields(self) if self.lease else ():
             if one.name in NOT_WITH_LEASE and getattr(self, one.name) != one.default:
                 raise ConfigurationError(f"{one.name} has no meaning with lease: {NOT_WITH_LEASE[one.name]}")
@@ -137,8 +158,8 @@ class WorkerOptions:
             raise ConfigurationError("in_order and weights are for queues that workers lease from: set lease")
         if self.in_order and self.weights:
             raise ConfigurationError("in_order leaves nothing to draw by weights: leave one of them out")
-        if wrong := [name for name, weight in self.weights.items() if not 1 <= weight <= MOST_WEIGHT]:
-            raise ConfigurationError(f"weight of queue {wrong[0]}: expected 1 to {MOST_WEIGHT}")
+        for name, weight in self.weights.items():
+            check_number(f"weight of queue {name}", weight, 1, MOST_WEIGHT)
         if self.strategy not in STRATEGIES:
             raise ConfigurationError(f"strategy {self.strategy!r}: expected one of {', '.join(STRATEGIES)}")
         if self.at_most_once and self.by_key > 1:

@@ -145,7 +145,13 @@ def test_a_changed_file_starts_the_worker_again(processes: WorkProcesses, client
         (("json:loads", "--queue", "q", "--owned"), "--owned is for --tasks"),
         (("json:loads", "--queue", "q=x", "--lease"), "expected NAME=WEIGHT, such as mail=3"),
         (("json:loads", "--queue", "q=3"), "in_order and weights are for queues that workers lease from"),
-        (("json:loads", "--queue", "q=0", "--lease"), "weight of queue q: expected 1 to 1000"),
+        (("--tasks", ""), "say what to run"),
+        (("json:loads", "--queue", "", "--lease"), "queue '': expected 1 to 80 letters"),
+        (("json:loads", "--queue", "a b=3", "--lease"), "queue 'a b': expected 1 to 80 letters"),
+        (("json:loads", "--queue", "q=3", "--queue", "q", "--lease"), "--queue q: it is named twice"),
+        (("json:loads", "--queue", "q", "--group", "a b", "--lease"), "group 'a b': expected 1 to 100 letters"),
+        (("json:loads", "--queue", "q", "--session-seconds", "nan"), "'nan' is not a number"),
+        (("json:loads", "--queue", "q=0", "--lease"), "weight of queue q is 0: expected 1 to 1000"),
     ],
 )
 def test_what_is_wrong_on_the_line_is_refused(arguments: tuple[str, ...], said: str) -> None:

@@ -397,7 +397,7 @@ def test_more_retries_than_the_group_allows_raise_what_it_allows(
         ([MODULE], {"queues": ["nail"]}, "no task is sent to queue nail: expected mail"),
         ([MODULE], {"lease": True}, "lease is no option of a worker on tasks"),
         ([MODULE], {"in_order": True, "weights": {"mail": 2}}, "in_order leaves nothing to draw"),
-        ([MODULE], {"weights": {"mail": 0}}, "weight of queue mail: expected 1 to 1000"),
+        ([MODULE], {"weights": {"mail": 0}}, "weight of queue mail is 0: expected 1 to 1000"),
         ([MODULE], {"owned": True, "in_order": True}, "for queues that workers lease from"),
     ],
 )

@@ -1,0 +1,44 @@
+"""Names that no queue and no group can have."""
+
+from __future__ import annotations
+
+import pytest
+
+from qdo.groups.names import check_group, check_queues, is_new_queue_name
+from qdo.worker import Worker
+from queuey.errors import ConfigurationError
+
+
+def job(message: object, context: object) -> None:
+    """It does nothing."""
+
+
+@pytest.mark.parametrize("leases", [True, False])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "mail\n", "q" * 81, "mail=3", "ma il-*", 3, None])
+def test_a_worker_begins_on_no_queue_that_cannot_be(name: str, leases: bool) -> None:
+    with pytest.raises(ConfigurationError, match="expected 1 to 80 letters"):
+        Worker(job, ["good", name], lease=leases)
+
+
+@pytest.mark.parametrize("leases", [True, False])
+@pytest.mark.parametrize("name", ["", ".", "..", "a b", "a/b", "é", "g" * 101, 3, None])
+def test_a_worker_is_in_no_group_that_cannot_be(name: str, leases: bool) -> None:
+    with pytest.raises(ConfigurationError, match="expected 1 to 100 letters"):
+        Worker(job, ["good"], group=name, lease=leases)
+
+
+def test_a_text_is_no_list_of_queues() -> None:
+    """Its letters would be the names."""
+    with pytest.raises(ConfigurationError, match=r"such as \['mail'\]"):
+        Worker(job, "mail", lease=True)
+
+
+@pytest.mark.parametrize("name", ["mail", "q" * 80, "mail.fifo", "mail-*", "[a-c]*", "mail-?", "[!a]x"])
+def test_names_that_can_be_pass(name: str) -> None:
+    check_queues([name])
+
+
+def test_a_new_queue_has_a_shorter_name() -> None:
+    check_group("g" * 100)
+
+    assert [is_new_queue_name(each) for each in ("q" * 50, "q" * 51, ".", "")] == [True, False, False, False]

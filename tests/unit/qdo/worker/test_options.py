@@ -1,0 +1,47 @@
+"""Options of workers and tasks that are numbers."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+
+from qdo.tasks.declaring import TaskOptions
+from qdo.worker.options import WorkerOptions
+from queuey.errors import ConfigurationError
+
+WHOLE = ("threads", "processes", "batch", "by_key", "prefetch_messages", "prefetch_bytes")
+SECONDS = ("commit_seconds", "drain_seconds", "hung_seconds")
+
+
+@pytest.mark.parametrize("value", [math.nan, "5", None, True, -1])
+@pytest.mark.parametrize("name", [*WHOLE, *SECONDS])
+def test_a_worker_takes_numbers_alone(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is "):
+        WorkerOptions.of({name: value})
+
+
+@pytest.mark.parametrize("name", WHOLE)
+@pytest.mark.parametrize("value", [2.5, math.inf])
+def test_what_is_counted_is_whole(name: str, value: float) -> None:
+    with pytest.raises(ConfigurationError, match="expected a whole number"):
+        WorkerOptions.of({name: value})
+
+
+@pytest.mark.parametrize("name", SECONDS)
+def test_a_time_may_be_endless(name: str) -> None:
+    assert getattr(WorkerOptions.of({name: math.inf}), name) == math.inf
+
+
+@pytest.mark.parametrize("weight", [math.nan, "3", None, True, 0, 1001, 1.5])
+def test_a_weight_is_a_whole_number(weight: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"^weight of queue mail is "):
+        WorkerOptions(lease=True, weights={"mail": weight})
+
+
+@pytest.mark.parametrize("name", ["retries", "timeout", "backoff"])
+@pytest.mark.parametrize("value", [math.nan, "5", True, -1])
+def test_a_task_takes_numbers_alone(name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is "):
+        TaskOptions(**{name: value})
