@@ -139,3 +139,14 @@ class TestNeed:
 
         assert done.returncode == 1
         assert done.stderr == "Missing: no-such-program. Install it as root first: apt-get install no-such-program\n"
+
+
+def test_no_text_tells_to_install_by_name() -> None:
+    """On the public index these names are still those of 2012."""
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    told = [
+        path.relative_to(ROOT).as_posix()
+        for path in [*pages, *(path for _, path in modules())]
+        if re.search(r"pip install ['\"]?(queuey|qdo)\b", path.read_text())
+    ]
+    assert told == []

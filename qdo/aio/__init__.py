@@ -34,7 +34,7 @@ try:
 except ModuleNotFoundError as error:
     if error.name not in ("aiohttp", "yarl"):
         raise
-    raise ModuleNotFoundError("qdo.aio needs aiohttp: pip install 'queuey[aio]'", name=error.name) from error
+    raise ModuleNotFoundError("qdo.aio needs aiohttp: pip install '/path/to/queuey[aio]'", name=error.name) from error
 
 __all__ = ["AsyncArrowStream", "AsyncClient", "AsyncDelivery", "AsyncFollowedPages", "AsyncMessageStream"]
 

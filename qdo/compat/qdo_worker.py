@@ -170,7 +170,9 @@ def open_coordinator(settings: OldSettings, state: Path | None = None) -> Coordi
     try:
         from qdo.groups.zookeeper import ZooKeeperCoordinator
     except ImportError as error:
-        raise ConfigurationError(f"policy = automatic needs more: pip install 'queuey[zookeeper]' ({error})") from error
+        raise ConfigurationError(
+            f"policy = automatic needs more: pip install '/path/to/queuey[zookeeper]' ({error})"
+        ) from error
     return ZooKeeperCoordinator(settings.zookeeper, settings.application, GROUP)
 
 

@@ -86,7 +86,7 @@ class MeetingPlace:
             from qdo.groups.local import LocalCoordinator
         except ImportError as error:
             raise ConfigurationError(
-                f"a group on this machine needs more: pip install 'queuey[groups]' ({error}); or work with --lease"
+                f"a group on this machine needs more: pip install '/path/to/queuey[groups]' ({error}); or work with --lease"
             ) from error
         name = f"{self.url.rstrip('/')}/{self.application}/{self.group}"
         return LocalCoordinator(name, Path(self.state) if self.state else None, session_seconds=session_seconds)
@@ -97,7 +97,9 @@ class MeetingPlace:
             from qdo.groups.zookeeper import ZooKeeperCoordinator
             from qdo.groups.zookeeper_tls import security
         except ImportError as error:
-            raise ConfigurationError(f"ZooKeeper needs more: pip install 'queuey[zookeeper]' ({error})") from error
+            raise ConfigurationError(
+                f"ZooKeeper needs more: pip install '/path/to/queuey[zookeeper]' ({error})"
+            ) from error
         hosts = self.zookeeper or ""
         how = security(**self.security)
         try:

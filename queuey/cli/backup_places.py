@@ -115,7 +115,7 @@ def _found(address: str) -> tuple[Any, str]:
         import fsspec
     except ModuleNotFoundError as error:
         raise ConfigurationError(
-            f"{address} needs fsspec: pip install 'queuey[backup]', and the library of its protocol, such as s3fs"
+            f"{address} needs fsspec: pip install '/path/to/queuey[backup]', and the library of its protocol, such as s3fs"
         ) from error
     try:
         system, path = fsspec.core.url_to_fs(address)

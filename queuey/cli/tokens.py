@@ -169,7 +169,7 @@ def _dev_issuer() -> type[DevIssuer]:
     try:
         from queuey.security.dev_issuer import DevIssuer
     except ImportError as error:
-        raise ConfigurationError("this needs the extras: pip install 'queuey[browserid,oidc]'") from error
+        raise ConfigurationError("this needs the extras: pip install '/path/to/queuey[browserid,oidc]'") from error
     return DevIssuer
 
 

@@ -62,6 +62,6 @@ def open_telemetry(endpoint: str, name: str) -> Telemetry:
         from queuey.monitor.collector import Collector
     except ImportError as error:
         raise ConfigurationError(
-            f"telemetry for {endpoint} needs the libraries of OpenTelemetry: pip install 'queuey[telemetry]' ({error})"
+            f"telemetry for {endpoint} needs the libraries of OpenTelemetry: pip install '/path/to/queuey[telemetry]' ({error})"
         ) from error
     return Collector(endpoint, name)

@@ -100,5 +100,5 @@ def _check_library(issuer: Issuer) -> None:
     if missing:
         raise ConfigurationError(
             f"[issuer:{issuer.name}] kind = {issuer.kind} needs {' and '.join(missing)}: "
-            f"install the extra, pip install 'queuey[{issuer.kind}]'"
+            f"install the extra, pip install '/path/to/queuey[{issuer.kind}]'"
         )

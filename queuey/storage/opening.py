@@ -136,7 +136,9 @@ def _driver() -> Iterator[None]:
     except ModuleNotFoundError as error:
         if error.name is None or error.name.partition(".")[0] != "cassandra":
             raise
-        raise ConfigurationError("backend = cassandra needs the driver: pip install 'queuey[cassandra]'") from error
+        raise ConfigurationError(
+            "backend = cassandra needs the driver: pip install '/path/to/queuey[cassandra]'"
+        ) from error
 
 
 def _open_here(

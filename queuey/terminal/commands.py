@@ -31,12 +31,12 @@ def _needed(module: str) -> str | None:
     """What to install for a module that is missing; None of one that nothing brings.
 
     >>> _needed("yaml")
-    "the load harness needs yaml, which is not installed: pip install 'queuey[bench]'"
+    "the load harness needs yaml, which is not installed: pip install '/path/to/queuey[bench]'"
     """
     if module in _OF_BENCH:
-        return f"the load harness needs {module}, which is not installed: pip install 'queuey[bench]'"
+        return f"the load harness needs {module}, which is not installed: pip install '/path/to/queuey[bench]'"
     if module in {*OF_THE_SERVER, "queuey"}:
-        return f"here is only the client, and this needs the server ({module}): pip install 'queuey[server]'"
+        return f"here is only the client, and this needs the server ({module}): pip install '/path/to/queuey[server]'"
     return None
 
 

@@ -293,7 +293,7 @@ def _builder(*, submitted: bool) -> SparkSession.Builder:
     try:
         from pyspark.sql import SparkSession
     except ImportError as error:
-        raise ConfigurationError(f"the pipeline needs more: pip install 'queuey[spark]' ({error})") from error
+        raise ConfigurationError(f"the pipeline needs more: pip install '/path/to/queuey[spark]' ({error})") from error
     if not submitted and not _has_java():
         raise ConfigurationError(
             "Spark needs Java 17 or newer, and there is none: install it (on Debian: apt-get install "
