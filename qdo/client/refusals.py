@@ -104,7 +104,7 @@ def error_from(answer: Reply) -> QueueyError:
     if found is None:
         return _family(answer.status)(f"{code}: {said}" if code else said, headers=headers)
     if issubclass(found, InvalidParameter):
-        return found(problems=texts)
+        return found(said) if code in texts else found(problems=texts)  # the first is about no single field
     return found(said, headers=headers)
 
 

@@ -48,6 +48,16 @@ def test_all_problems_of_a_refused_request_come_across(client: Client, script: S
     assert caught.value.problems == {"ttl": "too long", "partition": "too high"}
 
 
+def test_a_refusal_that_is_about_no_single_field_says_its_code_once(client: Client, script: Script) -> None:
+    said = {"InvalidParameter": "because it is no object"}
+    script.say(refusal(400, "InvalidParameter", error_msg=said, detail=said["InvalidParameter"]))
+
+    with pytest.raises(InvalidParameter) as caught:
+        client.append("q", "hello")
+
+    assert (str(caught.value), caught.value.problems) == (said["InvalidParameter"], said)
+
+
 @pytest.mark.parametrize(
     ("status", "family"),
     [(400, BadRequest), (403, Forbidden), (404, NotFound), (409, Conflict), (418, BadRequest), (500, QueueyError)],
