@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import UUID
 
 import pytest
 
@@ -201,3 +202,52 @@ def test_all_that_waits_is_found_and_appended_some_at_a_time(
 
     assert eventually(all_are_carried)
     assert sorted(results.bodies()) == [b"%d" % number for number in range(5)]
+
+
+@pytest.mark.usefixtures("no_entries")
+@pytest.mark.parametrize("ends", ["forgotten", "reset", "dropped"])
+def test_what_is_damaged_keeps_no_group_from_ending_and_nothing_else_back(
+    lease_servers: LeaseServers,
+    session: CassandraSession,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    ends: str,
+) -> None:
+    dies, other = lease_servers.another(), lease_servers.another()
+    results = QueueLog(other.stores.messages, dies.clock)
+    queue = dies.log.queue.uuid
+    leave_a_parcel(dies, results, monkeypatch, draft(b"damaged"))
+    _damage_parcels(session, queue)
+    dies.log.add(b"1")
+    (handed,) = dies.jobs().receive()
+    with pytest.raises(OutcomeUnknown):
+        dies.jobs().step({1: [settle_of(handed)]}, appends=[AppendRequest(results.queue, [draft(b"whole")])])
+    dies.clock.advance(60)
+    _look_for_what_is_left(other)
+    assert results.bodies() == [b"whole"]
+    assert rows_of(session, dies.log, "and kind = 2") == 1
+
+    if ends == "forgotten":
+        done(other.leases.forget_group(queue, "workers"))
+    elif ends == "reset":
+        before = done(other.leases.find_group(queue, "workers"))
+        assert before is not None
+        assert done(other.leases.keep_group(queue, "workers", before._replace(token=before.token + 1), before))
+    else:
+        done(other.stores.messages.drop(queue))
+    assert "are damaged, in part" in caplog.text
+    caplog.clear()
+    _look_for_what_is_left(other)
+    assert caplog.text == ""
+    assert results.bodies() == [b"whole"]
+
+
+def _damage_parcels(session: CassandraSession, queue: UUID) -> None:
+    table = f"{session.options.keyspace}.lease_states"
+    found = session.driver.execute(
+        f"select part, number, label from {table} where queue = %s and name = 'workers' and kind = 2",  # noqa: S608
+        (queue,),
+    )
+    for row in [*found]:
+        where = "queue = %s and name = 'workers' and kind = 2 and part = %s and number = %s and label = %s"
+        session.driver.execute(f"update {table} set data = %s where {where}", (b"\x00", queue, *row))  # noqa: S608

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 import logging
 import struct
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -115,6 +115,27 @@ def _queue(application: str, name: str, uuid: str, created: int, *rest: Any) -> 
     return Queue(application, name, UUID(uuid), created, partitions, consistency=Consistency(consistency))
 
 
+class _Damaged(StorageUnavailable):
+    """A parcel cannot be read, now or later."""
+
+
+def _read(place: GroupPlace, token: int, parcel: Parcel, checksum: int, data: bytes) -> list[AppendRequest]:
+    """What a row says is to be appended.
+
+    :raises _Damaged: it says nothing that can be trusted.
+    """
+    try:
+        with making_sense():
+            if checksum != checksum_of_change(token, parcel.part, parcel.number, data):
+                raise ValueError("they do not match their checksum")
+        return decode_parcel(data)
+    except StorageUnavailable as error:
+        raise _Damaged(
+            f"messages that a step of the lease group {place[1]} of queue {place[0]} appends are damaged, in part "
+            f"{parcel.part} of version {parcel.number}: they wait until the group is forgotten or reset, and go then"
+        ) from error
+
+
 class Carrier:
     """Appends what is in parcels."""
 
@@ -176,30 +197,27 @@ class Carrier:
     async def carry(self, place: GroupPlace, token: int, parcel: Parcel) -> None:
         """Append what is in a parcel, if it is there, and delete it.
 
-        :raises StorageUnavailable, OutcomeUnknown, InProgress: it is to be carried again.
+        :raises StorageUnavailable, OutcomeUnknown, InProgress: it is to be carried again. If it is damaged, that stays so.
         """
         rows = await self._rows.session.ask("lease_parcel", (*place, *parcel.key(token)), ALL_CENTRES)
         for life, checksum, step, data in rows:
             if life != token:
                 continue
-            with making_sense():
-                if checksum != checksum_of_change(token, parcel.part, parcel.number, data):
-                    raise ValueError("messages that wait to be appended do not match their checksum")
-            for index, request in enumerate(decode_parcel(data)):
+            for index, request in enumerate(_read(place, token, parcel, checksum, data)):
                 await self._append_left(step, index, request)
             await self.forget(place, token, parcel)
 
     async def carry_last(self, place: GroupPlace, head: GroupHead) -> None:
-        """Append what waits in the parcels of a group's life, which is about to end.
+        """Append what waits in the parcels of a group's life, which is about to end. Damaged ones end with it.
 
         :raises StorageUnavailable, OutcomeUnknown: some wait on, so the life must not end.
         """
         try:
             for seconds in _LAST_PAUSES:
-                if not await self.carry_old(place, head):
+                if not await self._carry_old(place, head, _let_go):
                     return
                 await self._rows.session.pause(seconds)
-            if await self.carry_old(place, head):
+            if await self._carry_old(place, head, _let_go):
                 raise InProgress
         except InProgress as error:
             said = f"a step of the lease group {place[1]} still appends messages: nothing was done, try again"
@@ -208,14 +226,27 @@ class Carrier:
     async def carry_old(self, place: GroupPlace, head: GroupHead) -> bool:
         """Append what is in the parcels of a group that have lost their servers.
 
+        A damaged one keeps none back that comes behind it.
+
         :returns: whether others wait.
         :raises StorageUnavailable, OutcomeUnknown, InProgress: some of these wait on.
         """
+        damaged: list[_Damaged] = []
+        waits = await self._carry_old(place, head, damaged.append)
+        if damaged:
+            raise damaged[0]
+        return waits
+
+    async def _carry_old(self, place: GroupPlace, head: GroupHead, damaged: Callable[[_Damaged], object]) -> bool:
+        """:param damaged: is told of each parcel that cannot be read."""
         waiting = await self._rows.parcels(place, head)
         moment = self.clock.now_ticks() - self._error_ticks
         old = [parcel for parcel, since in waiting.items() if moment - since > self.grace_ticks]
         for parcel in old:
-            await self.carry(place, head.group.token, parcel)
+            try:
+                await self.carry(place, head.group.token, parcel)
+            except _Damaged as error:
+                damaged(error)
         return len(old) < len(waiting)
 
     async def _append_left(self, step: bytes, index: int, request: AppendRequest) -> None:
@@ -223,3 +254,7 @@ class Carrier:
             await self._append(step, index, request)
         except QueueNotFound:
             log.info("the queue %s was dropped before messages of a lease step were appended", request.queue.name)
+
+
+def _let_go(error: _Damaged) -> None:
+    log.error("%s", error)
