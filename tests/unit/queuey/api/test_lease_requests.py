@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import orjson
 import pytest
@@ -18,7 +18,7 @@ from queuey.model import Queue
 from queuey.model.receipts import Receipt
 from tests.support.live_readers import House
 
-QUEUE = Queue("demo", "q", uuid4(), 0, 3)
+QUEUE = Queue("demo", "q", UUID(int=1), 0, 3)
 ID = MessageId.parse("1f9f6640e56711f189bf02fc00000001")
 ONE, OTHER = (Receipt(QUEUE.uuid, 7, number, ID, 1).text() for number in (1, 2))
 ACK, RECEIVE = {"acknowledge": [ONE]}, {"receive": {"max": 2, "wait": 3}}
