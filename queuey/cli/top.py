@@ -58,7 +58,7 @@ class Glance(NamedTuple):
     help="The first queue to show; they come by name.",
 )
 @click.option(
-    "-n", "--queues", "rows", type=click.IntRange(0, 100), default=ROWS, show_default=True, help="Queues to show."
+    "-n", "--queues", "rows", type=click.IntRange(1, 100), default=ROWS, show_default=True, help="Queues to show."
 )
 @click.option("--interval", type=Number(0.2), default=2.0, show_default=True, help="Seconds between two updates.")
 @click.option("--once", is_flag=True, help="Print the view once; so it is without a terminal.")
@@ -87,9 +87,7 @@ def top_command(client: Client, prefix: str, start: str, rows: int, interval: fl
 
 
 def _look(client: Client, prefix: str, start: str, rows: int) -> Glance:
-    figures = client.figures(prefix=prefix, start=start, limit=max(rows, 1))
-    if not rows:
-        figures = type(figures)(figures.application, figures.time, figures.counters)
+    figures = client.figures(prefix=prefix, start=start, limit=rows)
     try:
         server = client.server_figures(limit=1, history=1)
     except Forbidden:
