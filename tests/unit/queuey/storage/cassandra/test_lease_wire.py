@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import fields
 from typing import Any
-from uuid import uuid4
+from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -39,7 +39,7 @@ from queuey.storage.cassandra.lease_wire import (
     encode_step,
 )
 
-QUEUE = Queue("app", "jobs", uuid4(), 138_000_000_000_000_000, 200, principals=("bid:a@b.c",))
+QUEUE = Queue("app", "jobs", UUID(int=1 << 100), 138_000_000_000_000_000, 200, principals=("bid:a@b.c",))
 IDS = st.builds(MessageId, st.integers(0, MAX_ID.ticks), st.integers(ZERO_ID.tail, MAX_ID.tail))
 NAMES = st.text(max_size=5)
 SECONDS = st.floats(0, 1e9)
