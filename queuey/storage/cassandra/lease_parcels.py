@@ -238,7 +238,7 @@ class Carrier:
         return waits
 
     async def _carry_old(self, place: GroupPlace, head: GroupHead, damaged: Callable[[_Damaged], object]) -> bool:
-        """:param damaged: is told of each parcel that cannot be read."""
+        """:param damaged: called with each parcel that cannot be read."""
         waiting = await self._rows.parcels(place, head)
         moment = self.clock.now_ticks() - self._error_ticks
         old = [parcel for parcel, since in waiting.items() if moment - since > self.grace_ticks]
