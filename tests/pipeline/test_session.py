@@ -151,7 +151,7 @@ def test_a_start_that_fails_is_told_in_one_line(
 def test_without_pyspark_the_sentence_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'queuey\[spark\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '/path/to/queuey\[spark\]'"):
         session("test")
 
 

@@ -74,7 +74,7 @@ def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
         monkeypatch.delitem(sys.modules, name)
     monkeypatch.setitem(sys.modules, "aiohttp", None)
 
-    with pytest.raises(ModuleNotFoundError, match=r"pip install 'queuey\[aio\]'"):
+    with pytest.raises(ModuleNotFoundError, match=r"pip install '/path/to/queuey\[aio\]'"):
         importlib.import_module("qdo.aio")
 
 

@@ -104,7 +104,7 @@ def test_the_service_has_the_name_of_the_environment(monkeypatch: pytest.MonkeyP
 def test_without_the_extra_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "queuey.monitor.collector", None)
 
-    with pytest.raises(ConfigurationError, match=r"pip install 'queuey\[telemetry\]'"):
+    with pytest.raises(ConfigurationError, match=r"pip install '/path/to/queuey\[telemetry\]'"):
         open_telemetry("http://127.0.0.1:4318", "queuey")
 
 

@@ -230,7 +230,7 @@ def test_an_issuer_without_its_library_names_the_extra(
 ) -> None:
     monkeypatch.setattr(schemes, "find_spec", lambda name: None)
 
-    with pytest.raises(ConfigurationError, match=rf"pip install 'queuey\[{extra}\]'"):
+    with pytest.raises(ConfigurationError, match=rf"pip install '/path/to/queuey\[{extra}\]'"):
         Trust(load_settings(ini(section)), ManualClock())
 
 
