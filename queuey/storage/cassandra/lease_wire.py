@@ -107,7 +107,7 @@ class _Outcome(NamedTuple):
     handed: list[_Part]
     given_up: list[GivenUp]
     flags: tuple[bool, bool, bool, bool, bool]
-    """``is_full``, ``frees``, ``repeated`` and ``more``."""
+    """``is_full``, ``frees``, ``repeated``, ``more`` and ``gone``."""
     next_due: int | None
     larger: int
     expired: int
