@@ -244,6 +244,7 @@ async def _named(service: Service, call: Call, permission: Permission, name: str
         queue = None
     if queue is None:
         raise QueueNotFound(f"no queue is named {quoted(name)}: create it with a POST to its application")
+    call.named = [*call.named, queue]
     return queue
 
 

@@ -24,7 +24,7 @@ from queuey.api.headers import has_headers, headers_of_call, http_headers
 from queuey.api.json_pages import JsonPage
 from queuey.api.live import reading as live
 from queuey.api.params import Problems, boolean, latest_due, message_ids
-from queuey.api.reading import known_to_cursor, page_of, stream
+from queuey.api.reading import known_to_reader, page_of, stream
 from queuey.errors import InvalidMessageId, InvalidParameter, MessageNotFound, MessageTooLarge
 from queuey.http.exchange import JSON, OCTETS, Answer, Call, Headers, Target, json_answer
 from queuey.http.face import LARGE_BYTES
@@ -84,11 +84,11 @@ async def _store(
     Returns their locations once they are on disk, and the answer's headers.
     """
     once, headers = request_once(call), list(_CREATED)
+    if service.log.least_ttl_seconds > 1:
+        _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if batch:
         call.body = b""  # the drafts hold all of it now
         call.ticket.hold(len(drafts) * DRAFT_BYTES)
-    if service.log.least_ttl_seconds > 1:
-        _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
     if not drafts:
         return [], headers
     if trace := trace_of(call):
@@ -111,7 +111,7 @@ def _check_ttls(ttls: Sequence[int], least: int, *, batch: bool) -> None:
 
 async def read_page(service: Service, call: Call, target: Target) -> Answer:
     """Messages of one queue in a span: one page as JSON."""
-    return await page_of(service, call, await known_to_cursor(service, call, target.queue))
+    return await page_of(service, call, await known_to_reader(service, call, target.queue))
 
 
 async def read_stream(service: Service, call: Call, target: Target) -> Answer:
@@ -119,12 +119,12 @@ async def read_stream(service: Service, call: Call, target: Target) -> Answer:
 
     It reads the first page before it answers.
     """
-    return stream(service, call, await known_to_cursor(service, call, target.queue))
+    return stream(service, call, await known_to_reader(service, call, target.queue))
 
 
 async def read_live(service: Service, call: Call, target: Target) -> Answer:
     """Messages of one queue, and those still to come."""
-    return await live.read_one(service, call, await known_to_cursor(service, call, target.queue))
+    return await live.read_one(service, call, await known_to_reader(service, call, target.queue))
 
 
 async def fetch(service: Service, call: Call, target: Target) -> Answer:
@@ -132,7 +132,8 @@ async def fetch(service: Service, call: Call, target: Target) -> Answer:
 
     Messages that do not exist are left out.
     """
-    queue, wanted = target.queue, message_ids(call.below)
+    wanted = message_ids(call.below)
+    queue = await service.queues.with_partitions(target.queue, max(number for number, _ in wanted))
     raw = call.accepts(OCTETS) or boolean(call.query.get("raw"))
     if raw and len(wanted) != 1:
         raise InvalidMessageId("a raw answer has one message: ask for one id")

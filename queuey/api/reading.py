@@ -124,12 +124,15 @@ class ReadQuery(NamedTuple):
 _PLAIN = ReadQuery([(1, Span())], None, False, None, False)
 
 
-async def known_to_cursor(service: Service, call: Call, queue: Queue) -> Queue:
-    """The queue, with all partitions that the call's cursor names."""
-    cursor = call.query.get("cursor") or call.header("last-event-id")
-    if cursor is None or service.queues.hears_of_changes:
+async def known_to_reader(service: Service, call: Call, queue: Queue) -> Queue:
+    """The queue, with all partitions that the call or its cursor names: those that are not known give no messages."""
+    if service.queues.hears_of_changes:
         return queue
-    return await service.queues.with_partitions(queue, highest_named(cursor).get(queue.uuid.hex, 0))
+    cursor = call.query.get("cursor") or call.header("last-event-id")
+    highest = 0 if cursor is None else highest_named(cursor).get(queue.uuid.hex, 0)
+    none: list[int] = []
+    numbers = Problems().take("partitions", lambda text: partition_list(text, 0), call.query.get("partitions"), none)
+    return await service.queues.with_partitions(queue, max([highest, *numbers]))
 
 
 def low(point: MessageId | int | None) -> MessageId:

@@ -6,7 +6,7 @@ from typing import Any
 
 from queuey.api.cursors import Cursor, format_cursor
 from queuey.api.params import Problems, boolean, integer
-from queuey.api.reading import ReadQuery, known_to_cursor
+from queuey.api.reading import ReadQuery, known_to_reader
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import ZERO_ID, MessageId, format_timestamp
 from queuey.model import SpanCount
@@ -23,7 +23,7 @@ async def survey(service: Service, call: Call, target: Target) -> Answer:
 
     On request also its message count and its split points.
     """
-    queue, problems = await known_to_cursor(service, call, target.queue), Problems()
+    queue, problems = await known_to_reader(service, call, target.queue), Problems()
     limit = problems.take("count", integer(0, MAX_COUNT), call.query.get("count"), 0)
     every = problems.take("every", integer(1, MAX_COUNT), call.query.get("every"), 0)
     if every and limit > every * MAX_MARKS:

@@ -90,9 +90,9 @@ async def allowed(
     known = queue = service.queues.cached(application, name) if name else None
     if queue is None and name and is_queue_name(name):
         queue = await service.queues.find(application, name)
+    if known is not None and not permits(permission, identity, application, name, queue):
+        queue = await service.queues.look_anew(application, name)  # another server may have named the caller since
     if not permits(permission, identity, application, name, queue):
-        if known is not None:
-            await service.queues.look_anew(application, name)
         raise Forbidden if identity.principals else Forbidden(NO_CREDENTIAL)
     if name and queue is None:
         raise QueueNotFound

@@ -86,6 +86,7 @@ class Call:
         "is_left",
         "length",
         "method",
+        "named",
         "path",
         "peer",
         "query_string",
@@ -106,6 +107,8 @@ class Call:
         self.below = ""
         """What the path names below the queue: message ids, or a group."""
         self.length = 0
+        self.named: Sequence[Queue] = ()
+        """Queues that its body names, as far as they were found."""
         self.ticket: Ticket = EXEMPT
         """The place and the bytes that the call takes; calls about the server itself take none."""
         self.body = b""
@@ -269,6 +272,10 @@ class Target:
     def __init__(self, application: str = "", queue: Queue | None = None) -> None:
         self.application = application
         self._queue = queue
+
+    @property
+    def has_queue(self) -> bool:
+        return self._queue is not None
 
     @property
     def queue(self) -> Queue:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 
 from queuey.errors import ApplicationNotFound
 from queuey.http.access import allowed
+from queuey.http.carrying import carry_out
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Face, Operation
 from queuey.security.permissions import Identity
@@ -56,4 +57,4 @@ class Inside:
         queue = await allowed(self._service, call.identity, operation.permission, call.application, call.queue)
         if operation.by_body is not None:
             operation = operation.by_body(call)
-        return await operation.function(self._service, call, Target(call.application, queue))
+        return await carry_out(self._service, operation.function, call, Target(call.application, queue))

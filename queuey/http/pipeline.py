@@ -22,6 +22,7 @@ from queuey.errors import (
 )
 from queuey.http.access import allowed, refresh_keys, target_at_hand
 from queuey.http.admission import EXEMPT, Admission, Ticket
+from queuey.http.carrying import carry_out
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
 from queuey.http.finishing import Finisher, request_id
@@ -132,7 +133,7 @@ class Pipeline:
                 target = _NO_TARGET if operation.about_server else await self._admit(operation, call)
             if operation.by_body is not None:  # only now: it may parse the body, and the caller is known
                 operation = operation.by_body(call)
-            work = operation.function(self.service, call, target)
+            work = carry_out(self.service, operation.function, call, target)
             answer = await (work if in_store is None else in_store.over(work))
             if answer.held_bytes > SMALL:
                 # A write that was carried out is never answered with a refusal (G10).

@@ -103,7 +103,7 @@ class Queues:
         return await self._look_up(application, name)
 
     async def with_partitions(self, queue: Queue, named: int) -> Queue:
-        """The queue; looked up again if it has fewer partitions than a reader names.
+        """The queue; looked up again if it has fewer partitions than a call names.
 
         Another server may have added them.
 

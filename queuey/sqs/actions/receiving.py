@@ -223,12 +223,13 @@ def _plain(messages: Columns, handles: Sequence[str]) -> list[Result]:
 # Settling
 
 
-def _receipt(queue: Queue, handle: str) -> Receipt:
+async def _receipt(asked: SqsRequest, queue: Queue, handle: str) -> Receipt:
     """:raises SqsError: it is no receipt handle of this queue."""
     try:
         receipt = Receipt.parse(handle)
     except InvalidReceipt:
         raise invalid_receipt_handle(handle) from None
+    queue = await asked.service.queues.with_partitions(queue, receipt.partition)
     if receipt.queue != queue.uuid or receipt.partition > queue.partitions:
         raise invalid_receipt_handle(handle)
     return receipt
@@ -256,7 +257,7 @@ async def delete_message(asked: SqsRequest) -> Result:
 
 async def _delete(asked: SqsRequest, queue: Queue, handle: str) -> None:
     """:raises SqsError: it is no handle, or one of a FIFO queue that has expired."""
-    receipt, is_fifo = _receipt(queue, handle), attributes_of(queue).is_fifo
+    receipt, is_fifo = await _receipt(asked, queue, handle), attributes_of(queue).is_fifo
     place, token = receipt.partition, receipt.token
     if is_fifo and await _is_late(asked, queue, receipt):
         raise _late(handle)
@@ -369,7 +370,7 @@ async def _change_of(asked: SqsRequest, queue: Queue, handle: str, seconds: int)
 
     :raises SqsError: it is no handle, or its message is deleted, or would be hidden for too long.
     """
-    receipt = _receipt(queue, handle)
+    receipt = await _receipt(asked, queue, handle)
     now, hole = await _held(asked, queue, receipt)
     if hole is None:
         raise invalid_parameter(
