@@ -231,7 +231,7 @@ class LeaseCalls(ABC, Generic[D]):
             ``paused_reason``. For a new group also ``start``: ``beginning``, ``end`` or a moment; and ``exact``.
         :returns: all settings as they are now.
         :raises InvalidParameter: a setting is unknown or outside its range. Nothing changed.
-        :raises Conflict: the queue would be its own dead-letter queue. Nothing changed.
+        :raises Conflict: the queue would be its own dead-letter queue, or dead letters would come back by others. Nothing changed.
         """
         wanted = {name: value for name, value in settings.items() if value is not None}
         if isinstance(wanted.get("start"), datetime | MessageId | str):

@@ -17,6 +17,7 @@ from queuey.model.lease_groups import AUTO, BEGINNING, END, NO_ORDER, ORDER_BY_K
 from queuey.model.lease_rules import Backoff
 from queuey.security.permissions import Permission
 from queuey.service import Service
+from queuey.service.dead_letter_chains import chain_back
 from queuey.service.dead_letters import dead_letter_queue
 
 __all__ = [
@@ -164,7 +165,7 @@ def shown_settings(queue: str, settings: GroupSettings) -> dict[str, Any]:
 
 
 async def check_dead_letters(service: Service, call: Call, queue: str | None, settings: GroupSettings) -> None:
-    """:raises Conflict: the queue would be its own dead-letter queue.
+    """:raises Conflict: the queue would be its own dead-letter queue, or one of its dead letters' dead letters, and so on.
     :raises Forbidden: the caller may not append to it.
     """
     name = settings.dead_letter_queue
@@ -172,5 +173,12 @@ async def check_dead_letters(service: Service, call: Call, queue: str | None, se
         return
     if name == queue:
         raise Conflict("dead_letter_queue: a queue cannot be its own dead-letter queue")
+    if queue is not None:
+        way = await chain_back(service.leases, service.queues, call.application, queue, name)
+        if way:
+            raise Conflict(
+                f"dead_letter_queue: dead letters would come back, from {' to '.join([queue, *way])}: name another queue,"
+                " or let one of these have another dead-letter queue"
+            )
     with suppress(QueueNotFound):  # it is made when it is first needed
         await allowed(service, call.identity, Permission.APPEND, call.application, name)

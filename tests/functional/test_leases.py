@@ -425,6 +425,24 @@ def test_a_queue_is_not_its_own_dead_letter_queue(server: Server) -> None:
     assert code_of(put(server, queue, dead_letter_queue=queue), 409) == "Conflict"
 
 
+def test_dead_letters_of_dead_letters_do_not_come_back(server: Server) -> None:
+    """Neither by groups of any name, nor by what a group has that names no queue, nor by what a queue gives its groups."""
+    queue, other = server.queue(), server.queue()
+    server.call("POST", data={"queue_name": f"{queue}-dead"})
+    assert put(server, other, group="others", dead_letter_queue=queue).status_code == 200
+
+    answers = [
+        put(server, queue, dead_letter_queue=other),
+        put(server, f"{queue}-dead", dead_letter_queue=queue),
+        put(server, f"{queue}-dead", dead_letter_queue=other),
+        server.call("PUT", queue, data={"lease_dead_letter_queue": other}),
+    ]
+
+    assert [code_of(answer, 409) for answer in answers] == ["Conflict"] * 4
+    said = answers[2].json()["detail"]
+    assert f"from {queue}-dead to {other} to {queue} to {queue}-dead" in said
+
+
 def test_receipts_of_others_are_refused(server: Server) -> None:
     queue, other = server.queue(), server.queue()
     for name in (queue, other):
