@@ -14,7 +14,7 @@ from qdo.tasks import DeclaredTask, TaskResult
 from qdo.worker import Context, Worker
 from scripts.pages import ROOT, written
 from scripts.pages.api import LEFT_OUT, pages
-from scripts.pages.blocks import expand
+from scripts.pages.blocks import expand, named_promises
 from scripts.pages.diagrams import DIAGRAMS
 from scripts.pages.docstrings import markdown
 from scripts.pages.drawing import PALETTES
@@ -55,6 +55,18 @@ class TestParts:
     def test_a_part_without_an_end_is_refused(self) -> None:
         with pytest.raises(ValueError, match="<!-- metrics --> has no end"):
             expand("<!-- metrics -->\n\n<!-- error: QueueNotFound -->\n<!-- end -->\n")
+
+    @pytest.mark.parametrize(
+        ("head", "promises"),
+        [
+            ("G1, G22, G25", [1, 22, 25]),
+            ("G21, G22 and G28 by boto3", [21, 22, 28]),
+            ("G21 to G24", [21, 22, 23, 24]),
+            ("G1, G3 to G5", [1, 3, 4, 5]),
+        ],
+    )
+    def test_a_file_of_faults_has_the_promises_that_it_names(self, head: str, promises: list[int]) -> None:
+        assert named_promises(head) == promises
 
 
 class TestApi:

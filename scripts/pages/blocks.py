@@ -182,15 +182,26 @@ def declared(declarations: Declarations) -> str:
 
 
 def faults() -> str:
-    """Each file begins with its promise, ``G1:``, or with several, ``G21 to G28:``."""
+    """Each file begins with its promises and a colon: ``G1:``, ``G1, G22 and G25 by boto3:``, or ``G21 to G28:``."""
     rows = []
     for path in sorted(_TESTS.glob("faults/**/test_*.py")):
-        said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
-        first, *last = map(int, re.findall(r"G(\d+)", said[0]))
-        promises = ", ".join(f"G{number}" for number in range(first, max([first, *last]) + 1))
+        head, _, said = (ast.get_docstring(ast.parse(path.read_text())) or "").partition(":")
+        promises = named_promises(head)
         command = f"`make faults TESTS={path.relative_to(_TESTS.parent)}`"
-        rows.append((first, promises, command, " ".join(said[2].split())))
+        words = ": ".join(" ".join(part.split()) for part in (_PROMISES.sub("", head), said) if part.strip())
+        rows.append((promises[0], ", ".join(f"G{number}" for number in promises), command, words))
     return table(("Promise", "Command", "What it tries"), [tuple(cells) for _, *cells in sorted(rows)])
+
+
+_PROMISES = re.compile(r"G\d+(?:(?:, | and | to )G\d+)*")
+
+
+def named_promises(head: str) -> list[int]:
+    """Their numbers: of a list, and of all from one to another."""
+    found: list[int] = []
+    for to, number in re.findall(r"( to )?G(\d+)", head):
+        found += range(found[-1] + 1, int(number) + 1) if to else [int(number)]
+    return found
 
 
 def experiment(name: str) -> str:
