@@ -14,6 +14,7 @@ from queuey.ids import IdGenerator
 from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import search as sqlite_search
+from queuey.storage.sqlite.scrub import Scrub
 from tests.support.servers import eventually
 
 
@@ -79,3 +80,27 @@ def test_a_read_that_fails_for_a_while_is_told_and_stops_no_writing(
     finally:
         disk.broken.clear()
         stores.close()
+
+
+def test_a_search_that_finds_nothing_leaves_no_line_in_the_log(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It comes round every minute."""
+    monkeypatch.setattr(sqlite_search, "SCRUB_PAUSE_SECONDS", 0.01)
+    passes: list[Scrub] = []
+
+    class CountedScrub(Scrub):
+        def __init__(self, connection: apsw.Connection) -> None:
+            super().__init__(connection)
+            passes.append(self)
+
+    monkeypatch.setattr(sqlite_search, "Scrub", CountedScrub)
+    caplog.set_level("INFO")
+    clock = ManualClock()
+    stores = SqliteStores(tmp_path / "queuey.db", clock, IdGenerator(clock), SqliteOptions(scrub_percent=100))
+    try:
+        eventually(lambda: len(passes) > 3)
+    finally:
+        stores.close()
+
+    assert [record for record in caplog.records if record.name == sqlite_search.__name__] == []

@@ -100,7 +100,8 @@ class DamageSearch:
         if scrub.found:
             self._report(scrub)
         self._health.search_error = ""
-        log.info("searched the store for damage", extra={"findings": scrub.found.total()})
+        if scrub.found:  # without: a line a minute that says nothing would bury the others
+            log.warning("searched the store for damage", extra={"findings": scrub.found.total()})
         self._ending.wait(SCRUB_PAUSE_SECONDS)
 
     def _rests(self, worked_seconds: float) -> bool:
