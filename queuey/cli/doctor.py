@@ -46,7 +46,8 @@ def doctor_command(
 
     Looks at settings, the files of the store and their permissions, the disk, the clock, limits, issuers, and at the
     running server: its heartbeat, version and clock, TLS, what a proxy before it lets through, and whether streams
-    arrive. Exit codes: 0 nothing is wrong, 1 something is.
+    arrive. That no server runs yet is a notice; that the one of --url or QUEUEY_URL does not answer is wrong. Exit codes:
+    0 nothing is wrong, 1 something is.
 
     Example: queuey doctor -c /etc/queuey/queuey.ini --url https://queuey.example.org
     """
@@ -58,7 +59,7 @@ def doctor_command(
         findings = [Diagnosis(FindingLevel.WRONG, "settings", str(error), "'queuey config doc' lists all settings")]
     else:
         server = Server(url or _address(settings), application, app_key or None, token or None, 30.0)
-        findings = list(_findings(settings, config, server))
+        findings = list(_findings(settings, config, server, is_named=bool(url)))
     if form_for(output) == "table":
         _write(findings)
     else:
@@ -70,14 +71,15 @@ def doctor_command(
     ctx.exit(1 if counted[FindingLevel.WRONG] else 0)
 
 
-def _findings(settings: Settings, config: str | None, server: Server) -> Iterator[Diagnosis]:
+def _findings(settings: Settings, config: str | None, server: Server, *, is_named: bool) -> Iterator[Diagnosis]:
+    """:param is_named: somebody named the server: it is wrong that it does not answer."""
     from queuey.cli.doctor_machine import machine_findings, serving_process
     from queuey.cli.doctor_server import server_findings
 
     yield from machine_findings(settings, config, SystemClock())
     files = store_files(settings) if settings.storage.backend == "sqlite" else []
     serving = next((process for file in files if (process := serving_process(file)) is not None), None)
-    yield from server_findings(server, serving)
+    yield from server_findings(server, is_expected=is_named or serving is not None)
 
 
 def _address(settings: Settings) -> str:

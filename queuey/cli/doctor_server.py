@@ -70,10 +70,10 @@ def _by_lower(headers: Message) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 
-def server_findings(server: Server, serving: int | None) -> Iterator[Diagnosis]:
+def server_findings(server: Server, *, is_expected: bool) -> Iterator[Diagnosis]:
     """What a server at this address, and whatever lies before it, shows.
 
-    :param serving: the process that serves the store of these settings; None if no server is known to run.
+    :param is_expected: it should run: somebody named its address, or a process serves the store of these settings.
     """
     url = urlsplit(server.url)
     if url.scheme not in ("http", "https") or not url.hostname:
@@ -86,7 +86,7 @@ def server_findings(server: Server, serving: int | None) -> Iterator[Diagnosis]:
         version = asker.get("/__version__")
         beat = asker.get("/__heartbeat__")
     except (OSError, ssl.SSLError) as error:
-        yield _unreachable(server.url, error, serving)
+        yield _unreachable(server.url, error, is_expected=is_expected)
         return
     yield from _version_findings(version)
     yield from _heartbeat_findings(beat)
@@ -103,9 +103,9 @@ def server_findings(server: Server, serving: int | None) -> Iterator[Diagnosis]:
         yield from _stream_findings(asker, server)
 
 
-def _unreachable(url: str, error: Exception, serving: int | None) -> Diagnosis:
+def _unreachable(url: str, error: Exception, *, is_expected: bool) -> Diagnosis:
     reason = getattr(error, "reason", error)
-    if serving is None and isinstance(reason, ConnectionRefusedError):
+    if not is_expected and isinstance(reason, ConnectionRefusedError):
         return Diagnosis(FindingLevel.NOTICE, "server", f"no server answers at {url}", "start one: queuey serve")
     if isinstance(reason, ssl.SSLError):
         mend = "give --url the name that the certificate has, renew it, or name its CA in the variable SSL_CERT_FILE"

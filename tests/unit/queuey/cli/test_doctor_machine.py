@@ -66,6 +66,13 @@ def test_a_sound_machine_has_nothing_wrong_and_stays_as_it_is(ini: Path, data: P
     assert list(snapshot(ini.parent)) == before
 
 
+def test_a_server_that_is_named_and_does_not_answer_is_wrong(ini: Path) -> None:
+    result, rows = diagnosed(ini, "--url", "http://127.0.0.1:1")
+
+    (said,) = wrong(rows)
+    assert (result.exit_code, "http://127.0.0.1:1 gives no answer" in said) == (1, True)
+
+
 def test_whatever_is_not_ok_says_how_to_mend_it(ini: Path) -> None:
     _, rows = diagnosed(ini)
 

@@ -14,7 +14,7 @@ METRICS = Say(403)
 
 def found(script: Script, *answers: Say | str, key: str | None = None) -> list[Diagnosis]:
     script.say(*answers)
-    return list(server_findings(Server(script.url, "demo", key, None, 5.0), None))
+    return list(server_findings(Server(script.url, "demo", key, None, 5.0), is_expected=False))
 
 
 def wrong(findings: list[Diagnosis]) -> list[str]:
@@ -76,18 +76,18 @@ def test_a_proxy_that_shows_metrics_and_hides_tls_is_wrong(script: Script) -> No
 
 
 def test_no_server_at_all_is_a_notice() -> None:
-    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), None)
+    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), is_expected=False)
 
     assert (finding.level, "no server answers" in finding.found) == ("notice", True)
 
 
 def test_no_answer_of_a_server_that_runs_is_wrong() -> None:
-    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), 4711)
+    (finding,) = server_findings(Server("http://127.0.0.1:1", "demo", None, None, 5.0), is_expected=True)
 
     assert (finding.level, "gives no answer" in finding.found) == ("wrong", True)
 
 
 def test_what_is_no_address_is_wrong() -> None:
-    (finding,) = server_findings(Server("ftp://x", "demo", None, None, 5.0), None)
+    (finding,) = server_findings(Server("ftp://x", "demo", None, None, 5.0), is_expected=False)
 
     assert (finding.level, finding.about) == ("wrong", "server")
