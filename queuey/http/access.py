@@ -93,7 +93,23 @@ async def allowed(
     if known is not None and not permits(permission, identity, application, name, queue):
         queue = await service.queues.look_anew(application, name)  # another server may have named the caller since
     if not permits(permission, identity, application, name, queue):
-        raise Forbidden if identity.principals else Forbidden(NO_CREDENTIAL)
+        raise _refusal(permission, identity, application, name, queue)
     if name and queue is None:
         raise QueueNotFound
     return queue
+
+
+def _refusal(permission: Permission, identity: Identity, application: str, name: str, queue: Queue | None) -> Forbidden:
+    """Why a caller may not do this.
+
+    A caller that may not inspect the queue learns nothing of its principals (G19).
+    """
+    if not identity.principals:
+        return Forbidden(NO_CREDENTIAL)
+    may_inspect = queue is not None and permits(Permission.CONFIGURE, identity, application, name, queue)
+    if may_inspect and permits(permission, identity, application, name, None):
+        return Forbidden(
+            f"Access was denied: only the principals of queue {name} may do this. Add app:{application} to them to permit "
+            "it to the application."
+        )
+    return Forbidden()

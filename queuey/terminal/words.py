@@ -11,6 +11,7 @@ from typing import Any, Self
 import click
 
 from queuey.errors import (
+    ApplicationNotFound,
     CursorLost,
     Forbidden,
     InvalidApplicationKey,
@@ -107,8 +108,17 @@ def _no_queue(error: QueueyError, asked: Invocation) -> str:
 
 def _forbidden(error: QueueyError, asked: Invocation) -> str:
     if asked.has_credential:
-        return f"{error} It is the application of --application, or a queue that names this user, that may."
+        if str(error) != str(Forbidden()):
+            return str(error)
+        return f"{error} Show a key of application {asked.application} (--application), or of somebody whom the queue names."
     return "Access was denied: no key was given: set QUEUEY_KEY, or choose a context with 'queuey context use'."
+
+
+def _no_application(_error: QueueyError, asked: Invocation) -> str:
+    return (
+        f"{asked.url} knows no application {asked.application}: --application, QUEUEY_APPLICATION or a context names another "
+        f"one; 'queuey key new {asked.application}' on the server's machine makes it"
+    )
 
 
 def _unreachable(error: QueueyError, _asked: Invocation) -> str:
@@ -127,6 +137,7 @@ def _no_key(_error: QueueyError, asked: Invocation) -> str:
 _WORDS: Mapping[type[QueueyError], Callable[[QueueyError, Invocation], Any]] = {
     QueueNotFound: _no_queue,
     QueueExists: lambda _, asked: f"there is a queue {asked.queue} already: leave out --new to change its settings",
+    ApplicationNotFound: _no_application,
     Forbidden: _forbidden,
     InvalidApplicationKey: _no_key,
     InvalidToken: lambda _, asked: (

@@ -118,6 +118,16 @@ def test_a_listed_application_acts_through_the_owners_path(server: Server, other
     refused(other.get(name), 404, "InvalidQueueName")
 
 
+def test_an_owner_is_told_that_only_the_principals_of_its_queue_may(server: Server) -> None:
+    name = server.queue(principles="app:other")
+
+    told = refused(server.get(name), 403, "Forbidden")["Forbidden"]
+
+    assert f"Add app:{server.application} to them" in told
+    with server.seen_by(APPLICATIONS["mirror"][0]) as caller:
+        assert "principals" not in refused(caller.get(name), 403, "Forbidden")["Forbidden"]
+
+
 def test_an_application_with_a_dash_can_be_listed(server: Server) -> None:
     name = server.queue(principles="app:with-dash")
     server.fill(name, "x")

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from queuey.errors import (
+    ApplicationNotFound,
     Forbidden,
     InvalidParameter,
     QueueNotFound,
@@ -54,6 +55,12 @@ def test_somebody_without_a_key_is_told_where_to_set_one() -> None:
     assert "set QUEUEY_KEY" in str(in_words(Forbidden(), nobody))
     assert "queuey serve" in str(in_words(ServerUnreachable("no server answers at http://x"), nobody))
     assert str(in_words(ServerUnreachable("http://x: wrong certificate"), nobody)) == "http://x: wrong certificate"
+
+
+def test_a_refusal_names_the_application_that_was_asked_for() -> None:
+    assert "no application shop: --application" in str(in_words(ApplicationNotFound(), ASKED))
+    assert "a key of application shop" in str(in_words(Forbidden(), ASKED))
+    assert str(in_words(Forbidden("only its principals may"), ASKED)) == "only its principals may"
 
 
 def test_what_needs_no_other_words_stays() -> None:
