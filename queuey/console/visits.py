@@ -85,6 +85,14 @@ class Visit:
         """Name a command that does or shows the same. Empty words are left out, and all others are quoted."""
         self.commands.append(shlex.join([word for word in words if word]))
 
+    def in_shell_of(self, application: str, *words: str) -> None:
+        """As :meth:`in_shell`, of a command about one application.
+
+        The shell of that application knows its name. That of an operator or a user would ask for another one.
+        """
+        named = () if application == self.application else ("--application", application)
+        self.in_shell(*words, *named)
+
     # What was sent
 
     @property

@@ -34,9 +34,9 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
         rows, following = [], None
     known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
     reasons = Counter(shorter(str(row["story"].get("reason", "")), 120) for row in known)
-    visit.in_shell("queuey", "redrive", queue, group, "--status")
-    visit.in_shell("queuey", "redrive", queue, group, "--cancel")
-    visit.in_shell("queuey", "redrive", queue, group, "--dry-run")
+    visit.in_shell_of(application, "queuey", "redrive", queue, group, "--status")
+    visit.in_shell_of(application, "queuey", "redrive", queue, group, "--cancel")
+    visit.in_shell_of(application, "queuey", "redrive", queue, group, "--dry-run")
     values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "letters": letters}
     values |= {
         "rows": [row for row in known if wanted in str(row["story"].get("reason", ""))],
@@ -59,7 +59,9 @@ def preview(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
     document = _document(visit)
     found = visit.preview("POST", [application, queue, "leases", group, "redrive"], document).content
     options = [word for name in _OPTIONS if name in visit.form for word in (f"--{name}", visit.form[name])]
-    visit.in_shell("queuey", "redrive", queue, group, *options, "--group-only" if "group_only" in visit.form else "")
+    visit.in_shell_of(
+        application, "queuey", "redrive", queue, group, *options, "--group-only" if "group_only" in visit.form else ""
+    )
     kept = {name: text for name, text in visit.form.items() if name in (*_FILTER, "one", "rate", "group_only")}
     # As moments: "10m" would be another one by the time that the letters are moved.
     kept |= {name: document["filter"][name] for name in ("since", "until") if name in kept}

@@ -26,8 +26,8 @@ def offsets(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
         {**entry, "lag": _lag(visit, application, queue, entry) if number < LAG_PARTITIONS else None}
         for number, entry in enumerate(found)
     ]
-    visit.in_shell("qdo", "offsets", "show", "--queue", queue, "--group", group, "--offsets", "queuey")
-    visit.in_shell("queuey", "group", "rm", queue, group)
+    visit.in_shell_of(application, "qdo", "offsets", "show", "--queue", queue, "--group", group, "--offsets", "queuey")
+    visit.in_shell_of(application, "queuey", "group", "rm", queue, group)
     values = {"application": application, "queue": queue, "group": group, "rows": rows, "most": MOST_COUNTED}
     return PageAnswer("offsets.html", {**values, "told": told(visit)})
 
@@ -63,9 +63,9 @@ def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
     found = visit.ask(application, queue, "leases", group).content
     held = visit.may(application, queue, "leases", group, leased="true", limit=HELD_ROWS)
     task = visit.may(application, queue, "leases", group, "redrive")
-    visit.in_shell("queuey", "lease", "info", queue, group)
-    visit.in_shell("queuey", "lease", "set", queue, group, *_other_state(found["settings"]))
-    visit.in_shell("queuey", "lease", "rm", queue, group)
+    visit.in_shell_of(application, "queuey", "lease", "info", queue, group)
+    visit.in_shell_of(application, "queuey", "lease", "set", queue, group, *_other_state(found["settings"]))
+    visit.in_shell_of(application, "queuey", "lease", "rm", queue, group)
     values: dict[str, Any] = {
         "application": application,
         "queue": queue,
@@ -89,7 +89,7 @@ def preview_offsets(visit: Visit, application: str, queue: str, group: str) -> P
     """What a reset of offsets would change; nothing is changed."""
     to = _wanted(visit)
     found = visit.preview("PUT", [application, queue, "offsets", group], {"reset": True, "to": to})
-    visit.in_shell("qdo", "offsets", "set", queue, "--group", group, "--offsets", "queuey", "--to", to)
+    visit.in_shell_of(application, "qdo", "offsets", "set", queue, "--group", group, "--offsets", "queuey", "--to", to)
     return _shown(
         visit, "offsets", {"application": application, "queue": queue, "group": group, "to": to}, found.content
     )
@@ -105,7 +105,7 @@ def preview_leases(visit: Visit, application: str, queue: str, group: str) -> Pa
     """What a reset of a lease group would let go; nothing is changed."""
     to = _wanted(visit)
     found = visit.preview("POST", [application, queue, "leases", group, "reset"], {"to": to})
-    visit.in_shell("queuey", "lease", "reset", queue, group, "--to", to)
+    visit.in_shell_of(application, "queuey", "lease", "reset", queue, group, "--to", to)
     return _shown(
         visit, "leases", {"application": application, "queue": queue, "group": group, "to": to}, found.content
     )

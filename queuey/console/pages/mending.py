@@ -20,7 +20,7 @@ def form(visit: Visit, application: str, queue: str, group: str, place: str) -> 
     """The form with what the letter's message was."""
     letters, letter, story = _letter(visit, application, queue, group, place)
     headers = {name: value for name, value in _headers(letter).items() if isinstance(value, str)}
-    visit.in_shell("qdo", "dead", "show", queue, str(story.get("message_id", "")))
+    visit.in_shell_of(application, "qdo", "dead", "show", queue, str(story.get("message_id", "")))
     values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "place": place}
     values |= {"letter": letter, "letters": letters, "story": story, "headers": headers}
     values["others"] = [name for name in _headers(letter) if name not in headers]

@@ -52,12 +52,14 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
             "messages",
             **{"from": "at", "at": following, "partition": partition, "order": order},
         )
-    visit.in_shell(
+    visit.in_shell_of(
+        application,
         "queuey",
         "get",
         queue,
         *(("--until" if newest_first else "--since", at) if at else ()),
         *(("--last", str(ROWS)) if newest_first else ()),
+        *(("--partitions", partition) if partition else ()),
     )
     values: dict[str, Any] = {"application": application, "queue": queue, "rows": rows, "more": more, "place": place}
     return PageAnswer("messages.html", {**values, "at": at, "partition": partition, "newest_first": newest_first})
@@ -127,8 +129,10 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     """One message by partition and id, and what lease groups hold of it."""
     entry = fetch(visit, application, queue, place)
     (row,) = rows_of([entry], WHOLE_CHARACTERS)
-    visit.in_shell("queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"])
-    visit.in_shell("queuey", "rm", queue, place)
+    visit.in_shell_of(
+        application, "queuey", "get", queue, "--since", entry["message_id"], "--until", entry["message_id"]
+    )
+    visit.in_shell_of(application, "queuey", "rm", queue, place)
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
     values |= {"story": story_in(entry), "origin_story": story_in(entry, REDRIVEN_HEADER)}
     groups = whereabouts(visit, application, queue, entry)

@@ -22,7 +22,7 @@ _WORST = 5
 def of_application(visit: Visit, application: str) -> PageAnswer:
     """What was counted of an application since the server began."""
     found = visit.ask(application, stats="true", sort="depth", limit=_WORST).content
-    visit.in_shell("queuey", "queue", "ls")
+    visit.in_shell_of(application, "queuey", "queue", "ls")
     values = {"application": application, "figures": found, "stream": f"/console/v1/{application}?stats=true"}
     values |= {"server": None, "charts": [], "applications": [], "following": None, "nodes": None}
     return PageAnswer("overview.html", {**values, "worst": [one for one in found["queues"] if one["depth"]]})

@@ -32,12 +32,12 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
     if information is None and leases is None:
         visit.ask(application, queue, "leases")  # is refused, and says why
     tasks = visit.may(application, queue, "tasks", limit=_GROUPS)
-    visit.in_shell("queuey", "queue", "info", queue)
-    visit.in_shell("queuey", "lease", "ls", queue)
+    visit.in_shell_of(application, "queuey", "queue", "info", queue)
+    visit.in_shell_of(application, "queuey", "lease", "ls", queue)
     running = [] if tasks is None else [task["name"] for task in tasks.content["tasks"] if task["state"] == "running"]
     for name in running:
         kind, _, group = name.partition(":")
-        visit.in_shell("queuey", kind, queue, group, "--cancel")
+        visit.in_shell_of(application, "queuey", kind, queue, group, "--cancel")
     values: dict[str, Any] = {
         "application": application,
         "queue": queue,
@@ -81,7 +81,7 @@ def _behind(
 def edit(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form of its settings."""
     information = visit.ask(application, queue, info="true").content
-    visit.in_shell("queuey", "queue", "edit", queue, "--partitions", "4")
+    visit.in_shell_of(application, "queuey", "queue", "edit", queue, "--partitions", "4")
     return PageAnswer("queue_edit.html", {"application": application, "queue": queue, "info": information})
 
 
@@ -95,7 +95,7 @@ def change(visit: Visit, application: str, queue: str) -> PageAnswer:
 def confirm(visit: Visit, application: str, queue: str, action: str) -> PageAnswer:
     """What a purge or a deletion would take away."""
     information = visit.ask(application, queue, info="true").content
-    visit.in_shell(*(("queuey", "purge") if action == "purge" else ("queuey", "queue", "rm")), queue)
+    visit.in_shell_of(application, *(("queuey", "purge") if action == "purge" else ("queuey", "queue", "rm")), queue)
     values = {"application": application, "queue": queue, "info": information, "action": action}
     return PageAnswer("queue_confirm.html", values)
 

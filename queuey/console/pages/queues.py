@@ -46,7 +46,7 @@ def show(visit: Visit, application: str) -> PageAnswer:
         found = visit.may(application, mine="true", details="true", offset=start or prefix or None, limit=ROWS)
     listed = [] if found is None else found.content["queues"]
     queues = [entry for entry in listed if entry["queue_name"].startswith(prefix)]
-    visit.in_shell("queuey", "queue", "ls", prefix)
+    visit.in_shell_of(application, "queuey", "queue", "ls", prefix)
     values: dict[str, Any] = {"application": application, "prefix": prefix, "start": start, "owns": owns}
     values |= {"queues": queues, "order": order, "orders": ORDERS}
     values |= {"lists": found is not None, "complete": not owns or found is None or found.content["complete"]}
@@ -56,7 +56,7 @@ def show(visit: Visit, application: str) -> PageAnswer:
 
 def form(visit: Visit, application: str) -> PageAnswer:
     """The form for a new queue."""
-    visit.in_shell("queuey", "queue", "add", "NAME", "--partitions", "4")
+    visit.in_shell_of(application, "queuey", "queue", "add", "NAME", "--partitions", "4")
     return PageAnswer("queue_new.html", {"application": application})
 
 

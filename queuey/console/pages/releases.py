@@ -19,7 +19,7 @@ def preview(visit: Visit, application: str, queue: str, group: str) -> PageAnswe
     """Which messages would be released; none is."""
     wanted = visit.query.get("receiver", "")
     found = _leased_by(visit, [application, queue, "leases", group], wanted)
-    visit.in_shell("queuey", "lease", "info", queue, group, "--leased")
+    visit.in_shell_of(application, "queuey", "lease", "info", queue, group, "--leased")
     values = {"application": application, "queue": queue, "group": group, "receiver": wanted, "found": found}
     return PageAnswer("release.html", values)
 

@@ -47,8 +47,8 @@ def due(visit: Visit, application: str, queue: str) -> PageAnswer:
     at = visit.moment(visit.query.get("at"))
     listed = visit.ask(application, queue, scheduled="true", offset=at or visit.query.get("offset"), limit=ROWS)
     rows = rows_of(with_bodies(visit, application, queue, listed.content["messages"]))
-    visit.in_shell("queuey", "put", queue, "hello", "--delay", "10m")
-    visit.in_shell("queuey", "rm", queue, "PARTITION:ID")
+    visit.in_shell_of(application, "queuey", "put", queue, "hello", "--delay", "10m")
+    visit.in_shell_of(application, "queuey", "rm", queue, "PARTITION:ID")
     values = {"application": application, "queue": queue, "rows": rows, "at": at, "following": listed.following}
     return PageAnswer("scheduled.html", {**values, "told": told(visit)})
 
@@ -95,9 +95,9 @@ def show(visit: Visit, application: str) -> PageAnswer:
     ]
     in_use = visit.may(application, stats="true", sort="depth", limit=MOST_QUEUES)
     queues = [] if in_use is None else [one for one in in_use.content["queues"] if one["scheduled"]]
-    visit.in_shell("queuey", "schedule", "ls")
+    visit.in_shell_of(application, "queuey", "schedule", "ls")
     for action in ("pause", "resume", "rm"):
-        visit.in_shell("queuey", "schedule", action, "NAME")
+        visit.in_shell_of(application, "queuey", "schedule", action, "NAME")
     values: dict[str, Any] = {"application": application, "rows": sorted(rows, key=lambda row: str(row.get("name")))}
     values |= {"queues": queues, "most": MOST_SCHEDULES, "told": told(visit)}
     return PageAnswer("schedules.html", values)

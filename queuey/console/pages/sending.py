@@ -20,7 +20,7 @@ _TEXTS = ("key", "content_type", "idempotency_key")
 
 def form(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form for a message."""
-    visit.in_shell("queuey", "put", queue, "hello", "--delay", "10m")
+    visit.in_shell_of(application, "queuey", "put", queue, "hello", "--delay", "10m")
     return PageAnswer("send.html", {"application": application, "queue": queue})
 
 

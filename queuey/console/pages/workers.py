@@ -32,8 +32,8 @@ def show(visit: Visit, application: str) -> PageAnswer:
     for one in reports:
         groups.setdefault((one["group"], one["way"]), []).append(one)
     moves = [{"name": one["name"], **move} for one in reports for move in one["moves"]]
-    visit.in_shell("qdo", "status")
-    visit.in_shell("qdo", "work", "MODULE:FUNCTION", "--queue", "NAME", "--report")
+    visit.in_shell_of(application, "qdo", "status")
+    visit.in_shell_of(application, "qdo", "work", "MODULE:FUNCTION", "--queue", "NAME", "--report")
     values: dict[str, Any] = {
         "application": application,
         "groups": [

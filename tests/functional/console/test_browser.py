@@ -143,6 +143,24 @@ def test_every_page_opens_without_trouble(
     assert window.trouble == []
 
 
+def test_a_long_name_pushes_no_column_out_of_the_window(
+    chromium: Browser, open_console: OpenConsole, v1: Server
+) -> None:
+    queue = v1.queue()
+    key = v1.post(queue, "x").json()["messages"][0]["key"]
+    v1.call("POST", queue, "leases", "workers", json={"receiver": "r" * 128, "receive": {}})
+    window = opened(chromium, open_console.url, viewport={"width": 1280, "height": 800})
+    window.signs_in(APPLICATIONS["queuey"][0])
+
+    for path in (f"a/queuey/{queue}/l/workers", f"a/queuey/{queue}/m/1:{key}", "workers/queuey"):
+        window.opens(f"/console/{path}")
+        window.page.get_by_text("r" * 128).first.wait_for()
+        hidden = "[...document.querySelectorAll('.wide')].filter(one => one.scrollWidth > one.clientWidth).length"
+        assert window.page.evaluate(hidden) == 0, path
+
+    assert window.trouble == []
+
+
 def test_an_operator_s_pages_open_and_figures_move(
     chromium: Browser, open_console: OpenConsole, operator_key: str
 ) -> None:

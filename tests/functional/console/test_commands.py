@@ -19,7 +19,7 @@ _FOOTER = re.compile(r"<p>In a shell: (.*?)</p>", re.DOTALL)
 
 def commands_of(page: str) -> list[str]:
     footer = _FOOTER.search(page)
-    return [] if footer is None else [html.unescape(line) for line in re.findall(r"<code>(.*?)</code>", footer[1])]
+    return [] if footer is None else [html.unescape(line) for line in re.findall(r"<code[^>]*>(.*?)</code>", footer[1])]
 
 
 def parsed(line: str) -> str:
@@ -61,5 +61,16 @@ def test_each_page_names_commands_that_exist(owner: Visitor, v1: Server) -> None
     assert [path for path, commands in named.items() if not commands] == []
     assert named[f"{base}/m/{place}"] == ["queuey get", "queuey rm"]
     assert named[f"{base}/l/workers"] == ["queuey lease info", "queuey lease set", "queuey lease rm"]
+    assert commands_of(owner.get(f"{base}/messages?from=oldest&partition=1")) == [f"queuey get {queue} --partitions 1"]
     owner.send(f"{base}/l/workers/pause", pause="true")
     assert f"queuey lease set {queue} workers --resume" in commands_of(owner.get(f"{base}/l/workers"))
+
+
+def test_commands_for_an_operator_name_the_application(operator: Visitor, v1: Server) -> None:
+    """Without, they would purge a queue of this name of another one."""
+    queue = v1.queue()
+
+    for path in (f"{queue}/confirm/purge", queue, f"{queue}/send", ""):
+        found = commands_of(operator.get(f"/console/a/queuey/{path}".rstrip("/")))
+        assert [line for line in found if "--application queuey" not in line] == []
+        assert [parsed(line) for line in found]
