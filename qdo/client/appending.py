@@ -141,8 +141,9 @@ class AppendCalls:
 
         :param where: up to 100 places; as text ``<partition>:<id>``.
         :param body: alone, or a message: its TTL, content type, key and headers count then, and no other of its fields.
-        :param key: stored with the body. It chooses no partition here.
+        :param key: of messages that this creates. It chooses no partition here. A message that is there keeps its own.
         :returns: True if a reader may have passed one of the places already, and will not see the message.
+        :raises InvalidParameter: a message that is there has another key, or none; nothing is stored.
         """
         new = (
             body

@@ -299,15 +299,15 @@ class ScheduleBook:
 
     def _put(self, schedule: Schedule) -> None:
         body = msgspec.json.encode(replace(schedule, pause=None, written=int(self.now())))
-        self._put_at(self._place(schedule.name), schedule.name, body)
+        self._put_at(self._place(schedule.name), body)
 
     def _put_pause(self, name: str, pause: SchedulePause) -> SchedulePause:
         written = replace(pause, written=int(self.now()))
-        self._put_at(pause_place(self._place(name)), name, msgspec.json.encode(written))
+        self._put_at(pause_place(self._place(name)), msgspec.json.encode(written))
         return written
 
-    def _put_at(self, place: str, name: str, body: bytes) -> None:
-        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON, key=name)
+    def _put_at(self, place: str, body: bytes) -> None:
+        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON)
         self._client.put(SCHEDULES, place, new)
 
     def _make_queues(self) -> None:

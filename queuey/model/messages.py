@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
+from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 from queuey.model.values import IdempotencyKey, Queue
 
@@ -53,6 +54,13 @@ class Draft(NamedTuple):
     """Encoded, see :mod:`queuey.model.headers`; None without any."""
 
 
+class HasKey(Protocol):
+    """What a store knows of a message that may be overwritten."""
+
+    @property
+    def key(self) -> str | None: ...
+
+
 class Overwrite(NamedTuple):
     """A message to write by id, in place of any message there."""
 
@@ -61,8 +69,30 @@ class Overwrite(NamedTuple):
     """Counted from now, or from the id's moment if that is later."""
     content_type: str | None = None
     key: str | None = None
+    """None keeps the key of a message that is there, if it has one."""
     headers: bytes | None = None
     """Encoded, see :mod:`queuey.model.headers`; None without any."""
+
+    def keys_over(self, wanted: Sequence[Location], found: Sequence[HasKey | None]) -> list[str | None]:
+        """The key of the message that this makes at each place: a message that is there keeps its own.
+
+        A lease group with ``"order":"key"`` remembers of the messages that wait only their keys (docs/decisions/042).
+
+        :param found: the live message at each place; None where there is none.
+        :raises InvalidParameter: a message that is there has another key, or none.
+        """
+        keys = []
+        for (number, id_), there in zip(wanted, found, strict=True):
+            if there is not None and self.key is not None and there.key != self.key:
+                has = "has no key" if there.key is None else "has another key"
+                raise InvalidParameter(
+                    problems={
+                        "key": f"message {number}:{id_.hex} {has}, and a message keeps what it has: name no key, or delete "
+                        "the message first; nothing is stored"
+                    }
+                )
+            keys.append(self.key if there is None else there.key)
+        return keys
 
 
 class AppendRequest(NamedTuple):

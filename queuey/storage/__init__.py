@@ -2,8 +2,7 @@
 
 Messages and metadata are two interfaces, so they may live in different stores. Every call that can take time returns a
 :class:`~queuey.future.Future`: an embedded store often completes it at once, a distributed one later. The contract
-    suite in
-:mod:`queuey.storage.contract` is the definition: code that passes it is a backend.
+suite in :mod:`queuey.storage.contract` is the definition: code that passes it is a backend.
 
 Every call has the same errors (G10): :class:`~queuey.errors.StorageUnavailable` means that nothing was changed;
 :class:`~queuey.errors.OutcomeUnknown` means that something may have been.
@@ -296,9 +295,10 @@ class MessageStore(ABC):
 
     @abstractmethod
     def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
-        """Store one message under each of these ids, in place of any message there.
+        """Store one message under each of these ids, in place of any message there, whose key stays.
 
         :returns: True if any of the ids is at or below the watermark, so that a reader may have passed it (G3).
+        :raises InvalidParameter: see :meth:`Overwrite.keys_over`; nothing is stored.
         :raises QueueNotFound: the queue's incarnation was dropped; nothing is stored.
         """
 

@@ -15,7 +15,7 @@ from queuey.errors import ClockUnsafe, InvalidReceipt, StaleReceipt, StorageUnav
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, IdempotencyKey, Location, Overwrite
 from queuey.model.lease_codec import encode_change
-from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_state import changes_of
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
@@ -338,6 +338,19 @@ def test_what_this_server_changes_is_never_handed_out_as_it_was(first: LeaseServ
     assert bodies(here.receive()) == [b"new"]
     done(second.stores.messages.delete(queue, [Location(1, ids[3])]))
     assert eventually(lambda: bodies(here.receive(1, visibility_seconds=0.0)) != [b"3"], seconds=30)
+
+
+def test_what_is_overwritten_behind_a_key_is_handed_out_by_another_server(
+    first: LeaseServer, second: LeaseServer
+) -> None:
+    placed = first.log.append(*[draft(b"%d" % at, key="a") for at in range(3)]).placed
+    here = first.jobs(order=ORDER_BY_KEY, per_key=9)
+    (held,) = here.receive()
+    assert not here.receive()
+    first.log.put(placed[1], body=b"new")
+    there = second.jobs(first)
+    assert there.settle(held)
+    assert [(one.message.body, one.message.key) for one in there.receive(9)] == [(b"new", "a"), (b"2", "a")]
 
 
 # Time

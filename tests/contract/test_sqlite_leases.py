@@ -181,6 +181,19 @@ def test_keys_are_in_order_across_restarts(opened: Opened) -> None:
     assert found == [b"%d" % at for at in range(40)]
 
 
+def test_what_is_overwritten_behind_a_key_is_handed_out_after_a_restart(opened: Opened) -> None:
+    """The file knows of the messages that wait only where those of their key begin."""
+    placed = opened.log.append(*[draft(b"%d" % at, key="a") for at in range(3)]).placed
+    jobs = opened.jobs(order=ORDER_BY_KEY, per_key=9)
+    (first,) = jobs.receive()
+    assert not jobs.receive()
+    opened.log.put(placed[1], body=b"new")
+    opened.again()
+    jobs = opened.jobs()
+    assert jobs.settle(first)
+    assert [(one.message.body, one.message.key) for one in jobs.receive(9)] == [(b"new", "a"), (b"2", "a")]
+
+
 def test_what_was_passed_over_stays_so_after_a_restart(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(passing, "MOST_PASSED_OVER", 100)
     append_for(opened.log, "others", 1000)

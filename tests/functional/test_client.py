@@ -176,13 +176,23 @@ def test_a_scheduled_message_can_be_taken_back(client: Client, queue: str) -> No
 
 
 def test_put_takes_the_place_of_a_message(client: Client, queue: str) -> None:
-    placed = client.append(queue, "before")
+    placed = client.append(queue, NewMessage("before", key="é"))
     client.read(queue)
 
-    late = client.put(queue, placed, "after", ttl_seconds=60, content_type="text/plain", key="é")
+    late = client.put(queue, placed, "after", ttl_seconds=60, content_type="text/plain")
 
     assert late
     assert client.get(queue, placed) == [Message(placed.id, placed.partition, b"after", "text/plain", key="é")]
+
+
+def test_put_changes_no_key(client: Client, queue: str) -> None:
+    placed = client.append(queue, NewMessage("before", key="é"))
+
+    with pytest.raises(InvalidParameter, match="has another key, and a message keeps what it has"):
+        client.put(queue, placed, "after", key="e")
+
+    client.put(queue, placed, "after", key="é")
+    assert client.get(queue, placed)[0].body == b"after"
 
 
 def test_what_is_not_there_is_said_so(client: Client, queue: str) -> None:

@@ -241,15 +241,15 @@ def test_a_pause_and_a_change_at_once_both_count(
     book.pause("report", paused=not paused)
     stores = ScheduleBook._put_at
 
-    def paused_first(self: ScheduleBook, place: str, name: str, body: bytes) -> None:
+    def paused_first(self: ScheduleBook, place: str, body: bytes) -> None:
         monkeypatch.setattr(ScheduleBook, "_put_at", stores)
         book.pause("report", paused=paused)
-        stores(self, place, name, body)
+        stores(self, place, body)
 
-    def changed_first(self: ScheduleBook, place: str, name: str, body: bytes) -> None:
+    def changed_first(self: ScheduleBook, place: str, body: bytes) -> None:
         monkeypatch.setattr(ScheduleBook, "_put_at", stores)
         book.set(replace(EVERY_MINUTE, body="third"))
-        stores(self, place, name, body)
+        stores(self, place, body)
 
     monkeypatch.setattr(ScheduleBook, "_put_at", paused_first)
     ScheduleBook(client).set(replace(EVERY_MINUTE, body="second"))

@@ -1,18 +1,19 @@
 """Stores a body in Cassandra under an id that the caller chose.
 
-It replaces any message there.
+It replaces any message there, whose key stays (docs/decisions/042).
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from queuey.errors import OutcomeUnknown, QueueNotFound, StorageUnavailable
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Location, Overwrite, PartitionId, Queue
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.buckets import Bucket, Mark
-from queuey.storage.cassandra.rows import RowEncoder
+from queuey.storage.cassandra.rows import RowEncoder, texts_of
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.checksums import beside
 
@@ -20,6 +21,12 @@ __all__ = ["Overwriter"]
 
 _TRIES = 3
 """Attempts of one overwrite; each carries a later date."""
+
+
+class _Former(NamedTuple):
+    """What is looked up of a message that is overwritten."""
+
+    key: str | None
 
 
 class Overwriter:
@@ -38,11 +45,12 @@ class Overwriter:
         if queue.uuid in self._server.dropped:
             raise QueueNotFound
         watermark = self._server.watermark()
-        for done, (number, id_) in enumerate(wanted):
+        keys = new.keys_over(wanted, await self._former(queue, wanted))
+        for done, ((number, id_), key) in enumerate(zip(wanted, keys, strict=True)):
             place = queue.partition(number), Bucket.of(id_)
             self._server.counts.forget(place)
             try:
-                await self._put_one(queue, queue.partition(number), id_, new)
+                await self._put_one(queue, queue.partition(number), id_, new._replace(key=key))
             except StorageUnavailable as error:
                 if done:
                     raise OutcomeUnknown from error
@@ -50,6 +58,19 @@ class Overwriter:
             finally:
                 self._server.counts.forget(place)
         return any(id_.ticks <= watermark for _, id_ in wanted)
+
+    async def _former(self, queue: Queue, wanted: Sequence[Location]) -> list[_Former | None]:
+        """What lives at each place."""
+        level, now = self._session.to_read(queue.consistency), self._server.clock.now_ticks()
+        asked = [
+            self._session.ask("message_key", (queue.uuid, number, Bucket.of(id_).number, id_.uuid), level)
+            for number, id_ in wanted
+        ]
+        found: list[_Former | None] = []
+        for future in asked:
+            alive = [key for key, expires in await future if expires > now]
+            found.append(_Former(texts_of(alive)[0]) if alive else None)
+        return found
 
     async def _put_one(self, queue: Queue, partition: PartitionId, id_: MessageId, new: Overwrite) -> None:
         """Write a row, and check that it is there.

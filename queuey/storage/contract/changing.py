@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuey.clock import ManualClock
+from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 from queuey.storage import MessageStore
 from queuey.storage.contract.common import SECOND, STRONG, QueueLog, StoreContract, client_id, draft
@@ -27,18 +30,47 @@ class Changing(StoreContract):
         log.put((1, id_), body=b"new, and longer", content_type=None)
 
         (message, _) = log.read().messages
-        assert message[3:] == (None, None, b"new, and longer", None)
+        assert message[3:] == (None, "k", b"new, and longer", None)
         assert log.bodies() == [b"new, and longer", b"next"]
         assert log.inspect(1)[0].depth == 2
 
     def test_a_put_may_have_a_key(self, log: QueueLog, clock: ManualClock) -> None:
-        log.append(draft(b"old", key="k"))
+        log.append(draft(b"old", key="schlüssel"))
         old = log.read().messages[0].id
         new = client_id(clock.now_ticks() - 60 * SECOND)
 
         log.put((1, old), (1, new), body=b"keyed", key="schlüssel")
 
         assert [message[3:] for message in log.read().messages] == [(None, "schlüssel", b"keyed", None)] * 2
+
+    def test_a_message_keeps_its_key(self, log: QueueLog, clock: ManualClock) -> None:
+        log.append(draft(b"0", key="k"), draft(b"1", key="other"), draft(b"2"))
+        keyed, other, keyless = [message.id for message in log.read().messages]
+        new = client_id(clock.now_ticks() - 60 * SECOND)
+
+        for wanted, has in ((other, "has another key"), (keyless, "has no key")):
+            with pytest.raises(InvalidParameter, match=f"message 1:{wanted.hex} {has}.*delete the message first"):
+                log.put((1, new), (1, keyed), (1, wanted), body=b"new", key="k")
+        assert log.bodies() == [b"0", b"1", b"2"], "nothing is stored"
+
+        log.put((1, new), (1, keyed), (1, other), (1, keyless), body=b"new")
+
+        assert [message.key for message in log.read().messages] == [None, "k", "other", None]
+        assert log.bodies() == [b"new"] * 4
+
+    def test_where_a_message_was_another_key_may_be(self, log: QueueLog, clock: ManualClock) -> None:
+        log.append(draft(b"short", key="k", ttl_seconds=5), draft(b"deleted", key="k"), draft(b"twice", key="k"))
+        expired, deleted, twice = [message.id for message in log.read().messages]
+        log.delete((1, deleted), (1, twice))
+        clock.advance(6)
+
+        log.put((1, expired), body=b"a")
+        log.put((1, deleted), (1, deleted), body=b"b", key="other")
+        log.put((1, twice), body=b"c")
+
+        assert [message.key for message in log.read().messages] == [None, "other", None]
+        with pytest.raises(InvalidParameter):
+            log.put((1, deleted), key="k")
 
     def test_one_put_stores_under_each_of_its_ids(self, log: QueueLog, clock: ManualClock) -> None:
         ids = [client_id(clock.now_ticks() - 60 * SECOND, number) for number in range(1, 4)]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from queuey.clock import ManualClock
-from queuey.errors import KeyReused, QueueNotFound
+from queuey.errors import InvalidParameter, KeyReused, QueueNotFound
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Message, PartitionState, PrincipalKey, Queue
 from queuey.model.values import IDEMPOTENCY_SECONDS
@@ -193,7 +193,16 @@ class PartitionHistory(RuleBasedStateMachine):
         body = b"put %d" % self.bodies
 
         served = self.store.watermark(STRONG)
-        late = self.log.put((partition, id_), body=body, content_type="a/b", key=key, ttl_seconds=ttl_seconds)
+        before, named = self.live.get((partition, id_)), key
+        assume(before is None or not self.clock.now_ticks() < before.expires_ticks <= watermark)  # either would do
+        if before is not None and before.expires_ticks > watermark:
+            if key not in (None, before.key):
+                with pytest.raises(InvalidParameter):
+                    self.log.put((partition, id_), body=body, key=key)
+                assert self.log.fetch((partition, id_)) == [before]
+                return
+            key = before.key
+        late = self.log.put((partition, id_), body=body, content_type="a/b", key=named, ttl_seconds=ttl_seconds)
 
         assert late == (id_.ticks <= served)
         (stored,) = self.log.fetch((partition, id_))

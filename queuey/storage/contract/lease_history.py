@@ -211,6 +211,24 @@ class LeaseHistory(_Model):
         self.deleted()
         del self.fates[place]
 
+    @precondition(lambda self: self.fates)
+    @rule(any_=_ANY, seconds=st.sampled_from([_LONG_SECONDS, _LONG_SECONDS, _SHORT_SECONDS]), names_key=st.booleans())
+    def overwrite(self, any_: int, seconds: int, names_key: bool) -> None:
+        """The message stays where it is in the group, whatever it is there."""
+        place = sorted(self.fates)[any_ % len(self.fates)]
+        fate = self.fates[place]
+        if fate.expires <= self._latest() + _AHEAD:
+            return
+        fate.body = b"%d again" % self.appended
+        self.appended += 1
+        key = fate.key if names_key else None
+        log = self._log()
+        log.put(place, body=fate.body, key=key, ttl_seconds=seconds, content_type="a/b")
+        self.deleted()
+        (stored,) = log.fetch(place)
+        assert stored is not None
+        fate.expires = stored.expires_ticks
+
     @rule(
         most=st.integers(1, 5),
         partitions=st.sampled_from([(1,), (2,), (1, 2)]),

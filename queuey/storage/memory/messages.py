@@ -8,7 +8,7 @@ from itertools import islice
 from math import inf
 from uuid import UUID
 
-from queuey.errors import KeyReused, QueueNotFound
+from queuey.errors import InvalidParameter, KeyReused, QueueNotFound
 from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.model import (
@@ -199,9 +199,13 @@ class MemoryMessages(MessageStore):
                 return Future.failed(QueueNotFound())
             self._sweep_after(len(wanted))
             now = self._ids.stamp()
-            for number, id_ in wanted:
+            try:
+                keys = new.keys_over(wanted, self.fetch_within(queue, wanted, self._clock.now_ticks()))
+            except InvalidParameter as refused:
+                return Future.failed(refused)
+            for (number, id_), key in zip(wanted, keys, strict=True):
                 expires = max(now, id_.ticks) + new.ttl_seconds * TICKS_PER_SECOND
-                message = Message(*id_, expires, new.content_type, new.key, new.body, new.headers)
+                message = Message(*id_, expires, new.content_type, key, new.body, new.headers)
                 self._store(queue.partition(number), message)
             self._note_changed(queue, {number for number, _ in wanted})
             return Future.of(any(id_.ticks < now for _, id_ in wanted))

@@ -12,7 +12,7 @@ from typing import Any
 
 import apsw
 
-from queuey.errors import QueueNotFound, QueueyError
+from queuey.errors import CorruptMessage, QueueNotFound, QueueyError
 from queuey.future import Future, Inbox
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import (
@@ -195,16 +195,25 @@ class SqliteMessages(MessageStore):
             if queue.uuid.bytes in self._dropped:
                 raise QueueNotFound
             now = transaction.ids.stamp()
+            keys = new.keys_over(wanted, [self._there(transaction, queue, place) for place in wanted])
             with _whole(transaction, wanted):
-                for number, message_id in wanted:
+                for (number, message_id), key in zip(wanted, keys, strict=True):
                     partition_key = key_of(queue.partition(number))
                     remove(transaction, partition_key, [message_id])
                     expires = max(now, message_id.ticks) + new.ttl_seconds * TICKS_PER_SECOND
-                    around = beside(new.content_type, new.key, new.headers)
+                    around = beside(new.content_type, key, new.headers)
                     transaction.insert(message_row(partition_key, message_id, expires, new.body, around))
             return any(message_id.ticks < now for _, message_id in wanted)
 
         return self._committer.submit(job, grows=True, size=(len(new.body) + len(new.headers or b"")) * len(wanted))
+
+    def _there(self, transaction: Transaction, queue: Queue, place: Location) -> Message | None:
+        """The message that is about to be overwritten; None if it is damaged, and nobody knows its key."""
+        try:
+            (found,) = self.fetch_within(transaction, queue, [place], now_ticks=self._file.clock.now_ticks())
+        except (CorruptMessage, *NONSENSE):
+            return None
+        return found
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         def job(transaction: Transaction) -> None:

@@ -225,14 +225,30 @@ def test_put_takes_the_raw_body_of_any_content_type(server: Server) -> None:
 
 def test_put_may_have_a_key_that_chooses_no_partition(server: Server) -> None:
     name = server.queue(partitions=9)
-    (there,) = server.fill(name, "a", partition=7)
-
-    server.call("PUT", name, f"7:{there}", data=b"keyed", params={"key": "schlüssel & co"})
+    server.call("PUT", name, f"7:{VERSION_1}", data=b"keyed", params={"key": "schlüssel & co"})
     (keyed,) = server.read(name, partitions=7)
-    server.call("PUT", name, f"7:{there}", data=b"none")
-    (none,) = server.read(name, partitions=7)
+    assert (keyed["body"], keyed["key"]) == ("keyed", "schlüssel & co")
 
-    assert (keyed["body"], keyed["key"], none["body"], none.get("key")) == ("keyed", "schlüssel & co", "none", None)
+
+def test_a_message_that_is_put_again_keeps_its_key(server: Server) -> None:
+    name = server.queue()
+    keyed, other = server.add(name, x_key="k 1")["key"], server.add(name)["key"]
+
+    for params in ({}, {"key": "k 1"}):
+        assert server.call("PUT", name, keyed, data=b"new", params=params).status_code == 200
+        assert (server.fetch(name, keyed)[0]["body"], server.fetch(name, keyed)[0]["key"]) == ("new", "k 1")
+    for ids, params, has in (
+        (keyed, {"key": "k 2"}, f"message 1:{keyed} has another key"),
+        (f"{keyed},{VERSION_1},{other}", {"key": "k 1"}, f"message 1:{other} has no key"),
+    ):
+        told = refused(server.call("PUT", name, ids, data=b"x", params=params), 400, "key")
+        assert told["key"].startswith(has)
+        assert "delete the message first" in told["key"]
+    assert [message["body"] for message in server.fetch(name, f"{keyed},{VERSION_1},{other}")] == ["new", "hello"]
+
+    server.call("DELETE", name, keyed)
+    assert server.call("PUT", name, keyed, data=b"c", params={"key": "k 2"}).status_code == 200
+    assert server.fetch(name, keyed)[0]["key"] == "k 2"
 
 
 @pytest.mark.parametrize("wanted", ["x" * 257, "a\nb"])
@@ -245,8 +261,7 @@ def test_put_with_a_bad_key_is_refused(server: Server, wanted: str) -> None:
 
 
 def test_put_takes_the_key_from_the_header_as_an_append_does(server: Server) -> None:
-    name = server.queue()
-    (key,) = server.fill(name, "a")
+    name, key = server.queue(), VERSION_1
 
     for params in ({}, {"key": "k 1"}):
         answer = server.call("PUT", name, key, data=b"b", params=params, headers={"X-Key": "k 1"})
