@@ -12,12 +12,14 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
+from weakref import WeakSet
 
 import aiohttp
 import requests
+from aiohttp.connector import Connection
 from yarl import URL
 
-from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps
+from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps, advance
 from queuey.errors import ConfigurationError
 
 __all__ = ["AsyncTransport", "GivenUp"]
@@ -56,7 +58,7 @@ class AsyncTransport:
         asked: Request | None = None
         try:
             while True:
-                step = steps.send(outcome)
+                step = advance(steps, outcome)
                 asked = step if isinstance(step, Request) else asked
                 outcome = await self._outcome(step)
         except StopIteration as end:
@@ -74,7 +76,7 @@ class AsyncTransport:
         outcome: Any = None
         try:
             while True:
-                step = steps.send(outcome)
+                step = advance(steps, outcome)
                 outcome = None
                 if isinstance(step, Items):
                     for item in step.items:
@@ -145,13 +147,33 @@ def _session(root: str) -> aiohttp.ClientSession:
         is_folder = Path(place).is_dir()
         trusted = ssl.create_default_context(cafile=None if is_folder else place, capath=place if is_folder else None)
     return aiohttp.ClientSession(
-        connector=aiohttp.TCPConnector(limit=0, ssl=trusted),
+        connector=_Connector(limit=0, ssl=trusted),
         proxy=proxy,
         cookie_jar=aiohttp.DummyCookieJar(),
         skip_auto_headers=["Content-Type"],
         max_field_size=_HEADER_BYTES,
         max_line_size=_HEADER_BYTES,
     )
+
+
+class _Connector(aiohttp.TCPConnector):
+    """Takes up no connection on which something came that nobody asked for: it would be the answer to the next request."""
+
+    def __init__(self, **named: Any) -> None:
+        super().__init__(**named)
+        self._used = WeakSet[asyncio.BaseProtocol]()
+
+    async def connect(self, *args: Any, **named: Any) -> Connection:
+        """A connection, new or from the pool."""
+        while True:
+            connection = await super().connect(*args, **named)
+            protocol = connection.protocol
+            if protocol is None or protocol not in self._used or not protocol.should_close:
+                break
+            connection.close()
+        if protocol is not None:
+            self._used.add(protocol)
+        return connection
 
 
 async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHandlerType) -> aiohttp.ClientResponse:

@@ -161,6 +161,7 @@ class Endpoint:
         while True:
             outcome = yield request
             if isinstance(outcome, Reply) and outcome.status < 300:
+                _check_form(request, outcome)
                 return outcome
             failure = failure_of(self.root, outcome)
             lost = lost or failure.unanswered
@@ -187,8 +188,19 @@ class Endpoint:
         asked: Mapping[str, Any] | None = params
         while asked is not None:
             answer = yield from self.ask("GET", *path, params=asked)
-            yield Items(read(answer.json()))
+            yield Items([*read(answer.json())])
             asked = _next_params(answer)
+
+
+def _check_form(request: Request, answer: Reply) -> None:
+    """:raises QueueyError: a change is answered by something else than a JSON object, or a stream by another form."""
+    if request.is_stream:
+        asked, found = request.headers.get("Accept", ""), answer.headers.get("Content-Type", "")
+        if found and found.partition(";")[0].strip().lower() != asked:
+            answer.close()
+            raise answer.is_foreign()
+    elif request.method != "GET" and not answer.body.startswith(b"{"):
+        raise answer.is_foreign()
 
 
 class Addressed:

@@ -46,6 +46,7 @@ __all__ = [
 ]
 
 P = ParamSpec("P")
+S = TypeVar("S")
 T = TypeVar("T")
 
 
@@ -135,6 +136,23 @@ class NoAnswer(Exception):
         self.never_sent, self.is_final = never_sent, is_final
 
 
+_MISREAD = (LookupError, TypeError, ValueError, AttributeError)
+"""What reading an answer raises that lacks something, or has it in another form."""
+
+
+def advance(steps: Generator[S, Any, Any], outcome: Any) -> S:
+    """Hand over the outcome of the last step, and take the next one.
+
+    :raises QueueyError: the answer that it hands over cannot be read as one of Queuey.
+    """
+    try:
+        return steps.send(outcome)
+    except _MISREAD as error:
+        if isinstance(outcome, Reply):
+            raise outcome.is_foreign() from error
+        raise
+
+
 class BytesSource(Protocol):
     """The unread body of an answer."""
 
@@ -170,7 +188,14 @@ class Reply:
         try:
             return json.loads(self.body)
         except ValueError as error:
-            raise QueueyError(f"What answers at {self.url.partition('?')[0]} is not Queuey.") from error
+            raise self.is_foreign() from error
+
+    def is_foreign(self) -> QueueyError:
+        """The error that says so: the answer is not what a Queuey server would send."""
+        return QueueyError(
+            f"What answers at {self.url.partition('?')[0]} is not Queuey: is the address right? A proxy before Queuey has to "
+            "hand on its answers, and headers that begin with Queuey-, as they are."
+        )
 
     def close(self) -> None:
         """End a stream."""

@@ -13,7 +13,7 @@ from typing import Any, TypeVar
 import requests
 from urllib3.exceptions import HTTPError, NewConnectionError
 
-from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps
+from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps, advance
 
 __all__ = ["Transport"]
 
@@ -53,7 +53,7 @@ class Transport:
         outcome: Any = None
         try:
             while True:
-                outcome = self._outcome(steps.send(outcome))
+                outcome = self._outcome(advance(steps, outcome))
         except StopIteration as end:
             result: T = end.value
             return result
@@ -63,7 +63,7 @@ class Transport:
         outcome: Any = None
         try:
             while True:
-                step = steps.send(outcome)
+                step = advance(steps, outcome)
                 outcome = None
                 if isinstance(step, Items):
                     yield from step.items

@@ -47,7 +47,7 @@ def is_extended(client: Client) -> bool:
     return client._extender._leases.next_due() is not None
 
 
-@pytest.mark.parametrize("refused", [refusal(403, "Forbidden"), Say(200, b"[]")])
+@pytest.mark.parametrize("refused", [refusal(403, "Forbidden"), refusal(400, "InvalidReceipt")])
 def test_a_lease_that_cannot_be_settled_is_extended_no_more(
     script: Script, client: Client, delivery: Delivery, refused: Say
 ) -> None:

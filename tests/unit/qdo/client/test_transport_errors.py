@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -214,8 +215,40 @@ def test_a_commit_is_repeated_and_a_reset_is_not(client: Client, script: Script)
     assert [json.loads(asked.body) for asked in script.asked[:2]] == [committed] * 2
 
 
-def test_another_server_that_answers_is_not_taken_for_queuey(client: Client, script: Script) -> None:
-    script.say(Say(200, b"<html>"))
+_CALLS: dict[str, Callable[[Client], object]] = {
+    "settings": lambda client: client.queue_info("q"),
+    "page": lambda client: client.read("q"),
+    "raw": lambda client: client.get_raw("q", HEX),
+    "list": lambda client: list(client.queues()),
+    "append": lambda client: client.append("q", "hello"),
+    "deletion": lambda client: client.delete("q", HEX),
+    "receive": lambda client: client.receive("q", "g"),
+    "lines": lambda client: list(client.stream_ndjson("q")),
+    "following": lambda client: next(iter(client.follow("q"))),
+}
 
-    with pytest.raises(QueueyError, match="/v1/app/q is not Queuey"):
-        client.queue_info("q")
+
+_FOREIGN = [b"<html>", b"[]", b'{"messages":3}', b'{"messages":[{}],"queues":[{}]}']
+_OBJECT_IS_ENOUGH = ("deletion",)
+
+
+@pytest.mark.parametrize(
+    ("name", "body"),
+    [(name, body) for name in _CALLS for body in _FOREIGN if not (name in _OBJECT_IS_ENOUGH and body[:1] == b"{")],
+)
+def test_another_server_that_answers_is_not_taken_for_queuey(
+    client: Client, script: Script, name: str, body: bytes
+) -> None:
+    script.say(Say(200, body, {"Content-Type": "text/html"}))
+
+    with pytest.raises(QueueyError, match="is not Queuey: is the address right"):
+        _CALLS[name](client)
+
+    assert len(script.asked) == 1
+
+
+def test_a_page_whose_headers_were_taken_away_is_refused(client: Client, script: Script) -> None:
+    script.say(Say(200, b'{"messages":[]}', {"Content-Type": "application/json"}))
+
+    with pytest.raises(QueueyError, match="headers that begin with Queuey-"):
+        client.read("q")
