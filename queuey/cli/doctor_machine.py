@@ -16,6 +16,7 @@ from typing import NamedTuple
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.security.claims import unix_now
+from queuey.server.open_files import BESIDE, SPARE
 from queuey.settings import SETTINGS, Settings
 from queuey.settings.issuers import is_this_machine
 from queuey.terminal.options import store_files
@@ -23,8 +24,6 @@ from queuey.terminal.sizes import shown_size
 
 __all__ = ["Diagnosis", "FindingLevel", "machine_findings", "serving_process"]
 
-SPARE_FILES = 1100
-"""Open files that a server needs besides its connections."""
 CERTIFICATE_DAYS = 14
 """A certificate that ends earlier is worth a notice."""
 RESERVES_FREE = 10
@@ -327,7 +326,7 @@ def _clock_findings() -> Iterator[Diagnosis]:
 
 def _limit_findings(settings: Settings) -> Iterator[Diagnosis]:
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.server.connections + SPARE_FILES
+    needed = settings.server.connections + SPARE + BESIDE
     if hard != resource.RLIM_INFINITY and hard < needed:
         yield Diagnosis(
             FindingLevel.NOTICE,

@@ -17,6 +17,7 @@ from queuey.future import LoopInbox
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Call
 from queuey.http.pipeline import Pipeline
 from queuey.server.client import ClientConnection
+from queuey.server.open_files import limit, room_for
 from queuey.server.refused import Refusals
 from queuey.server.turns import Pauses, Uploads, tell
 from queuey.server.work import Work
@@ -28,8 +29,6 @@ log = logging.getLogger(__name__)
 LAST_REQUESTS_SECONDS = 0.1
 """Seconds from the start of a stop to the end of connections at rest: requests on their way by then get their
 answers."""
-SPARE_CONNECTIONS = 1000
-"""Connections over the limit that get a refusal; more than that are closed without one."""
 
 
 class LoopServer:
@@ -56,7 +55,7 @@ class LoopServer:
         self.pauses = Pauses(RETRY_AFTER_SECONDS, lambda: self.admission.room)
         self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
-        self._most: int = settings.server.connections
+        self._room = room_for(settings.server.connections, limit())
         self._clients: set[ClientConnection] = set()
         self._ticks = 0
         self._empty = asyncio.Event()
@@ -124,8 +123,8 @@ class LoopServer:
     def enters(self, client: ClientConnection) -> bool:
         """Whether there is room for one more connection."""
         self._clients.add(client)
-        over = len(self._clients) - self._most
-        if over > SPARE_CONNECTIONS:
+        over = len(self._clients) - self._room.most
+        if over > self._room.spare:
             client.abort()
         return over <= 0
 

@@ -7,7 +7,6 @@ import contextlib
 import ctypes
 import logging
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from queuey.server.collector import CollectorTurns, look_seldom
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
+from queuey.server.open_files import few_files, raise_limit
 from queuey.server.reloading import Reloader
 from queuey.server.tls import HANDSHAKE_SECONDS, CertificateWatch, ServerTls
 from queuey.service import Service
@@ -74,7 +74,7 @@ def serve(
     logs.set_up(settings.log.level, settings.log.format)
     tls = ServerTls.of(settings)
     with _bound(settings.server.host, settings.server.port, settings.server.client_timeout_seconds) as listener:
-        _raise_file_limit()
+        few = few_files(settings.server.connections, raise_limit())
         service = Service.open(settings)
         try:
             made = run(service.start(first_key))
@@ -87,7 +87,7 @@ def serve(
                 *(made or ()),
             )
             open_notices = without_tls(settings.server.host) if tls is None else ()
-            for notice in (*settings.notices, *open_notices, *service.warnings()):
+            for notice in (*settings.notices, *open_notices, *((few,) if few else ()), *service.warnings()):
                 log.warning("%s", notice)
             look_seldom()
             _give_back_large_blocks()
@@ -164,13 +164,6 @@ def _bound(host: str, port: int, patience_seconds: int) -> socket.socket:
             f"cannot listen on {host}:{port}: {error.strerror}; choose another address with --host and --port"
         ) from error
     return listener
-
-
-def _raise_file_limit() -> None:
-    """Allow as many open files as this user may have: each connection needs one."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 async def _serve(

@@ -10,6 +10,7 @@ import pytest
 from qdo.client import Appended, Client
 from qdo.measure import loss
 from queuey.errors import StorageFull, StorageReadOnly
+from tests.support.commands import run_in
 from tests.support.disk import small_disk
 from tests.support.effects import everything, place_of
 from tests.support.figures import Figures
@@ -124,3 +125,22 @@ def test_a_read_only_disk_reads_and_refuses_to_write(tmp_path: Path, figures: Fi
     assert found == again == {*map(place_of, placed)}
     assert status == 503
     assert last == found | {place_of(healed)}
+
+
+def test_a_disk_without_inodes_is_told_at_the_start_and_holds_up_no_server_that_runs(tmp_path: Path) -> None:
+    with small_disk(tmp_path, 48, files=6) as disk:
+        with Node(tmp_path, settings=SETTINGS) as node:
+            for number in range(6):
+                with contextlib.suppress(OSError):
+                    (disk.path / str(number)).touch()
+            node.client().create_queue("q")
+            placed = [node.client().append("q", b"%d" % number) for number in range(10)]
+            assert stored(node) == {*map(place_of, placed)}
+        for number in range(6):
+            with contextlib.suppress(OSError):
+                (disk.path / str(number)).touch()
+
+        ended = run_in({}, tmp_path, "serve", "--port", "0", "--data", str(disk.path))
+
+    assert ended.code == 2
+    assert "look with 'df' and 'df -i'" in ended.err

@@ -7,20 +7,31 @@ import re
 import signal
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
+from http.client import HTTPConnection
 from pathlib import Path
 
 from tests.support.commands import command, done, run_in
 from tests.support.servers import eventually
 
 
+def opening(files: int | None) -> list[str]:
+    """What lets a command open that number of files at most."""
+    return [] if files is None else ["sh", "-c", f'ulimit -n {files}; exec "$@"', "sh"]
+
+
 @contextmanager
-def serving(folder: Path, *options: str, **variables: str) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
-    """``queuey serve`` in a folder of its own: the process, and the file with everything it said."""
+def serving(
+    folder: Path, *options: str, files: int | None = None, **variables: str
+) -> Iterator[tuple[subprocess.Popen[bytes], Path]]:
+    """``queuey serve`` in a folder of its own: the process, and the file with everything it said.
+
+    :param files: how many it may open.
+    """
     said = folder / "said.txt"
     with said.open("wb") as output:
         process = subprocess.Popen(
-            command("serve", "--port", "0", *options),
+            [*opening(files), *command("serve", "--port", "0", *options)],
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=subprocess.STDOUT,
@@ -65,6 +76,41 @@ def test_a_second_server_on_the_store_or_the_port_is_refused_in_a_sentence(tmp_p
     assert (same_store.code, same_store.err.split(":")[0]) == (2, "StoreInUse")
     assert (same_port.code, same_port.err.split(":")[0]) == (2, "ConfigurationError")
     assert same_store.err.count("\n") == same_port.err.count("\n") == 1
+
+
+def test_with_few_open_files_the_server_refuses_connections_before_they_run_out(tmp_path: Path) -> None:
+    with serving(tmp_path, files=200) as (_, said), ExitStack() as stack:
+        _, _, place = exports(said)["QUEUEY_URL"].rpartition("/")
+        host, _, port = place.partition(":")
+
+        def answer() -> int:
+            connection = stack.enter_context(closing(HTTPConnection(host, int(port), timeout=60)))
+            connection.request("GET", "/__heartbeat__")
+            response = connection.getresponse()
+            response.read()
+            return response.status
+
+        answers = [answer() for _ in range(100)]
+        stack.close()
+        eventually(lambda: answer() == 200)
+        told = said.read_text()
+
+    assert answers == [200] * 91 + [503] * 9
+    assert "takes 91 connections at most" in told
+    assert "LimitNOFILE=" in told
+
+
+def test_with_too_few_open_files_the_server_says_so(tmp_path: Path) -> None:
+    ended = subprocess.run(
+        [*opening(64), *command("serve", "--port", "0")],
+        capture_output=True,
+        text=True,
+        cwd=tmp_path,
+        timeout=90,
+        check=False,
+    )
+    assert ended.returncode == 2
+    assert ended.stderr.startswith("ConfigurationError: this process may open 64 files, and a server needs 128:")
 
 
 def test_keys_are_made_and_removed_while_the_server_runs(tmp_path: Path) -> None:

@@ -43,14 +43,17 @@ class Disk:
 
 
 @contextmanager
-def small_disk(folder: Path, megabytes: int) -> Iterator[Disk]:
+def small_disk(folder: Path, megabytes: int, *, files: int | None = None) -> Iterator[Disk]:
     """A disk of a few MiB, for the data of a server in this folder.
+
+    :param files: how many it takes at most.
 
     Where it cannot be had, the test is skipped; :mod:`tests.support.unskipped` fails it where all must run.
     """
     path = folder / "data"
     path.mkdir()
-    made = _run("mount", "-t", "tmpfs", "-o", f"size={megabytes}m", "queuey-test", str(path), check=False)
+    options = f"size={megabytes}m" + ("" if files is None else f",nr_inodes={files + 1}")
+    made = _run("mount", "-t", "tmpfs", "-o", options, "queuey-test", str(path), check=False)
     if made:
         pytest.skip(f"a small disk cannot be mounted: run as root, in a container with CAP_SYS_ADMIN ({made})")
     try:

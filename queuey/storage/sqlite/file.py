@@ -123,7 +123,7 @@ class File:
             raise
         except apsw.Error as error:
             self._release()
-            raise ConfigurationError(f"cannot open the store {path}: {error}") from error
+            raise ConfigurationError(f"cannot open the store {path}: {error}{_hint(error)}") from error
         self.health = DiskHealth(path, reserve_bytes=options.reserve_mb << 20, read_only=read_only)
         self.unsound: set[bytes] = set()
         """Keys of partitions in which an index hides messages."""
@@ -247,3 +247,9 @@ class File:
             log.error("the store holds what makes no sense", exc_info=error)
         self.observer.failed("read", StorageUnavailable.__name__)
         return StorageUnavailable(f"the store could not be read: {error}")
+
+
+def _hint(error: apsw.Error) -> str:
+    """What to look at, where the error does not say it."""
+    needs_room = isinstance(error, apsw.CantOpenError | apsw.FullError)
+    return ". Its disk may have no room, or no inodes: look with 'df' and 'df -i'" if needs_room else ""
