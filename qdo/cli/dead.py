@@ -19,7 +19,7 @@ from queuey.model import header_to_json
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_group_names, queue_argument
 from queuey.terminal.numbers import Number
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import (
     NothingFound,
     ProgressBar,
@@ -148,6 +148,7 @@ def retry(
     """
     if bool(wanted) == everything:
         raise click.UsageError("say which: ids from the column LETTER of 'qdo dead ls', or --all.")
+    check_can_ask(f"Append messages to {queue} again?", yes=yes)
     found = [
         pair
         for pair in _found(client, queue, dead_letters, group, reason)

@@ -13,7 +13,7 @@ from queuey.cli.messages import COLUMNS, row_of
 from queuey.ids import MessageId
 from queuey.moments import rfc3339
 from queuey.terminal.completion import queue_argument
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, form_for, many, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ def rm_command(client: Client, queue: str, ids: Sequence[str], yes: bool, output
 
     Example: queuey get orders --format '{partition}:{id}' --until 1h | queuey rm orders - --yes
     """
+    check_can_ask(f"Remove messages of queue {queue} of {client.application}?", yes=yes)
     wanted = list(_ids(ids))
     what = f"message {wanted[0]}" if len(wanted) == 1 else many(len(wanted), "message")
     confirm(f"Remove {what} of queue {queue} of {client.application}?", yes=yes)

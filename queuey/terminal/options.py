@@ -211,11 +211,18 @@ def confirm(question: str, *, yes: bool) -> None:
 
     :raises click.UsageError: nobody to ask.
     """
-    if yes:
-        return
-    if not sys.stdin.isatty():
+    check_can_ask(question, yes=yes)
+    if not yes:
+        click.confirm(question, abort=True, err=True)
+
+
+def check_can_ask(question: str, *, yes: bool) -> None:
+    """Refuse, before long work, a command that asks at its end.
+
+    :raises click.UsageError: nobody to ask.
+    """
+    if not (yes or sys.stdin.isatty()):
         raise click.UsageError(f"{question} Say --yes: there is no terminal to ask on.")
-    click.confirm(question, abort=True, err=True)
 
 
 yes_option = click.option("--yes", is_flag=True, help="Do not ask.")

@@ -428,7 +428,7 @@ def test_the_commands(spark: SparkSession, running: RunningServer, client: Clien
     same = new_name()
     client.create_queue(same, partitions=3)
     asked = CliRunner().invoke(main, ["pipeline", "replay", folder, *server, "--to", same, "--keep-ids"])
-    assert f"Put 60 messages of {folder} back into {same}?" in asked.stderr
+    assert f"Put back messages of {folder} to {same}? Say --yes" in asked.stderr
     assert (
         "restored 60 messages; 0 had expired"
         in run("replay", folder, *server, "--to", same, "--keep-ids", "--yes").stderr

@@ -8,7 +8,7 @@ import click
 
 from qdo.cli.pipeline.options import SparkPlace, ask, reached, with_spark, with_times
 from queuey.terminal.completion import complete_queues
-from queuey.terminal.options import Server, confirm, with_server, yes_option
+from queuey.terminal.options import Server, check_can_ask, confirm, with_server, yes_option
 from queuey.terminal.output import many, output_option, say, write_done
 
 
@@ -71,6 +71,9 @@ def replay_command(
 
     if keep_ids and (rate or ttl):
         raise click.UsageError("--keep-ids: leave out --rate and --ttl: messages keep the lives they had")
+    where = to or "the queues they were in"
+    if not dry_run:
+        check_can_ask(f"{'Put back' if keep_ids else 'Append'} messages of {folder} to {where}?", yes=yes)
     ask(server, lists=False)
     spark = place.session("replay")
     options = reached(server)
@@ -78,7 +81,6 @@ def replay_command(
     count = preview(
         spark, folder, options=options, chosen=chosen, queue=to, now=datetime.now(UTC) if keep_ids else None
     )
-    where = to or "the queues they were in"
     if dry_run:
         write_done({"messages": count, "to": to}, output)
         say(f"{many(count, 'message')} would go to {where}")

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 import qdo.cli
 import queuey.cli
@@ -40,6 +41,21 @@ def commands() -> Iterator[tuple[str, click.Command]]:
 
 
 COMMANDS = dict(commands())
+ASKING = {
+    "qdo dead retry": ("q", "--all"),
+    "qdo pipeline replay": ("folder",),
+    "queuey group reset": ("q", "g", "--to", "end"),
+    "queuey group rm": ("q", "g"),
+    "queuey key rm": ("shop", "abc"),
+    "queuey lease reset": ("q", "g", "--to", "end"),
+    "queuey lease rm": ("q", "g"),
+    "queuey purge": ("q",),
+    "queuey queue rm": ("q",),
+    "queuey redrive": ("q", "g"),
+    "queuey rm": ("q", "-"),
+    "queuey schedule rm": ("s",),
+}
+"""Commands that ask before they act, each with the least that it is given."""
 
 
 @pytest.mark.parametrize("name", COMMANDS)
@@ -76,3 +92,27 @@ def test_numbers_are_numbers(name: str, given: str) -> None:
         if isinstance(param.type, Number):
             with pytest.raises(click.BadParameter):
                 param.type.convert(given, param, None)
+
+
+def test_commands_that_ask_are_known() -> None:
+    """That which is left out looks into a file of its own first."""
+    assert {name for name, command in COMMANDS.items() if yes_option_in(command)} == {*ASKING, "queuey context rm"}
+
+
+def yes_option_in(command: click.Command) -> bool:
+    return any(
+        isinstance(one, click.Option) and (one.name, one.help) == ("yes", "Do not ask.") for one in command.params
+    )
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_a_command_that_could_not_ask_ends_before_it_does_anything(name: str) -> None:
+    """No server is there, and Spark would take long to start."""
+    program, *words = name.split()
+    main = {"queuey": queuey.cli.main, "qdo": qdo.cli.main}[program]
+    server = {"QUEUEY_URL": "http://127.0.0.1:1", "QUEUEY_APPLICATION": "shop", "QUEUEY_DATA": None}
+
+    ended = CliRunner().invoke(main, [*words, *ASKING[name]], env=server, prog_name=program, input="not read\n")
+
+    assert "Say --yes: there is no terminal to ask on." in " ".join(ended.stderr.split())
+    assert (ended.exit_code, ended.stdout) == (2, "")
