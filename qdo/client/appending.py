@@ -139,6 +139,9 @@ class AppendCalls:
     ) -> Steps[bool]:
         """Store one message at these places, and replace what is there.
 
+        A request whose answer is lost is sent again, and then also replaces what another client has written meanwhile. So
+        let one client at a time write to a place.
+
         :param where: up to 100 places; as text ``<partition>:<id>``.
         :param body: alone, or a message: its TTL, content type, key and headers count then, and no other of its fields.
         :param key: of messages that this creates. It chooses no partition here. A message that is there keeps its own.

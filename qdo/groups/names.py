@@ -7,12 +7,13 @@ from collections.abc import Collection, Iterable
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["check_group", "check_queues", "is_new_queue_name"]
+__all__ = ["check_group", "check_member", "check_queues", "is_new_queue_name"]
 
 _NEW_QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,50}")
 _QUEUE = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 _PATTERN = re.compile(r"[A-Za-z0-9_.*?\[\]!-]{1,200}")
 _GROUP = re.compile(r"[A-Za-z0-9_.-]{1,100}")
+_MEMBER = re.compile(r"[!-.0-~]([ -.0-~]{0,98}[!-.0-~])?")
 _DOTS = (".", "..")
 
 
@@ -52,3 +53,14 @@ def check_group(name: object, what: str = "group") -> None:
     """
     if not (isinstance(name, str) and _GROUP.fullmatch(name)) or name in _DOTS:
         raise ConfigurationError(f"{what} {name!r}: expected 1 to 100 letters, digits, _ . -")
+
+
+def check_member(name: object) -> None:
+    """Check what the name of a worker begins with. ZooKeeper has it in a path, and takes few characters beyond ASCII.
+
+    :raises ConfigurationError: no worker can be called so.
+    """
+    if not (isinstance(name, str) and _MEMBER.fullmatch(name)):
+        raise ConfigurationError(
+            f"name {name!r}: expected 1 to 100 printable ASCII characters, no / and no space at an end"
+        )

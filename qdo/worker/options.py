@@ -11,7 +11,7 @@ from typing import Any
 
 from qdo.groups.assign import STRATEGIES, Partition
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
-from qdo.groups.names import check_group
+from qdo.groups.names import check_group, check_member
 from qdo.worker.job import FailedMessages, RetryPolicy, check_job
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError
@@ -94,7 +94,8 @@ class WorkerOptions:
 
     group: str = "default"
     name: str | None = None
-    """What the member's name begins with; None for the name of the machine."""
+    """What the member's name begins with, 1 to 100 printable ASCII characters and no slash; None for the name of the
+    machine."""
     threads: int = 4
     """Jobs at once at most. Each partition runs one job at a time."""
     processes: int = 0
@@ -149,6 +150,8 @@ class WorkerOptions:
 
     def __post_init__(self) -> None:
         check_group(self.group)
+        if self.name is not None:
+            check_member(self.name)
         for what, least in _LEAST.items():
             check_number(what, getattr(self, what), least, whole=not what.endswith("_seconds"))
         for one in fields(self) if self.lease else ():

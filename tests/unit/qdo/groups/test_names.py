@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from qdo.groups.names import check_group, check_queues, is_new_queue_name
+from qdo.groups.names import check_group, check_member, check_queues, is_new_queue_name
 from qdo.worker import Worker
 from queuey.errors import ConfigurationError
 
@@ -25,6 +25,18 @@ def test_a_worker_begins_on_no_queue_that_cannot_be(name: str, leases: bool) -> 
 def test_a_worker_is_in_no_group_that_cannot_be(name: str, leases: bool) -> None:
     with pytest.raises(ConfigurationError, match="expected 1 to 100 letters"):
         Worker(job, ["good"], group=name, lease=leases)
+
+
+@pytest.mark.parametrize("leases", [True, False])
+@pytest.mark.parametrize("name", ["", "a/b", "é", "mail\n", "\0", "🙂", " mail", "mail ", "n" * 101, 3])
+def test_a_worker_has_no_name_that_cannot_be(name: str, leases: bool) -> None:
+    with pytest.raises(ConfigurationError, match="expected 1 to 100 printable ASCII characters"):
+        Worker(job, ["good"], name=name, lease=leases)
+
+
+@pytest.mark.parametrize("name", ["m", "celery@host-1.example", "mail worker 1", "..", "n" * 100])
+def test_names_of_workers_that_can_be_pass(name: str) -> None:
+    check_member(name)
 
 
 def test_a_text_is_no_list_of_queues() -> None:
