@@ -16,13 +16,12 @@ from qdo.client.endpoint import Addressed, Endpoint, Named
 from qdo.client.extending import Extender
 from qdo.client.figures import ApplicationFigures, FigureCalls, QueueFigures, ServerFigures
 from qdo.client.following import FollowedPages, Following
+from qdo.client.lease_groups import LeaseGroup, LeasePartition
 from qdo.client.lease_values import (
     Delivery,
     Extend,
     ExtendAll,
     Lease,
-    LeaseGroup,
-    LeasePartition,
     Queues,
     Receive,
     ReceiveOptions,

@@ -24,8 +24,6 @@ __all__ = [
     "ExtendAll",
     "HasReceipt",
     "Lease",
-    "LeaseGroup",
-    "LeasePartition",
     "LeasedMessage",
     "Queues",
     "Receive",
@@ -422,61 +420,6 @@ class Lease:
             entry["ended"],
             entry["reason"],
         )
-
-
-@dataclass(frozen=True, slots=True)
-class LeasePartition:
-    """What a group holds in one partition."""
-
-    number: int
-    held: int
-    """Messages that are leased or wait."""
-    leased: int
-    dead: int
-    """Messages that went to the dead letters."""
-    closed_keys: int
-    """Keys whose messages wait for an earlier one of the same key."""
-    k: int
-    """A receive at the server that answered picks at random among this number of messages."""
-    done_up_to: str | None
-    """All messages up to here are settled. It has the form of an id, but may lie between those of messages."""
-    handed_up_to: str | None
-    """No message behind this one was handed out yet."""
-    oldest: MessageId | None
-    """The oldest message that is not settled."""
-    more: bool | None
-    """There are messages that were never handed out, scheduled ones aside. One that is younger than the read delay counts,
-    though no receiver gets it yet. None while the clock of the server is unsafe."""
-
-    @classmethod
-    def from_wire(cls, entry: Json) -> LeasePartition:
-        return cls(
-            entry["partition"],
-            entry["held"],
-            entry["leased"],
-            entry["dead"],
-            entry["closed_keys"],
-            entry["k"],
-            entry["done_up_to"],
-            entry["handed_up_to"],
-            None if entry["oldest"] is None else MessageId.parse(entry["oldest"]),
-            entry["more"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LeaseGroup:
-    """A lease group of a queue."""
-
-    name: str
-    settings: Mapping[str, Any] = field(hash=False)
-    """By their names on the wire."""
-    partitions: tuple[LeasePartition, ...]
-
-    @classmethod
-    def from_wire(cls, entry: Json) -> LeaseGroup:
-        partitions = tuple(map(LeasePartition.from_wire, entry["partitions"]))
-        return cls(entry["group"], entry["settings"], partitions)
 
 
 def receipt_of(lease: HasReceipt) -> str:

@@ -13,7 +13,8 @@ from typing import Any, Generic, Unpack
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import HeldLease
-from qdo.client.lease_values import D, Lease, LeaseGroup, Queues, Receive, ReceiveOptions, Release, Settle, Settled
+from qdo.client.lease_groups import LeaseGroup
+from qdo.client.lease_values import D, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended
@@ -213,12 +214,16 @@ class LeaseCalls(ABC, Generic[D]):
         )
 
     @call
-    def lease_group(self, queue: str, group: str) -> Steps[LeaseGroup]:
+    def lease_group(self, queue: str, group: str, *, backlog: bool = False) -> Steps[LeaseGroup]:
         """The settings of a group, and what it holds in each partition.
 
+        :param backlog: count also the messages that are visible, hidden and delayed. That costs the more the more there are;
+            beyond 10,000 new ones in a partition, the number is that of all messages that the queue has there.
         :raises LeaseGroupNotFound: there is no such group; the first receive makes it.
+        :raises ClockUnsafe: with ``backlog``: nobody may read now.
         """
-        answer = yield from self._endpoint.ask("GET", *self._lease_path(queue, group))
+        params = {"backlog": "true"} if backlog else None
+        answer = yield from self._endpoint.ask("GET", *self._lease_path(queue, group), params=params)
         return LeaseGroup.from_wire(answer.json())
 
     @call

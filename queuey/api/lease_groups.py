@@ -20,11 +20,11 @@ from queuey.api.lease_settings import (
     place_of,
     shown_settings,
 )
-from queuey.api.params import Problems, integer, message_ids
+from queuey.api.params import Problems, boolean, integer, message_ids
 from queuey.api.queues import next_link, shown_end
 from queuey.errors import ClockUnsafe, LeaseGroupNotFound
 from queuey.http.exchange import Answer, Call, Target, json_answer
-from queuey.ids import ZERO_ID, MessageId, format_timestamp, tail_from_low
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId, format_timestamp, tail_from_low
 from queuey.model import Queue, Span
 from queuey.model.dead_letters import parted_reason
 from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED, Hole
@@ -33,6 +33,7 @@ from queuey.model.lease_steps import HeldPage, LeaseCounts, wall_moment
 from queuey.model.receipts import Receipt
 from queuey.security.permissions import Permission, permits
 from queuey.service import Service
+from queuey.service.backlogs import count_backlog
 
 __all__ = ["change", "forget", "list_groups", "reset", "show", "show_held"]
 
@@ -51,17 +52,24 @@ async def list_groups(service: Service, call: Call, target: Target) -> Answer:
 
 
 async def show(service: Service, call: Call, target: Target) -> Answer:
-    """A group's settings, what it holds by partition, and whether there is more to hand out."""
+    """A group's settings, what it holds by partition, and whether there is more to hand out.
+
+    If asked, also how much more there is.
+    """
     queue, name = target.queue, group_of(call)
     group = await service.leases.find(queue, name)
     if group is None:
         raise LeaseGroupNotFound
+    partitions = await _counts(service, queue, name)
+    if boolean(call.query.get("backlog")):
+        backlogs = await count_backlog(service.leases, service.queues, service.log, queue, name)
+        partitions = [{**shown, **backlogs[shown["partition"]]._asdict()} for shown in partitions]
     return json_answer(
         {
             "status": "ok",
             "group": name,
             "settings": shown_settings(queue.name, group.settings),
-            "partitions": await _counts(service, queue, name),
+            "partitions": partitions,
         }
     )
 
@@ -74,10 +82,13 @@ async def _counts(service: Service, queue: Queue, name: str) -> list[dict[str, A
     with suppress(ClockUnsafe):  # nobody may read now, but an operator may look
         oldest = await service.log.first_behind(queue, {number: one.done_up_to for number, one in counts.items()})
         more = await _more(service, queue, counts)
-    return [
-        {**shown, **shown_end("oldest", oldest.get(shown["partition"])), "more": more.get(shown["partition"])}
-        for shown in _shown_counts(queue, counts)
-    ]
+    now, found = service.clock.now_ticks(), []
+    for shown in _shown_counts(queue, counts):
+        number = shown["partition"]
+        first = oldest.get(number)
+        age = None if first is None else max(0, now - first.ticks) / TICKS_PER_SECOND
+        found.append({**shown, **shown_end("oldest", first), "oldest_age": age, "more": more.get(number)})
+    return found
 
 
 async def _more(service: Service, queue: Queue, counts: Mapping[int, LeaseCounts]) -> Mapping[int, bool]:
@@ -93,6 +104,7 @@ def _shown_counts(queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[
             "partition": number,
             "held": one.holes,
             "leased": one.leased,
+            "waiting": one.holes - one.leased,
             "dead": one.dead,
             "closed_keys": one.closed_keys,
             "k": one.k,

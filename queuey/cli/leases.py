@@ -31,7 +31,20 @@ LEASES = (
     "ended",
     "reason",
 )
-PARTITIONS = ("partition", "held", "leased", "dead", "closed_keys", "k", "done_up_to", "oldest_time", "more")
+PARTITIONS = (
+    "partition",
+    "held",
+    "leased",
+    "waiting",
+    "dead",
+    "closed_keys",
+    "k",
+    "done_up_to",
+    "oldest_time",
+    "oldest_age",
+    "more",
+)
+BACKLOG = ("visible", "hidden", "delayed")
 _BACKOFF = ("first", "factor", "most", "jitter")
 
 
@@ -57,26 +70,35 @@ def list_groups(client: Client, queue: str, output: str | None) -> None:
 @lease_group_argument
 @click.option("--leased", is_flag=True, help="List the messages that it holds, and their receivers.")
 @click.option("-n", "--limit", type=click.IntRange(1), help="With --leased: the most messages to list.")
+@click.option("--backlog", is_flag=True, help="Count also the messages that it may hand out now, and those it may not.")
 @output_option
 @with_client
-def show_group(client: Client, queue: str, group: str, leased: bool, limit: int | None, output: str | None) -> None:
+def show_group(
+    client: Client, queue: str, group: str, leased: bool, limit: int | None, backlog: bool, output: str | None
+) -> None:
     """Settings of GROUP, and what it holds in each partition of QUEUE.
 
-    Example: queuey lease info jobs default --leased
+    With --backlog a partition says how many messages are visible: a receive may hand them out now. Hidden ones are leased, or
+    wait for another try; delayed ones are not due yet.
+
+    Example: queuey lease info jobs default --backlog
     """
     if leased:
         rows = (_lease_row(one) for one in islice(client.leases(queue, group), limit))
         write_rows(rows, LEASES, output)
         return
-    found = client.lease_group(queue, group)
+    found = client.lease_group(queue, group, backlog=backlog)
     row = {"group": found.name, **found.settings}
-    details = [_partition_row(one) for one in found.partitions]
+    columns = (*PARTITIONS, *(BACKLOG if backlog else ()))
+    details = [
+        {name: value for name, value in _partition_row(one).items() if name in columns} for one in found.partitions
+    ]
     if form_for(output) != "table":
         write_one({**row, "partitions": details}, output)
         return
     write_one(flat_settings(row), "table")
     click.echo()
-    write_rows(details, PARTITIONS, "table")
+    write_rows(details, columns, "table")
 
 
 def _begins(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
@@ -245,10 +267,15 @@ def _partition_row(one: LeasePartition) -> dict[str, Any]:
         "partition": one.number,
         "held": one.held,
         "leased": one.leased,
+        "waiting": one.waiting,
         "dead": one.dead,
         "closed_keys": one.closed_keys,
         "k": one.k,
         "done_up_to": one.done_up_to,
         "oldest_time": one.oldest and rfc3339(one.oldest.ticks),
+        "oldest_age": one.oldest_age,
         "more": one.more,
+        "visible": one.visible,
+        "hidden": one.hidden,
+        "delayed": one.delayed,
     }

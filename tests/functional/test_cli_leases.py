@@ -310,6 +310,8 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     listed = done(queuey("lease", "ls", name))
     info = done(queuey("lease", "info", name, "g")).rows[0]
     table = done(queuey("lease", "info", name, "g", "-o", "table")).text.splitlines()
+    backlog = done(queuey("lease", "info", name, "g", "--backlog")).rows[0]
+    counted = done(queuey("lease", "info", name, "g", "--backlog", "-o", "table")).text.splitlines()
     leased = done(queuey("lease", "info", name, "g", "--leased")).rows
     forgotten = done(queuey("lease", "rm", name, "g", "--yes"))
     gone = queuey("lease", "info", name, "g")
@@ -327,6 +329,11 @@ def test_groups_are_listed_set_looked_at_and_forgotten(queuey: Run, seen: Server
     assert any(line.split() == ["backoff_first", "10.0"] for line in table)
     assert all(one["done_up_to"] for one in info["partitions"])
     assert table[-3].split()[:3] == ["PARTITION", "HELD", "LEASED"]
+    assert table[-3].split()[-1] == "MORE"
+    assert counted[-3].split()[-3:] == ["VISIBLE", "HIDDEN", "DELAYED"]
+    assert isinstance(backlog["partitions"], list)
+    assert sum(one["hidden"] for one in backlog["partitions"]) == 1
+    assert "hidden" not in info["partitions"][0]
     assert [(row["state"], row["deliveries"], row["key"]) for row in leased] == [("leased", 1, "k")]
     assert (forgotten.out, forgotten.err) == (b"", f"forgot lease group g of {name}\n")
     assert (gone.code, gone.err.split(":")[0]) == (3, "LeaseGroupNotFound")

@@ -135,7 +135,7 @@ def _forbidden_to(module: str) -> tuple[str, ...]:
 
 # Names
 
-OTHER_SIDE = ("qdo.client.values", "qdo.client.lease_values")
+OTHER_SIDE = ("qdo.client.values", "qdo.client.lease_groups", "qdo.client.lease_values")
 """What the client gives has the names that the server uses."""
 
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from qdo.client.lease_values import Delivery, LeaseGroup, Settled
+from qdo.client.lease_groups import LeaseGroup
+from qdo.client.lease_values import Delivery, Settled
 from qdo.worker.leases.due import ANSWER_BYTES, poll_seconds
 from qdo.worker.leases.holdings import Holdings
 from qdo.worker.leases.values import LeaseQueue, LeaseRequest

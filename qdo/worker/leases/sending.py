@@ -11,7 +11,7 @@ from dataclasses import replace
 from time import time
 
 from qdo.client import Client
-from qdo.client.lease_values import LeaseGroup
+from qdo.client.lease_groups import LeaseGroup
 from qdo.client.refusals import may_pass
 from qdo.worker.leases.buffer import LeaseBuffer
 from qdo.worker.leases.due import MOST_WAITING

@@ -18,10 +18,10 @@ from enum import Enum
 from math import inf
 
 from qdo.client.extending import MOST_RECEIPTS
+from qdo.client.lease_groups import LeaseGroup
 from qdo.client.lease_values import (
     Delivery,
     ExtendAll,
-    LeaseGroup,
     Queues,
     Receive,
     Reject,

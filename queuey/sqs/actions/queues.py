@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
 from queuey.errors import QueueExists, QueueNotFound
-from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, ZERO_ID
-from queuey.model import Queue, Retention, Span
-from queuey.model.holes import LEASED, Hole
+from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
+from queuey.model import Queue, Retention
 from queuey.model.lease_groups import GroupSettings
-from queuey.model.lease_steps import LeaseCounts
 from queuey.security.permissions import Permission, permits
+from queuey.service.backlogs import count_backlog
 from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.sqs.attributes import (
@@ -61,8 +60,6 @@ _FIFO_NAME_RULE = (
 )
 _MOST_LISTED = 1000
 _PAGE = 500
-_MOST_LOOKED_AT = 1000
-_MOST_COUNTED = 10_000
 _COUNTERS = (
     "ApproximateNumberOfMessages",
     "ApproximateNumberOfMessagesDelayed",
@@ -230,48 +227,11 @@ async def visible_messages(asked: SqsRequest, queue: Queue) -> int:
 
 
 async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
-    """Messages that may be received, that are delayed, and that are out.
-
-    What was settled and is not removed yet does not count; what waits in a closed message group does. Of what a group holds in a partition, the first
-    :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken to be as these are. New messages are counted one
-    by one, up to :data:`_MOST_COUNTED`; beyond that the depth of the partition says how many there are.
-    """
-    leases, depths = asked.service.leases, {}
-    delayed = 0
-    for number, state in enumerate(await asked.service.queues.inspect(queue), 1):
-        delayed += state.scheduled
-        depths[number] = state.depth - state.scheduled
-    counts = await leases.count(queue, GROUP)
-    spans = [(number, Span(counts[number].frontier if number in counts else ZERO_ID)) for number in depths]
-    _, new = await asked.service.log.count_spans(queue, spans, limit=_MOST_COUNTED, step=0)
-    visible = out = 0
-    for number, found in new:
-        held = hidden = passed = 0
-        if number in counts:
-            held, passed = counts[number].holes, counts[number].passed
-        if held:
-            now, holes, _ = await leases.held(queue, GROUP, number, after=ZERO_ID, limit=_MOST_LOOKED_AT)
-            if len(holes) < _MOST_LOOKED_AT:  # these are all: some may be settled since they were counted, or be new
-                holes = [hole for hole in holes if hole.id <= counts[number].frontier]
-                held, hidden = len(holes), sum(hole.visible_at > now for hole in holes)
-            else:
-                hidden = _hidden(counts[number], holes, now)
-        out += hidden
-        visible += max(depths[number] - held, 0) if found.more else found.messages + passed
-        visible += held - hidden
-    return visible, delayed, out
-
-
-def _hidden(counts: LeaseCounts, holes: Sequence[Hole], now: int) -> int:
-    """About how many messages of a partition nobody may receive now, by the first of those that its group holds.
-
-    Messages that wait behind others in a fair queue were never handed out, and are mostly not among the first.
-    """
-    found = 0
-    for number, is_leased in ((counts.leased, True), (counts.holes - counts.leased, False)):
-        some = [hole.visible_at > now for hole in holes if bool(hole.flags & LEASED) is is_leased]
-        found += round(number * sum(some) / max(len(some), 1))
-    return found
+    """Messages that may be received, that are delayed, and that are out."""
+    service = asked.service
+    found = await count_backlog(service.leases, service.queues, service.log, queue, GROUP)
+    each = found.values()
+    return sum(one.visible for one in each), sum(one.delayed for one in each), sum(one.hidden for one in each)
 
 
 async def set_queue_attributes(asked: SqsRequest) -> Result:

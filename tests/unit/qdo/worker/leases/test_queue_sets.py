@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from qdo.client.lease_values import LeaseGroup
+from qdo.client.lease_groups import LeaseGroup
 from tests.support.lease_server import LeaseServer, names, receipts
 
 

@@ -44,8 +44,8 @@ ONE = leased("r")
 
 
 def group(*, more: bool, max_failures: int = 20) -> Say:
-    counts = dict.fromkeys(("held", "leased", "dead", "closed_keys"), 0) | dict.fromkeys(
-        ("done_up_to", "handed_up_to", "oldest")
+    counts = dict.fromkeys(("held", "leased", "waiting", "dead", "closed_keys"), 0) | dict.fromkeys(
+        ("done_up_to", "handed_up_to", "oldest", "oldest_age")
     )
     partitions = [{"partition": 1, "k": 1, **counts, "more": more}]
     settings = {"visibility": 30, "max_failures": max_failures, "per_key": 1, "paused_until": None}
