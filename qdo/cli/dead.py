@@ -17,6 +17,7 @@ from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.model import header_to_json
 from queuey.moments import rfc3339
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_group_names, queue_argument
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
@@ -35,7 +36,7 @@ _GROUPS_LOOKED_AT = 20
 COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
 
 
-@click.group("dead")
+@click.group("dead", cls=CommandGroup)
 def dead_command() -> None:
     """Messages whose job failed for the last time, and those that lease groups gave up.
 

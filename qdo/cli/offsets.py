@@ -18,6 +18,7 @@ from qdo.groups.lag import PartitionStatus, lags
 from qdo.groups.view import view_of
 from queuey.errors import InvalidParameter
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, complete_queues, queue_argument
 from queuey.terminal.output import NothingFound, many, output_option, say, write_rows
 from queuey.terminal.times import Moment
@@ -26,7 +27,7 @@ COLUMNS = ("queue", "partition", "message_id", "time", "lag_messages", "lag_exac
 PREVIEW_COLUMNS = ("queue", "partition", "old_message_id", "old_time", "message_id", "time", "lag_before", "lag_after")
 
 
-@click.group("offsets")
+@click.group("offsets", cls=CommandGroup)
 def offsets_command() -> None:
     """How far a group is, by partition."""
 

@@ -9,12 +9,13 @@ import click
 
 from queuey.errors import QueueyError, error_classes
 from queuey.settings import SETTINGS, describe, sample_ini
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import script_command
 from queuey.terminal.options import config_option, settings_from
 from queuey.terminal.output import NothingFound, form_for, many, output_option, say, write_one, write_rows
 
 
-@click.group("config")
+@click.group("config", cls=CommandGroup)
 def config_command() -> None:
     """Show, check and explain settings."""
 

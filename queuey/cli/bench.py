@@ -14,6 +14,7 @@ from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import WRITTEN
@@ -28,7 +29,7 @@ PLANTS = ("lose", "dup", "swap", "overlap", "early")
 _OPTION = re.compile(r"(?P<name>([a-z-]+\.)?[a-z_]+)=(?P<value>.*)", re.DOTALL)
 
 
-@click.group("bench")
+@click.group("bench", cls=CommandGroup)
 @click.pass_context
 def bench_command(ctx: click.Context) -> None:
     """Measure a system of queues, and check what it delivers.

@@ -15,6 +15,7 @@ from queuey.contexts import (
     named_by_environment,
     read_contexts,
 )
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.options import Server, complete_contexts, confirm, server_from, yes_option
 from queuey.terminal.output import output_option, say, write_done, write_rows
 
@@ -23,7 +24,7 @@ COLUMNS = ("current", "context", "url", "application", "credential")
 name_argument = click.argument("name", shell_complete=complete_contexts)
 
 
-@click.group("context")
+@click.group("context", cls=CommandGroup)
 def context_command() -> None:
     """Keep servers by name, with an application and its key, and choose one.
 

@@ -9,6 +9,7 @@ import click
 
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, group_argument, queue_argument
 from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_done, write_rows
@@ -22,7 +23,7 @@ OFFSETS = ("partition", "message_id", "time", "generation", "changed")
 CHANGES = ("partition", "old_message_id", "message_id", "time", "generation")
 
 
-@click.group("group")
+@click.group("group", cls=CommandGroup)
 def group_command() -> None:
     """List, look at, set and forget groups, which know how far they have read a queue.
 

@@ -16,7 +16,8 @@ from queuey.errors import ConfigurationError, QueueyError
 from queuey.moments import rfc3339
 from queuey.security.access_keys import AccessKey, MasterSecrets, account_of
 from queuey.settings import Settings
-from queuey.terminal.options import confirm, settings_from, store_files, with_settings, yes_option
+from queuey.terminal.commands import CommandGroup
+from queuey.terminal.options import confirm, refuse_missing_store, settings_from, store_files, with_settings, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ operator_option = click.option(
 )
 
 
-@click.group("key")
+@click.group("key", cls=CommandGroup)
 def key_command() -> None:
     """Make, list and remove keys of applications and operators, kept as digests."""
 
@@ -152,7 +153,7 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
 
 
-@click.group("application")
+@click.group("application", cls=CommandGroup)
 def application_command() -> None:
     """Show applications, and the account number that SQS clients know each by."""
 
@@ -224,7 +225,7 @@ def _metadata(settings: Settings, *, must_exist: bool = False) -> Iterator[Metad
     file = store_files(settings)[-1] if backend == "sqlite" else None
     if file is not None and not file.exists():
         if must_exist:
-            raise ConfigurationError(f"there is no store at {file}: say where it is with --data or --config")
+            refuse_missing_store(file)
         say(
             f"notice: there was no store at {file}, and this makes one. If a server runs already, its store is elsewhere: say "
             "where with --data or --config"

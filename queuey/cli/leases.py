@@ -10,6 +10,7 @@ import click
 
 from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import confirm, with_client, yes_option
@@ -48,7 +49,7 @@ BACKLOG = ("visible", "hidden", "delayed")
 _BACKOFF = ("first", "factor", "most", "jitter")
 
 
-@click.group("lease")
+@click.group("lease", cls=CommandGroup)
 def lease_command() -> None:
     """List, look at, set, reset and forget lease groups, whose receivers share the messages of a queue."""
 

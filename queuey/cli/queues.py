@@ -14,6 +14,7 @@ from queuey.errors import PartitionsCannotShrink
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, parse_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, QueueKind, Retention
 from queuey.moments import rfc3339
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
@@ -83,7 +84,7 @@ def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
 name_argument = click.argument("name", shell_complete=complete_queues)
 
 
-@click.group("queue")
+@click.group("queue", cls=CommandGroup)
 def queue_command() -> None:
     """List, make, look at, change and remove queues."""
 

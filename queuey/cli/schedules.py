@@ -12,6 +12,7 @@ from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.moments import rfc3339
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_queues, completing
 from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import output_option, say, write_done, write_one, write_rows
@@ -32,7 +33,7 @@ def _names(_ctx: click.Context, client: Client, begun: str) -> Iterator[str]:
 name_argument = click.argument("name", shell_complete=completing(_names))
 
 
-@click.group("schedule")
+@click.group("schedule", cls=CommandGroup)
 def schedule_command() -> None:
     """Messages that are sent by themselves, at the times of a cron line.
 

@@ -12,7 +12,7 @@ from queuey.cli.backup_places import METADATA, fetched, is_elsewhere, local_path
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.ending import ended_by_signals
-from queuey.terminal.options import store_files, with_settings
+from queuey.terminal.options import refuse_missing_store, store_files, with_settings
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
 DAMAGED = 1
@@ -36,6 +36,7 @@ def backup_command(settings: Settings, dest: str, force: bool, output: str | Non
     files, dest = store_files(settings), named(dest, datetime.now(UTC))
     targets = [dest, f"{dest}{METADATA}"][: len(files)]
     for source, target in zip(files, targets, strict=True):
+        refuse_missing_store(source)
         with ended_by_signals():
             (_send if is_elsewhere(target) else _copy)(source, target, force=force)
         say(f"copied {source} to {target}")
@@ -135,6 +136,8 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     from queuey.storage.sqlite import verify as sqlite_verify
 
     files = [file] if file else store_files(settings)
+    for one in [] if file else files:
+        refuse_missing_store(one)
     names = Path(f"{file}.metadata") if file else files[-1]
     if repair:
         for one in files:

@@ -17,6 +17,7 @@ from queuey.errors import ConfigurationError, Unauthenticated
 from queuey.moments import rfc3339
 from queuey.security.permissions import VERBS, Grant
 from queuey.settings import Settings
+from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_queues
 from queuey.terminal.options import with_client, with_settings
 from queuey.terminal.output import form_for, output_option, say, to_json, write_one
@@ -57,7 +58,7 @@ _life_option = click.option(
 )
 
 
-@click.group("token")
+@click.group("token", cls=CommandGroup)
 def token_command() -> None:
     """Make and inspect tokens: proofs of identity with a short life."""
 

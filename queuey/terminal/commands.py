@@ -18,11 +18,13 @@ from typing import Any
 import click
 
 from queuey.errors import ConfigurationError, QueueyError
+from queuey.terminal.colours import no_colour
 
 OF_THE_SERVER = frozenset(
     {"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "markupsafe", "multipart", "pyramid", "uvloop"}
 )
 """Modules of the extra ``server``, which an installed client does not have."""
+_ANY_LENGTH = 1000
 _OF_BENCH = frozenset({"simpy", "yaml"})
 """Modules of the extra ``bench``."""
 
@@ -40,7 +42,23 @@ def _needed(module: str) -> str | None:
     return None
 
 
-class Commands(click.Group):
+class CommandGroup(click.Group):
+    """A group whose help has the first sentence of each command in full.
+
+    click cuts it off at the end of the line.
+    """
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        found = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
+        rows = [
+            (name, one.get_short_help_str(_ANY_LENGTH)) for name, one in found if one is not None and not one.hidden
+        ]
+        if rows:
+            with formatter.section("Commands"):
+                formatter.write_dl(rows)
+
+
+class Commands(CommandGroup):
     """``queuey`` and ``qdo``: a module of the package below, for each command."""
 
     package = ""
@@ -75,6 +93,8 @@ class Commands(click.Group):
             sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
         if isinstance(sys.stdout, TextIOWrapper):
             sys.stdout.reconfigure(errors=_ESCAPED)
+        if no_colour():
+            ctx.color = False
         try:
             return super().invoke(ctx)
         except QueueyError as error:

@@ -206,6 +206,12 @@ def store_files(settings: Settings) -> list[Path]:
     return files
 
 
+def refuse_missing_store(file: Path) -> None:
+    """:raises ConfigurationError: there is no such file; the text says how to name another one."""
+    if not file.is_file():
+        raise ConfigurationError(f"there is no store at {file.absolute()}: say where it is with --data or --config")
+
+
 def confirm(question: str, *, yes: bool) -> None:
     """Ask before something is destroyed; without a terminal, ``--yes`` is needed.
 

@@ -30,6 +30,7 @@ from queuey.errors import (
     Throttled,
     Unauthenticated,
 )
+from queuey.terminal.colours import no_colour
 
 FORMS = ("table", "json", "jsonl", "csv")
 Row = Mapping[str, Any]
@@ -75,7 +76,9 @@ class Failed(click.ClickException):
         return exit_code(self._error)
 
     def show(self, file: IO[Any] | None = None) -> None:
-        click.echo(f"{click.style(self._error.code, fg='red')}: {self.message}", err=True)
+        click.echo(
+            f"{click.style(self._error.code, fg='red')}: {self.message}", err=True, color=False if no_colour() else None
+        )
 
 
 class NothingFound(click.ClickException):

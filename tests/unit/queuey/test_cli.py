@@ -205,10 +205,13 @@ def test_no_command_needs_a_traceback_for_a_store_it_cannot_have(tmp_path: Path)
     memory = run("key", "new", "app", QUEUEY_STORAGE_BACKEND="memory")
     nothing = run("backup", str(tmp_path / "copy.db"), "--data", str(tmp_path / "none"))
 
-    assert [result.exit_code for result in (missing, memory, nothing)] == [2, 2, 2]
-    assert "there is no store at" in missing.stderr
+    search = run("verify", "--data", str(tmp_path / "none"))
+
+    assert [result.exit_code for result in (missing, memory, nothing, search)] == [2, 2, 2, 2]
+    told = f"there is no store at {tmp_path / 'none' / 'queuey.db'}: say where it is with --data or --config"
     assert "server's memory" in memory.stderr
-    assert "there is no store at" in nothing.stderr
+    for result in (missing, nothing, search):
+        assert told in result.stderr
     assert not (tmp_path / "none").exists()
 
 

@@ -116,3 +116,26 @@ def test_a_command_that_could_not_ask_ends_before_it_does_anything(name: str) ->
 
     assert "Say --yes: there is no terminal to ask on." in " ".join(ended.stderr.split())
     assert (ended.exit_code, ended.stdout) == (2, "")
+
+
+@pytest.mark.parametrize("width", [60, 80, 200])
+def test_the_help_of_a_group_cuts_no_sentence_off(width: int) -> None:
+    for program in (queuey.cli.main, qdo.cli.main):
+        context = click.Context(program, info_name="x", terminal_width=width)
+        for name in program.list_commands(context):
+            group = program.get_command(context, name)
+            for each in (program, group):
+                text = each.get_help(click.Context(each, terminal_width=width)) if isinstance(each, click.Group) else ""
+                commands = text.partition("\nCommands:")[2]
+                assert "..." not in commands
+                assert all(len(line) <= width for line in commands.splitlines())
+
+
+@pytest.mark.parametrize("value", ["1", ""])
+def test_a_person_may_want_no_colour(monkeypatch: pytest.MonkeyPatch, value: str) -> None:
+    monkeypatch.setenv("NO_COLOR", value)
+    monkeypatch.setenv("QUEUEY_CONFIG", "")
+
+    for arguments in (["doctor", "-o", "table", "--url", "http://127.0.0.1:1"], ["verify", "--data", "/dev/null/none"]):
+        found = CliRunner().invoke(queuey.cli.main, arguments, color=True)
+        assert ("\x1b[" in found.output) is (value == "")
