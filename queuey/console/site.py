@@ -19,7 +19,7 @@ from pyramid.request import Request
 from pyramid.response import Response
 
 from queuey._version import __version__
-from queuey.console import cells, shown, static
+from queuey.console import cells, shown, static, words
 from queuey.console.pages import PAGES
 from queuey.console.pages.page import ConsolePage, PageAnswer
 from queuey.console.providers import Providers
@@ -112,6 +112,7 @@ def templates(now: Callable[[], float]) -> Environment:
         "bytes": cells.size,
         "shorter": shown.shorter,
         "visibly": shown.visibly,
+        "said": words.said,
     }
     made.globals |= {"static": static.address}
     return made

@@ -14,6 +14,15 @@ from tests.support.visitors import OpenConsole, Visitor, signed_in
 KEY = APPLICATIONS["queuey"][0]
 
 
+def test_a_browser_hears_nothing_of_requests_and_headers(stranger: Visitor, owner: Visitor) -> None:
+    wrong = stranger.request("POST", "/console/sign-in", data={"csrf": stranger.csrf(), "credential": "no-key"})
+    nothing = owner.get("/console/a/queuey/there-is-none", status=404)
+
+    assert "knows no such key" in wrong.text
+    assert "no queue of this name in the application" in nothing
+    assert not [word for word in ("Authorization", "POST") for page in (wrong.text, nothing) if word in page]
+
+
 def test_a_stranger_is_led_to_the_sign_in_and_back(stranger: Visitor) -> None:
     answer = stranger.request("GET", "/console/a/queuey?prefix=x")
 
