@@ -130,6 +130,8 @@ class TaskCalls:
     ) -> Steps[QueueTask]:
         """Begin to move the dead letters that a lease group has now back to its queue, each once.
 
+        Those that receivers of the dead-letter queue hold are moved, too.
+
         A lost answer is not repeated: :meth:`task` shows what became of it. Its name is ``redrive:GROUP``.
 
         :param to: another queue that they go to.

@@ -95,8 +95,8 @@ def redrive_command(
 ) -> None:
     """Move the dead letters of lease group GROUP of QUEUE back to QUEUE, each once.
 
-    They are new messages there, as they were, with their time to live counted anew. The server goes on with it if this
-    command ends.
+    They are new messages there, as they were, with their time to live counted anew. Letters that receivers hold are moved,
+    too. The server goes on with it if this command ends.
 
     Example: queuey redrive jobs default --reason timeout --rate 10 --dry-run
     """

@@ -103,6 +103,19 @@ def test_dead_letters_go_back_as_they_were(server: Server) -> None:
     assert groups == []
 
 
+def test_letters_that_a_receiver_holds_go_back_too(server: Server) -> None:
+    queue = server.queue()
+    dead = given_up(server, queue, a="too hot", b="too cold")
+    held = received(server, dead, 2, "repairs")
+
+    assert moved(server, queue)["moved"] == 2
+
+    assert bodies(received(server, queue, 2)) == ["a", "b"]
+    settled = server.call("POST", dead, "leases", "repairs", json={"acknowledge": [one["receipt"] for one in held]})
+    assert (settled.json()["settled"]["acknowledged"], settled.json()["settled"]["stale"]) == (2, [])
+    assert server.bodies(dead) == []
+
+
 def test_some_go_to_another_queue_and_some_to_their_group_alone(server: Server) -> None:
     queue, other = server.queue(), server.queue()
     dead = given_up(server, queue, a="too hot", b="too cold", c="too cold")
