@@ -39,7 +39,7 @@ def send_occurrence(message: Message, context: Context) -> None:
     if kept is None or last is None or alarm.moment > last:
         return  # it was removed, or changed before this moment
     now = max(book.now(), float(message.timestamp))
-    book.renew(kept, now)  # also where its next occurrence is a leap day, until when it would expire
+    book.keep(kept, now)  # also where its next occurrence is a leap day, until when it would expire
     schedule = alarm.schedule
     following = first = kept.not_paused(alarm.moment, now)
     if first <= min(now, last):

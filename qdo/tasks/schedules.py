@@ -1,8 +1,8 @@
 """Schedules: what is sent by itself, and when.
 
 A schedule is a message of the queue ``schedules``, at a place that follows from its name. So to set it again overwrites it.
-Its pause is a message of its own, at the same id in another partition: whoever pauses a schedule and whoever changes it write
-in different places, and neither undoes what the other one did.
+Its pause is a message of its own, at the same id in another partition, and so is the copy that workers store once a month,
+lest it expires: whoever pauses, changes or keeps a schedule writes in another place, and undoes nothing of the others.
 Its next occurrence is an *alarm*: a message of the queue ``schedules-due`` with that moment as delivery time. A worker that gets
 the alarm stores the occurrence and the next alarm in the commit that acknowledges this one (:mod:`qdo.tasks.alarms`). So each
 occurrence is stored once, whichever worker does it, and no clock but the server's counts.
@@ -28,11 +28,15 @@ from qdo.tasks.wire import JSON, NAME
 from queuey.errors import ConfigurationError, NotFound, QueueNotFound
 from queuey.model.schedules import (
     ALARMS,
+    COPIES_PARTITION,
+    COPY_LIFE_SECONDS,
     OCCURRENCE_HEADER,
-    PAUSES_PARTITION,
+    REMOVED,
     SCHEDULE_HEADER,
     SCHEDULE_LIFE_SECONDS,
     SCHEDULES,
+    copy_place,
+    kept_schedules,
     pause_place,
 )
 
@@ -53,8 +57,8 @@ MOST_NAME = 256
 """Characters of the name of a schedule."""
 ALARMS_GROUP = "schedules"
 """The lease group of all workers on alarms, whatever their own group is."""
-RENEW_SECONDS = 30 * 86_400
-"""A schedule that was written longer ago is written again."""
+COPY_SECONDS = 30 * 86_400
+"""A schedule that was written and copied longer ago is copied."""
 CHANGE_SECONDS = 5
 """From a change of a schedule until it takes effect. What is due until then is sent by the schedule as it was."""
 AHEAD_SECONDS = 300 * 86_400
@@ -100,6 +104,8 @@ class Schedule:
     started: bool = False
     """Its first alarm is stored."""
     written: int = 0
+    copied: int = 0
+    """When a worker stored a copy last."""
 
     @property
     def what(self) -> tuple[str | None, ...]:
@@ -164,7 +170,7 @@ class Alarm:
     @classmethod
     def at(cls, moment: int, schedule: Schedule) -> Alarm:
         """The alarm of a moment. It is the same, whenever it is made: so two of one moment become one."""
-        return cls(replace(schedule, pause=None, since=0, former={}, started=False, written=0), moment)
+        return cls(replace(schedule, pause=None, since=0, former={}, started=False, written=0, copied=0), moment)
 
     def to_message(self, now: float) -> NewMessage:
         """:param now: the server's clock."""
@@ -198,7 +204,7 @@ class ScheduleBook:
         """A schedule; None if there is none of this name."""
         try:
             place = self._place(name)
-            found = self._client.get(SCHEDULES, [place, pause_place(place)])
+            found = self._client.get(SCHEDULES, [place, pause_place(place), copy_place(place)])
         except QueueNotFound:
             return None
         return next(_schedules_in(found), None)
@@ -276,14 +282,15 @@ class ScheduleBook:
         """
         self._found(name)
         place = self._place(name)
-        self._client.delete(SCHEDULES, [place, pause_place(place)])
+        self._put_at(place, REMOVED)
+        self._client.delete(SCHEDULES, [pause_place(place), copy_place(place)])
 
-    def renew(self, schedule: Schedule, now: float) -> None:
-        """Keep a schedule and its pause from expiring."""
-        if now - schedule.written > RENEW_SECONDS:
-            self._put_over(schedule)
-        if schedule.pause is not None and schedule.paused and now - schedule.pause.written > RENEW_SECONDS:
-            self._put_pause(schedule.name, schedule.pause)
+    def keep(self, schedule: Schedule, now: float) -> None:
+        """Let a schedule and its pause go on when they expire, as they are now. It undoes no change that comes meanwhile."""
+        if now - max(schedule.written, schedule.copied) > COPY_SECONDS:
+            self._make_queues()
+            body = msgspec.json.encode(replace(schedule, written=int(self.now()), copied=0))
+            self._put_at(copy_place(self._place(schedule.name)), body, COPY_LIFE_SECONDS)
 
     def _put_over(self, schedule: Schedule, **changes: Any) -> None:
         """Change a schedule, unless somebody has removed it, or made another of it, since it was read."""
@@ -298,7 +305,7 @@ class ScheduleBook:
         return found
 
     def _put(self, schedule: Schedule) -> None:
-        body = msgspec.json.encode(replace(schedule, pause=None, written=int(self.now())))
+        body = msgspec.json.encode(replace(schedule, pause=None, written=int(self.now()), copied=0))
         self._put_at(self._place(schedule.name), body)
 
     def _put_pause(self, name: str, pause: SchedulePause) -> SchedulePause:
@@ -306,14 +313,14 @@ class ScheduleBook:
         self._put_at(pause_place(self._place(name)), msgspec.json.encode(written))
         return written
 
-    def _put_at(self, place: str, body: bytes) -> None:
-        new = NewMessage(body, ttl_seconds=SCHEDULE_LIFE_SECONDS, content_type=JSON)
+    def _put_at(self, place: str, body: bytes, seconds: int = SCHEDULE_LIFE_SECONDS) -> None:
+        new = NewMessage(body, ttl_seconds=seconds, content_type=JSON)
         self._client.put(SCHEDULES, place, new)
 
     def _make_queues(self) -> None:
         kept = self._client.find_queue(SCHEDULES)
-        if kept is None or kept.partitions < PAUSES_PARTITION:
-            self._client.create_queue(SCHEDULES, partitions=PAUSES_PARTITION)
+        if kept is None or kept.partitions < COPIES_PARTITION:
+            self._client.create_queue(SCHEDULES, partitions=COPIES_PARTITION)
         if self._client.find_queue(ALARMS) is None:
             rules: Mapping[str, Any] = _ALARM_RULES
             self._client.create_queue(ALARMS, retention="acknowledged", leases=rules)
@@ -330,16 +337,18 @@ class ScheduleBook:
 
 
 def _schedules_in(found: Sequence[Message]) -> Iterator[Schedule]:
-    """The schedules of these messages, each with its pause if that is among them."""
-    pauses = {address(one): one for one in found if one.partition == PAUSES_PARTITION}
-    for message in found:
-        if message.partition == PAUSES_PARTITION:
-            continue
-        pause = pauses.get(pause_place(address(message)))
+    """The schedules of these messages, each with its pause. What is none is passed over, with a warning in the log."""
+    for place, one in kept_schedules({address(message): _object_in(message) for message in found}).items():
         try:
-            schedule = msgspec.json.decode(message.body, type=Schedule)
-            yield replace(
-                schedule, pause=None if pause is None else msgspec.json.decode(pause.body, type=SchedulePause)
-            )
+            yield msgspec.convert(one, Schedule)
         except msgspec.MsgspecError as error:
-            log.warning("message %s of %s is no schedule, and is passed over: %s", address(message), SCHEDULES, error)
+            log.warning("message %s of %s is no schedule, and is passed over: %s", place, SCHEDULES, error)
+
+
+def _object_in(message: Message) -> Mapping[str, Any] | None:
+    """The JSON object in a message; None for anything else."""
+    try:
+        return msgspec.json.decode(message.body, type=dict[str, Any] | None)
+    except msgspec.MsgspecError as error:
+        log.warning("message %s of %s is no schedule, and is passed over: %s", address(message), SCHEDULES, error)
+        return None

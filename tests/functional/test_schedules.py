@@ -23,6 +23,7 @@ from qdo.tasks.schedules import (
     SchedulePause,
 )
 from queuey.errors import ConfigurationError, LeaseGroupNotFound, QueueyError
+from queuey.model.schedules import pause_place
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
 from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, on_alarms, overdue
@@ -139,23 +140,57 @@ def test_setting_it_again_changes_nothing_and_a_change_leaves_no_moment_out(clie
     assert [int(one.headers["queuey-occurrence"]) for one in before] == [*range(first, changed.since + 1, MINUTE)]
 
 
-def test_what_somebody_changes_meanwhile_is_not_written_over(client: Client, book: ScheduleBook) -> None:
-    """A worker renews schedules, and may have read this one before it was paused, changed or removed."""
+@pytest.mark.parametrize("paused", [True, False])
+def test_a_worker_that_keeps_a_schedule_undoes_no_change(client: Client, book: ScheduleBook, paused: bool) -> None:
+    """It may have read this one before it was paused, resumed, changed or removed, and its answer may come late."""
     book.set(EVERY_MINUTE)
+    book.pause("report", paused=not paused)
     before = book.get("report")
     assert before is not None
-    book.pause("report", paused=True)
-    book.renew(before, before.written + 31 * 86_400)
-    paused = book.get("report")
+    later = before.written + 31 * 86_400
+
+    book.pause("report", paused=paused)
+    book.keep(before, later)
+    found = book.get("report")
+    assert (found is not None and found.paused, found is not None and found.copied > 0) == (paused, True)
 
     book.set(replace(EVERY_MINUTE, body="other"))
     book._start(before, before.line)
+    book.keep(before, later)
     changed = book.get("report")
-    book.remove("report")
-    book.renew(before, before.written + 31 * 86_400)
+    assert (changed is not None and changed.body, changed is not None and changed.paused) == ("other", paused)
 
-    assert (paused is not None and paused.paused, changed is not None and changed.body) == (True, "other")
+    book.remove("report")
+    book.keep(before, later)
     assert book.get("report") is None
+    assert [*book.all()] == []
+
+    book.set(EVERY_MINUTE)
+    made = book.get("report")
+    assert made is not None
+    assert not made.paused, "the copy is of the one that was removed"
+
+
+def test_a_copy_counts_where_a_schedule_and_its_pause_have_expired(client: Client, book: ScheduleBook) -> None:
+    book.set(EVERY_MINUTE)
+    before = book.pause("report", paused=True)
+    book.keep(before, before.written + 31 * 86_400)
+    place = book._place("report")
+    client.delete(SCHEDULES, [place, pause_place(place)])  # as if they had
+
+    found = book.get("report")
+    assert found is not None
+    assert (found.paused, found.what, found.revision) == (True, before.what, before.revision)
+    assert [one.name for one in book.all()] == ["report"]
+    book.keep(found, found.copied + 29 * 86_400)
+    assert book.set(replace(EVERY_MINUTE, body="other"))
+    changed = book.get("report")
+    assert changed is not None
+    assert (changed.body, changed.paused) == ("other", True)
+    assert not book.pause("report", paused=False).paused
+    resumed = book.get("report")
+    assert resumed is not None
+    assert not resumed.paused
 
 
 class SlowBook(ScheduleBook):
@@ -201,7 +236,7 @@ def test_a_schedule_does_not_expire_before_an_occurrence_that_is_years_away(clie
 
     found = book.get(leap.name)
     assert found is not None
-    assert found.written > book.now() - MINUTE
+    assert found.copied > book.now() - MINUTE
 
 
 def test_a_paused_schedule_sends_nothing_and_its_alarms_go_on(client: Client, book: ScheduleBook) -> None:

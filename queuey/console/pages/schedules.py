@@ -17,11 +17,13 @@ from queuey.http.exchange import BATCH_JSON, JSON
 from queuey.model.schedules import (
     ALARMS,
     OCCURRENCE_HEADER,
-    PAUSES_PARTITION,
+    REMOVED,
     SCHEDULE_HEADER,
     SCHEDULE_LIFE_SECONDS,
     SCHEDULES,
     TASK_HEADER,
+    copy_place,
+    kept_schedules,
     pause_place,
 )
 from queuey.security.claims import unix_now
@@ -34,7 +36,6 @@ MOST_SCHEDULES = 100
 """Schedules on a page, and alarms that are looked at for their next times."""
 MOST_QUEUES = 100
 """Queues in use that are looked at for scheduled messages."""
-_NO_PAUSE: Mapping[str, Any] = {}
 _MESSAGE = ("body", "encoding", "content_type", "key", "headers")
 """What of a message stays when it is sent again."""
 
@@ -109,12 +110,17 @@ def _schedules(visit: Visit, application: str) -> Mapping[str, Mapping[str, Any]
         found = visit.ask(application, SCHEDULES, limit=MOST_SCHEDULES, partitions="all").content["messages"]
     except QueueNotFound:  # it is made with the first one
         return {}
-    known = {f"{one['partition']}:{one['message_id']}": _object_in(one) for one in found}
-    return {
-        place: {**one, "paused": known.get(pause_place(place), _NO_PAUSE).get("until", 0) is None}
-        for place, one in known.items()
-        if one and not place.startswith(f"{PAUSES_PARTITION}:")
-    }
+    return _kept(found)
+
+
+def _kept(found: Sequence[Mapping[str, Any]]) -> Mapping[str, Mapping[str, Any]]:
+    kept = kept_schedules({f"{one['partition']}:{one['message_id']}": _object_in(one) for one in found})
+    return {place: {**one, "paused": _is_on(one["pause"])} for place, one in kept.items()}
+
+
+def _is_on(pause: object) -> bool:
+    """Whether a pause has not ended."""
+    return isinstance(pause, Mapping) and pause.get("until", 0) is None
 
 
 def _moments(visit: Visit, application: str) -> Mapping[tuple[str, str], float]:
@@ -161,13 +167,16 @@ def remove(visit: Visit, application: str) -> PageAnswer:
     """Remove a schedule."""
     place = _place(visit)
     _schedule_at(visit, application, place)
-    visit.change("DELETE", [application, SCHEDULES, f"{place},{pause_place(place)}"])
+    given = {"content-type": JSON, "x-ttl": str(SCHEDULE_LIFE_SECONDS)}
+    visit.change("PUT", [application, SCHEDULES, place], body=REMOVED, headers=given)
+    visit.change("DELETE", [application, SCHEDULES, f"{pause_place(place)},{copy_place(place)}"])
     return _back(application, "deleted")
 
 
 def _schedule_at(visit: Visit, application: str, place: str) -> Mapping[str, Any]:
     """:raises NotFound: there is no schedule."""
-    schedule = _object_in(fetch(visit, application, SCHEDULES, place))
+    found = visit.ask(application, SCHEDULES, f"{place},{copy_place(place)}").content["messages"]
+    schedule = _kept(found).get(place, {})
     if not all(isinstance(schedule.get(name), str) for name in ("name", "queue", "body")):
         raise NotFound("This is no schedule.")
     return schedule

@@ -370,7 +370,8 @@ def test_schedules_show_their_next_times_and_are_paused_sent_and_removed(v1: Ser
             )
             owner.send(f"{page}/remove", place=place)
             assert book.get(report) is None
-            assert not list(client.iterate("schedules"))
+            assert not list(book.all())
+            assert "There is none." in owner.get(page)
             owner.send(f"{page}/now", status=404, place=place)
 
 
