@@ -1,8 +1,13 @@
 """Idempotency keys in Cassandra: lightweight transactions around an append (G7).
 
-A key's row names the attempt that stores under it, and the ids. An attempt claims the key with the ids that it is about
-to write, writes, and only then records that it is done. It is answered once that record exists. An attempt that died in
-between leaves its ids in the row. The attempt that takes over withdraws them first, so the queue ends with one copy.
+A key names the attempt that stores under it, and the ids. An attempt claims the key with the ids that it is about to
+write, writes, and only then records that it has stored them. It is answered once that record exists. An attempt that
+died in between leaves its ids with the key. The attempt that takes over withdraws them first, so the queue ends with one
+copy.
+
+The claim is a lightweight transaction, the record is a plain write: each attempt has its own, and it counts only while
+the key names that attempt. So an attempt that comes too late changes nothing. Whether it is too late, it knows by the
+clock: another one takes over only once the longest request is surely over.
 """
 
 from __future__ import annotations
@@ -17,17 +22,19 @@ from uuid import UUID
 from queuey.errors import InProgress, KeyReused, OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Waiting, start
 from queuey.ids import TICKS_PER_SECOND, MessageId, unique_uuid
-from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Location, Queue
+from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Location, Queue
 from queuey.model.values import IDEMPOTENCY_SECONDS
 from queuey.storage.cassandra.appending import CassandraAppender
+from queuey.storage.cassandra.deleting import failures_of
+from queuey.storage.cassandra.session import ALL_CENTRES
 
 __all__ = ["StoredKey", "append_keyed", "refuse_reused", "reused_keys"]
 
 _ROW_TTL_SECONDS = IDEMPOTENCY_SECONDS + 3600
-_LOCATION_BYTES = 17
+_LOCATION_BYTES = 18
 _LEAST_WAIT_SECONDS, _MOST_WAIT_SECONDS = 0.02, 0.25
 _GRACE_SECONDS = 5.0
-"""Seconds beyond the longest request after which an attempt counts as dead."""
+"""Seconds beyond the longest request, and beyond the error of two clocks, after which an attempt counts as dead."""
 
 
 class _Busy(Exception):
@@ -36,14 +43,18 @@ class _Busy(Exception):
 
 @dataclass(frozen=True)
 class StoredKey:
-    """A key's row."""
+    """What is known of a key."""
 
     digest: bytes
     attempt: UUID
     since: int
     expires: int
-    done: bool
     places: Sequence[Location]
+    """What the key stands for."""
+    written: Collection[Location]
+    """Those of them that the attempt writes itself. The others were stored before, under keys of single messages."""
+    done: bool
+    """The attempt has stored what it claimed."""
 
 
 async def append_keyed(
@@ -58,10 +69,14 @@ async def append_keyed(
     clock, patience = appender.clock, appender.timing.request_seconds
     began, wait = clock.elapsed(), _LEAST_WAIT_SECONDS
     waited = 0.0
+    looks = len(keys) > 1  # mostly a key is new, and then its claim says so
     while True:
         try:
-            return await _Attempt(appender, queue, drafts, idempotency, keys).run()
+            return await _Attempt(appender, queue, drafts, idempotency, keys).run(looks=looks)
         except _Busy:
+            if not looks:
+                looks = True
+                continue
             if waited > patience or clock.elapsed() - began > patience:
                 raise InProgress from None
             waited += wait
@@ -91,8 +106,7 @@ async def reused_keys(appender: CassandraAppender, queue: Queue, drafts: Sequenc
 
 
 async def _stored_keys(appender: CassandraAppender, queue: Queue, keys: Collection[str]) -> dict[str, StoredKey | None]:
-    level = appender.session.to_read(Consistency.STRONG)
-    asked = {key: appender.session.ask("idempotency_find", (queue.uuid, key), level) for key in keys}
+    asked = {key: appender.session.ask("idempotency_find", (queue.uuid, key), ALL_CENTRES) for key in keys}
     return {key: _kept(await rows) for key, rows in asked.items()}
 
 
@@ -128,13 +142,21 @@ class _Attempt:
         self._keys = keys
         self._id = unique_uuid()
         self._found: dict[str, StoredKey | None] = {}
+        """What is known of each key."""
         self._claimed: set[str] = set()
         self._now = appender.clock.now_ticks()
         """One moment decides which keys are more than a day old."""
+        self._written: Collection[Location] = ()
+        self._planned = 0.0
+        """When it last began to claim its keys."""
 
-    async def run(self) -> Appended:
-        """:raises _Busy: another attempt holds one of the keys; nothing is claimed or stored."""
-        await self._look()
+    async def run(self, *, looks: bool) -> Appended:
+        """:param looks: otherwise the key is taken for new, and its claim fails if it is not.
+        :raises _Busy: another attempt holds, or held, one of the keys; nothing is claimed or stored.
+        """
+        self._found = dict.fromkeys(self._keys)
+        if looks:
+            await self._look()
         whole = self._known(self._idempotency)
         if whole is not None:
             return Appended(whole, repeated=True)
@@ -146,9 +168,8 @@ class _Attempt:
         except (QueueyError, _Busy):
             await self._release()
             raise
-        answer = self._answer(placed)
-        await self._record(answer)
-        return Appended(answer, repeated=bool(self._drafts) and not fresh)
+        await self._record(placed)
+        return Appended(self._answer(placed), repeated=bool(self._drafts) and not fresh)
 
     async def _look(self) -> None:
         """Read all keys, and refuse the request before any is claimed."""
@@ -197,13 +218,10 @@ class _Attempt:
             answer.append(place)
         return answer
 
-    def _wanted(self, stored: Sequence[Location], whole: Sequence[Location]) -> dict[str, Sequence[Location]]:
-        """The locations that each unknown key is to stand for.
-
-        :param whole: the locations of the whole request.
-        """
-        wanted: dict[str, Sequence[Location]] = {}
-        for place, draft in zip(self._answer(stored), self._drafts, strict=True):
+    def _wanted(self, stored: Sequence[Location]) -> dict[str, Sequence[Location]]:
+        """The locations that each unknown key is to stand for."""
+        whole, wanted = self._answer(stored), dict[str, Sequence[Location]]()
+        for place, draft in zip(whole, self._drafts, strict=True):
             if draft.idempotency is not None and self._known(draft.idempotency) is None:
                 wanted.setdefault(draft.idempotency.key, [place])
         if self._idempotency is not None:
@@ -219,13 +237,15 @@ class _Attempt:
 
         :raises _Busy: another attempt was first.
         """
-        wanted, taken = self._wanted(placed, placed), dict[str, Sequence[Location]]()
+        self._planned = self._appender.clock.elapsed()
+        self._written = frozenset(placed)
+        wanted, taken = self._wanted(placed), dict[str, Collection[Location]]()
         await self._get({key: self._claim(key, places, taken) for key, places in wanted.items()}, but_for=taken)
         if taken:
             known = {place for draft in self._drafts for place in self._known(draft.idempotency) or ()}
             left = {place for places in taken.values() for place in places}
             await self._appender.withdraw(self._queue, sorted(left - known))
-            await self._get({key: self._move(key, wanted[key], done=False) for key in taken})
+            await self._get({key: self._move(key, wanted[key], self._written) for key in taken})
 
     async def _get(self, steps: Mapping[str, Waiting[bool]], but_for: Collection[str] = ()) -> None:
         """Take one step for each key, all at the same time.
@@ -247,62 +267,72 @@ class _Attempt:
         if failure is not None:
             raise failure
 
-    async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Sequence[Location]]) -> bool:
+    async def _claim(self, key: str, places: Sequence[Location], taken: dict[str, Collection[Location]]) -> bool:
         """Claim a key that is free, more than a day old, or held by a dead attempt.
 
         :param taken: receives the ids that the dead attempt may have written.
         """
         kept = self._found[key]
         if kept is None or kept.attempt == self._id or kept.expires <= self._now:
-            return await self._move(key, places, done=False)
-        patience = self._appender.timing.request_seconds + _GRACE_SECONDS
+            return await self._move(key, places, self._written)
+        timing = self._appender.timing
+        patience = timing.request_seconds + 2 * timing.clock_error_seconds + _GRACE_SECONDS
         if kept.since > self._now - round(patience * TICKS_PER_SECOND):
             return False
-        taken[key] = kept.places
-        return await self._move(key, kept.places, done=False)
+        taken[key] = kept.written
+        return await self._move(key, kept.places, kept.written)
 
-    async def _move(self, key: str, places: Sequence[Location], *, done: bool) -> bool:
-        """Change a key's row, if it still is as this attempt knows it.
+    async def _move(self, key: str, places: Sequence[Location], written: Collection[Location]) -> bool:
+        """Let a key name this attempt and some ids, if it still is as this attempt knows it.
 
         So changes never overlap.
 
         :returns: False if another attempt holds the key.
-        :raises OutcomeUnknown: it is not known whether the row changed.
+        :raises OutcomeUnknown: it is not known whether the key changed.
         """
         session, where, before = self._appender.session, (self._queue.uuid, key), self._found[key]
-        said = self._said(key, places, done=done)
+        said = self._said(key, places, written)
         name, values = "idempotency_claim", (*where, *said, _ROW_TTL_SECONDS)
         if before is not None:
             name, values = "idempotency_change", (_ROW_TTL_SECONDS, *said, *where, before.attempt, before.since)
         if not await session.decide(
-            name, values, "idempotency_find", where, lambda rows: [*map(tuple, rows)] == [said]
+            name, values, "idempotency_find", where, lambda rows: bool(rows) and tuple(rows[0][:-1]) == said
         ):
             return False
-        self._found[key] = _kept([said])
+        self._found[key] = _kept([(*said, None)])
         return True
 
-    def _said(self, key: str, places: Sequence[Location], *, done: bool) -> tuple[Any, ...]:
-        """The new values of a key's row, from ``digest`` to ``answer``."""
+    def _said(self, key: str, places: Sequence[Location], written: Collection[Location]) -> tuple[Any, ...]:
+        """What a key is to say, from ``digest`` to ``answer``."""
         now = self._appender.clock.now_ticks()
-        answer = b"".join(place.partition.to_bytes(1, "big") + place.id.bytes for place in places)
+        answer = b"".join([bytes([place in written, place.partition]) + place.id.bytes for place in places])
         expires = now + self._keys[key].seconds * TICKS_PER_SECOND
-        return self._keys[key].digest, self._id, now, expires, done, answer
+        return self._keys[key].digest, self._id, now, expires, answer
 
-    async def _record(self, answer: Sequence[Location]) -> None:
-        """Record under each key that the append is done.
+    async def _record(self, placed: Sequence[Location]) -> None:
+        """Record under each key that this attempt has stored what it claimed.
+
+        If it took so long that another attempt may hold a key by now, the key is asked.
 
         :raises OutcomeUnknown: another attempt took over, or it is not known.
         """
-        stored = [answer[at] for at in self._fresh()]
-        outcomes = [start(self._move(key, places, done=True)) for key, places in self._wanted(stored, answer).items()]
-        applied = True
-        for outcome in outcomes:
-            try:
-                applied = await outcome and applied
-            except StorageUnavailable:
-                applied = False
-        if not applied:
+        wanted = self._wanted(placed)
+        tell, where = self._appender.session.tell, self._queue.uuid
+        rows = [(where, key, self._id, _ROW_TTL_SECONDS) for key in wanted]
+        if await failures_of([tell("idempotency_stored", row, ALL_CENTRES) for row in rows]):
             raise OutcomeUnknown
+        if self._is_old(wanted):
+            try:
+                await self._get({key: self._move(key, places, self._written) for key, places in wanted.items()})
+            except (StorageUnavailable, _Busy) as error:
+                raise OutcomeUnknown from error
+
+    def _is_old(self, keys: Collection[str]) -> bool:
+        """Whether another attempt may take this one for dead."""
+        clock, most = self._appender.clock, self._appender.timing.request_seconds
+        now = clock.now_ticks()
+        since = min([kept.since for key in keys if (kept := self._found[key]) is not None], default=now)
+        return max(clock.elapsed() - self._planned, (now - since) / TICKS_PER_SECOND) > most
 
     async def _release(self) -> None:
         """Release the keys, since nothing was stored under them.
@@ -321,11 +351,15 @@ class _Attempt:
 
 
 def _kept(rows: Sequence[tuple[Any, ...]]) -> StoredKey | None:
+    """:param rows: the last value of each names an attempt that stored what it claimed, or is None."""
     if not rows or rows[0][1] is None:
         return None
-    digest, attempt, since, expires, done, answer = rows[0]
+    digest, attempt, since, expires, answer, _ = rows[0]
     places = [
-        Location(answer[at], MessageId.from_bytes(answer[at + 1 : at + _LOCATION_BYTES]))
+        Location(answer[at + 1], MessageId.from_bytes(answer[at + 2 : at + _LOCATION_BYTES]))
         for at in range(0, len(answer or b""), _LOCATION_BYTES)
     ]
-    return StoredKey(digest, attempt, since, expires, bool(done), places)
+    written = {
+        place for place, is_written in zip(places, (answer or b"")[::_LOCATION_BYTES], strict=True) if is_written
+    }
+    return StoredKey(digest, attempt, since, expires, places, written, attempt in [row[-1] for row in rows])

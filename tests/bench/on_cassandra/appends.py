@@ -6,14 +6,15 @@ import json
 import uuid
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import count
 from statistics import median
 from typing import NamedTuple
 
-from tests.bench.drivers import Load, append_one, drive, in_turn, request
+from tests.bench.drivers import Load, append_keyed, append_one, drive, in_turn, named, request
 from tests.bench.measure import alternate, ratios
 from tests.bench.on_cassandra.driver import BATCHES_IN_FLIGHT, SINGLES_IN_FLIGHT, measured
 from tests.bench.on_cassandra.nodes import Nodes, cluster
-from tests.bench.plan import BATCH, BODY, PARTITIONS, TTL_SECONDS, Plan
+from tests.bench.plan import BATCH, BODY, CONNECTIONS, PARTITIONS, TTL_SECONDS, Plan
 from tests.bench.servers import APPLICATION, Server
 from tests.bench.table import Row, number
 
@@ -77,6 +78,28 @@ def single(plan: Plan) -> Iterator[Row]:
         ratios([load.rate for load in ours], below),
         first="ratio >= 0.35",
         goal="ratio >= 0.7",
+    )
+
+
+def keyed(plan: Plan) -> Iterator[Row]:
+    """One message a request, each with an idempotency key of its own, as our client sends them."""
+    plain, text, runs = in_turn([append_one(QUEUE)]), append_keyed(QUEUE), count()
+    with appending(plan) as there:
+
+        def load(script: str, seconds: float) -> Load:
+            return drive(there.server, script, CONNECTIONS, seconds)
+
+        load(plain, WARM_SECONDS)
+        load(named(text, next(runs)), WARM_SECONDS)
+        below, ours = alternate(
+            lambda: load(plain, plan.seconds), lambda: load(named(text, next(runs)), plan.seconds), plan.rounds
+        )
+    p50, p99 = median(one.p50_ms for one in ours), median(one.p99_ms for one in ours)
+    yield Row(
+        "append, 1 per request, with an Idempotency-Key",
+        f"{number(median(one.rate for one in below))} /s without one",
+        f"{number(median(one.rate for one in ours))} /s, p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        ratios([one.rate for one in ours], [one.rate for one in below]),
     )
 
 

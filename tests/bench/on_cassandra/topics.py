@@ -10,6 +10,7 @@ from tests.bench.table import Row
 
 TOPICS: dict[str, Callable[[Plan], Iterator[Row]]] = {
     "append": appends.single,
+    "keyed": appends.keyed,
     "batch": appends.hundreds,
     "read": reads.json_pages,
     "arrow": reads.arrow,
