@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 from sqlalchemy import Engine, MetaData, create_engine, select
 from sqlalchemy.orm import Session
 
 from qdo import NewMessage
 from qdo.adapters.outbox import OutboxRelay, relay
+from qdo.adapters.outbox.__main__ import main as relay_command
 from qdo.adapters.outbox.sqlalchemy import SqlOutbox
 from qdo.client import Client
 from queuey.errors import Forbidden, InvalidApplicationKey, InvalidParameter, ServerUnreachable
@@ -187,6 +189,18 @@ def test_the_command_sends_once_and_ends(engine: Engine, client: Client, databas
 
     assert (done.returncode, done.stdout) == (0, "1 sent\n"), done.stderr
     assert bodies(client) == [b"one"]
+
+
+@pytest.mark.parametrize("once", [True, False])
+@pytest.mark.parametrize(
+    "wrong", ["sqlite:///nowhere/shop.db", "sqlite://", "no address", "oracle+none://x/y", "postgresql+nothing://x/y"]
+)
+def test_the_command_ends_where_there_is_no_table(client: Client, wrong: str, once: bool) -> None:
+    done = CliRunner().invoke(relay_command, [wrong, *(["--once"] if once else [])])
+
+    assert done.exit_code == 1
+    assert "cannot read the table queuey_outbox: " in done.stderr
+    assert "DATABASE and --table name it" in done.stderr
 
 
 @pytest.mark.parametrize(("queue", "body"), [("orders", {"a": 1}), ("", "text")])
