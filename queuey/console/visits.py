@@ -81,6 +81,10 @@ class Visit:
     def is_operator(self) -> bool:
         return operator_among(self.call.identity.principals) is not None
 
+    def owns(self, application: str) -> bool:
+        """Whether it is the visitor's own application, or an operator's visit: others need no way to what v1 refuses them."""
+        return self.is_operator or application == self.application
+
     def in_shell(self, *words: str) -> None:
         """Name a command that does or shows the same. Empty words are left out, and all others are quoted."""
         self.commands.append(shlex.join([word for word in words if word]))

@@ -161,3 +161,15 @@ def test_a_cookie_that_was_changed_proves_nothing(open_console: OpenConsole, own
 
     with Visitor(open_console.url, Cookie=f"queuey_console={damaged}") as visitor:
         assert visitor.request("GET", "/console/a/queuey").status_code == 303
+
+
+def test_a_user_finds_no_way_to_what_is_the_owner_s(open_console: OpenConsole, v1: Server, owner: Visitor) -> None:
+    queue = v1.queue(principles="bid:joe@example.org")
+    minted = v1.request("POST", "/tokens/queuey", data={"principal": "bid:joe@example.org"})
+    ways = ["/console/overview/queuey", "/console/access/queuey", f"/console/a/queuey/{queue}/send"]
+
+    with signed_in(open_console.url, minted.json()["token"]) as joe:
+        pages = [one.get(f"/console/a/queuey/{queue}") for one in (joe, owner)]
+
+    assert [[f'href="{way}"' in page for way in ways] for page in pages] == [[False] * 3, [True] * 3]
+    assert 'href="/console/a/queuey"' in pages[0]
