@@ -343,6 +343,11 @@ class IdGenerator:
         """The newest tick stamped or served as a watermark."""
         return self._last
 
+    @property
+    def ahead_seconds(self) -> float:
+        """How far the clock is behind what was stamped or served: it was set back, if that is more than a moment."""
+        return max(self._last - self._clock.now_ticks(), 0) / TICKS_PER_SECOND
+
     def _now(self) -> int:
         """The wall clock, but not past the anchor's bound.
 

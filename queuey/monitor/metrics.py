@@ -117,7 +117,7 @@ WATERMARK_AGE = SERVER_METRICS.gauge("queuey_watermark_age_seconds", "How far th
 STORAGE_PROBLEMS = SERVER_METRICS.gauge("queuey_storage_problems", "Problems readiness reports")
 STORAGE_WARNINGS = SERVER_METRICS.gauge("queuey_storage_warnings", "Warnings readiness reports")
 CLOCK_SKEW = SERVER_METRICS.gauge(
-    "queuey_clock_skew_seconds", "How far the clock may be off those of the store's nodes"
+    "queuey_clock_skew_seconds", "How far the clock may be off those of the store's nodes, or was set back"
 )
 DISK_FREE = SERVER_METRICS.gauge("queuey_disk_free_bytes", "Free disk for the embedded store")
 DISK_RESERVE = SERVER_METRICS.gauge("queuey_disk_reserve_bytes", "Free disk below which appends are refused")

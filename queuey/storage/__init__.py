@@ -366,7 +366,7 @@ class MessageStore(ABC):
     def clock_error_seconds(self) -> float:
         """How far this server's clock may be off, in seconds.
 
-        It is measured against the clocks that the store's guarantees depend on; 0 if they depend on none.
+        It is measured against the clocks that the store's guarantees depend on, or against its newest id.
         """
         return 0.0
 

@@ -276,6 +276,26 @@ class TestAfterARestart(StoreContract):
         assert new.ticks > served
         assert log.bodies() == [b"old", b"old", b"new"]
 
+    def test_it_is_told_how_far_the_clock_was_set_back(self, reopen: Reopen, clock: ManualClock) -> None:
+        """Until it has caught up, a delay that ends before what was served is none (G13)."""
+        log = QueueLog(reopen().messages, clock)
+        log.add(b"old")
+        clock.advance(1.0)
+        assert log.store.clock_error_seconds() == 0.0
+
+        clock.step(-3600.0)
+        assert log.store.clock_error_seconds() == pytest.approx(3599.0)
+        log.store.close()
+        log.store = reopen().messages
+        assert log.store.clock_error_seconds() >= 3599.0
+        log.append(draft(b"at once", due_ticks=clock.now_ticks() + 5 * SECOND))
+        assert log.bodies() == [b"old", b"at once"]
+
+        clock.advance(3602.0)
+        assert log.store.clock_error_seconds() == 0.0
+        log.append(draft(b"later", due_ticks=clock.now_ticks() + 5 * SECOND))
+        assert log.bodies() == [b"old", b"at once"]
+
     def test_room_of_what_is_gone_is_given_back(self, reopen: Reopen, clock: ManualClock, tmp_path: Path) -> None:
         stores = reopen()
         dropped, log = QueueLog(stores.messages, clock), QueueLog(stores.messages, clock)

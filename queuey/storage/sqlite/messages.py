@@ -257,6 +257,9 @@ class SqliteMessages(MessageStore):
 
         return self._committer.submit(job, grows=False)
 
+    def clock_error_seconds(self) -> float:
+        return self._file.ids.ahead_seconds
+
     def problems(self) -> Sequence[str]:
         return self._file.problems()
 
