@@ -89,10 +89,10 @@ class JsonFields:
         if value is None:
             return default
         if not isinstance(value, int | float) or isinstance(value, bool):
-            self.wrong(name, f"must be a number from {low:g} to {high:g}")
+            self.wrong(name, f"must be a number from {low:.12g} to {high:.12g}")
             return default
         if not low <= value <= high:
-            self.wrong(name, f"{value:g} is not from {low:g} to {high:g}")
+            self.wrong(name, f"{value:.12g} is not from {low:.12g} to {high:.12g}")
             return default
         return float(value)
 

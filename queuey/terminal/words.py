@@ -35,6 +35,12 @@ _OPTIONS_OF_FIELD = {
     "type": ("kind",),
     "queue_name": ("name", "queue"),
     "idempotency_key": ("once",),
+    "max": ("most",),
+    "first": ("backoff_first",),
+    "factor": ("backoff_factor",),
+    "most": ("backoff_most",),
+    "jitter": ("backoff_jitter",),
+    "dead": ("breaker",),
 }
 """Fields of requests, and the parameters that they come from, where these have other names."""
 _NAMED = re.compile(r"""no queue is named (?P<sign>['\"])(?P<name>.+?)(?P=sign)""")

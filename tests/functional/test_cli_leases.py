@@ -429,3 +429,13 @@ def test_dead_letters_are_redriven(queuey: Run, client: Client, queue: str) -> N
     assert queuey("redrive", queue, "absent", "--yes").code == 3
     assert queuey("redrive", queue, "default", "--header", "a", "--yes").code == 2
     assert done(queuey("redrive", queue, "default", "--header", "x:y", "--yes")).rows[0]["moved"] == 0
+
+
+def test_a_number_that_the_server_refuses_is_named_by_its_option(queuey: Run, queue: str) -> None:
+    most = queuey("receive", queue, "--max", "2000")
+    backoff = queuey("lease", "set", queue, "g", "--backoff-most", "400d")
+    breaker = queuey("lease", "set", queue, "g", "--breaker", "2000/1m")
+
+    assert (most.code, most.err) == (2, "InvalidParameter: --max: 2000 is greater than maximum value 1000\n")
+    assert (backoff.code, backoff.err) == (2, "InvalidParameter: --backoff-most: 34560000 is not from 0 to 31622400\n")
+    assert (breaker.code, breaker.err) == (2, "InvalidParameter: --breaker: 2000 is greater than maximum value 1000\n")
