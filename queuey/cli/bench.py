@@ -235,7 +235,7 @@ def table_command(
 ) -> None:
     """What goes wrong with systems of queues, counted: a row for each system.
 
-    Each cell is a run of its own, of up to a minute. The systems are started from programs of this machine, with
+    Each cell is a run of its own, of up to a minute, or two. The systems are started from programs of this machine, with
     data of their own, and killed. A cell says with how many messages it went wrong. One that could not be tried
     has the reason below the table.
 

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from random import Random
 from secrets import randbits
@@ -96,6 +96,16 @@ class Trial:
             driver = driver_class(self.tried.driver)(MeasuredSystem(workload, randbits(32), options))
             driver.prepare()
             yield system, driver
+
+    def start_seconds(self) -> float:
+        """How long the system takes to start, without data.
+
+        :raises NotHere: it cannot be started on this machine.
+        """
+        system = replace(self, folder=self.folder / "first").system()
+        began = time.monotonic()
+        with system:
+            return time.monotonic() - began
 
     def system(self) -> StartedSystem:
         """:raises NotHere: it cannot be started on this machine."""

@@ -12,7 +12,7 @@ from itertools import count
 from pathlib import Path
 
 from qdo.bench.drivers import Driver, OutgoingMessage
-from qdo.bench.promises import NotHere, Trial, TrialResult, beside, drained
+from qdo.bench.promises import PAUSE_SECONDS, NotHere, Trial, TrialResult, beside, drained
 from qdo.bench.promises.lossy import LossyDisk
 from qdo.bench.systems import EndedAtStart
 from qdo.bench.workload import Workload
@@ -20,7 +20,10 @@ from queuey.errors import QueueNotFound, QueueyError
 
 CUTS = 3
 LOAD_SECONDS = 1.0
-"""Of sending, before each cut."""
+"""Of sending before each cut, at least."""
+LEAST_MESSAGES = 200
+"""Acknowledged before each cut, if that takes :data:`MOST_LOAD_SECONDS` at most."""
+MOST_LOAD_SECONDS = 20.0
 QUIET_SECONDS = 5.0
 """Longer than a lease of those that were not acknowledged."""
 
@@ -37,7 +40,7 @@ def lost_at_power_cut(trial: Trial) -> TrialResult:
         _keep_settings(disk.path)
         with _sending(driver) as acknowledged:
             for _ in range(CUTS):
-                time.sleep(LOAD_SECONDS)
+                _load(acknowledged)
                 system.kill()
                 disk.cut()
                 try:
@@ -55,6 +58,14 @@ def lost_at_power_cut(trial: Trial) -> TrialResult:
     lost = len(acknowledged - got)
     text = f"{lost:,} of {len(acknowledged):,} acknowledged messages were gone after {CUTS} power cuts"
     return TrialResult(lost, len(acknowledged), text)
+
+
+def _load(acknowledged: set[bytes]) -> None:
+    """Wait until enough is acknowledged: systems that have just started are slow."""
+    least, give_up = len(acknowledged) + LEAST_MESSAGES, time.monotonic() + MOST_LOAD_SECONDS
+    time.sleep(LOAD_SECONDS)
+    while len(acknowledged) < least and time.monotonic() < give_up:
+        time.sleep(PAUSE_SECONDS)
 
 
 def _all_lost(acknowledged: set[bytes], said: str) -> TrialResult:

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+import msgspec
+
 from qdo.bench.document import Subject
 from qdo.bench.drivers import driver_class
 from qdo.bench.judge import Findings
@@ -16,7 +18,7 @@ from qdo.bench.promises.power import lost_at_power_cut
 from qdo.bench.promises.probes import ghost_after_delete, stale_accepted, torn_step, two_dead_letters
 from qdo.bench.running import Experiment, OneRun
 from qdo.bench.tables import aligned
-from qdo.bench.workload import Workload, find, load
+from qdo.bench.workload import Workload, changed, find, load, scaled
 from queuey.errors import ConfigurationError, QueueyError
 
 ROWS: Mapping[str, TriedSystem] = {
@@ -117,9 +119,25 @@ class PromiseTable:
             raise ConfigurationError("it has no keys in whose order messages are delivered")
         Experiment(workload, options=options).check()
         trial.system()
+        if workload.queuey.faults.server:
+            workload = up_as_long(workload, trial.start_seconds())
         subject = Subject(workload, trial.tried.driver)
         repeat, self.versions[row] = OneRun(subject, options, None, 0).carry_out()
         return repeat.findings
+
+
+def up_as_long(workload: Workload, start_seconds: float) -> Workload:
+    """The workload with as many kills, later and in a longer load, if the system starts slowly.
+
+    It would be away for most of the load, and has hardly warmed up when it is killed: its cells would count few messages.
+    """
+    killing = workload.queuey.faults.server
+    if killing is None:
+        return workload
+    up = killing.mttf + start_seconds / 2
+    seconds = workload.seconds / killing.mttf * (up + start_seconds)
+    faults = msgspec.to_builtins(workload.queuey.faults)
+    return changed(scaled(workload, seconds), faults={**faults, "server": {**faults["server"], "mttf": up}})
 
 
 Found = Mapping[tuple[str, str], TrialResult]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,7 @@ from typing import Any, Self
 
 import pytest
 
-from qdo.bench.drivers import Consumer, MeasuredSystem
+from qdo.bench.drivers import Consumer, MeasuredSystem, OutgoingMessage, Producer
 from qdo.bench.drivers.memory import MemoryDriver
 from qdo.bench.promises import Trial, power
 from qdo.bench.promises.table import ROWS
@@ -76,8 +77,24 @@ class TrialInMemory(Trial):
 @pytest.fixture(autouse=True)
 def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(power, "LossyDisk", NoDisk)
-    monkeypatch.setattr(power, "LOAD_SECONDS", 0.05)
+    monkeypatch.setattr(power, "LOAD_SECONDS", 0.0)
+    monkeypatch.setattr(power, "LEAST_MESSAGES", 30)
     monkeypatch.setattr(power, "QUIET_SECONDS", 0.1)
+
+
+class IsSlowToSend(MemoryDriver):
+    """Its messages take a hundredth of a second each."""
+
+    def producer(self) -> Producer:
+        producer = super().producer()
+        send = producer.send
+
+        def slowly(topic: int, messages: Sequence[OutgoingMessage]) -> None:
+            time.sleep(0.01)
+            send(topic, messages)
+
+        producer.send = slowly  # type: ignore[method-assign]
+        return producer
 
 
 def trial(system: StartsAgain, folder: Path, kind: type[MemoryDriver] = MemoryDriver) -> Trial:
@@ -88,6 +105,13 @@ def test_a_system_that_keeps_everything_has_lost_nothing(tmp_path: Path) -> None
     found = power.lost_at_power_cut(trial(StartsAgain(), tmp_path))
 
     assert (found.wrong, found.of > 0) == (0, True)
+
+
+def test_a_slow_system_is_cut_when_it_has_enough_to_lose(tmp_path: Path) -> None:
+    found = power.lost_at_power_cut(trial(StartsAgain(), tmp_path, IsSlowToSend))
+
+    assert found.wrong == 0
+    assert found.of >= power.CUTS * 30
 
 
 def test_a_system_that_does_not_start_again_has_lost_all_of_it(tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def short(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(probes, "HELD_SECONDS", 0.1)
     monkeypatch.setattr(probes, "QUIET_SECONDS", 0.4)
     monkeypatch.setattr(probes, "MESSAGES", 20)
+    monkeypatch.setattr(probes, "STALE_ROUNDS", 2)
     monkeypatch.setattr(promises, "KILL_SECONDS", (0, 0.01))
 
 
@@ -115,11 +116,11 @@ def test_ghosts_are_found(kind: type[MemoryDriver], ghosts: int) -> None:
     assert probes.ghost_after_delete(trial(kind)).wrong == ghosts
 
 
-@pytest.mark.parametrize(("kind", "accepted"), [(MemoryDriver, 0), (Credulous, 10)])
+@pytest.mark.parametrize(("kind", "accepted"), [(MemoryDriver, 0), (Credulous, 20)])
 def test_a_stale_acknowledgement_is_found(kind: type[MemoryDriver], accepted: int) -> None:
     found = probes.stale_accepted(trial(kind))
 
-    assert (found.wrong, found.of) == (accepted, 10)
+    assert (found.wrong, found.of) == (accepted, 20)
 
 
 def test_what_a_thread_raises_beside_a_block_is_raised_there() -> None:

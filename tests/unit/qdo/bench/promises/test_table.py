@@ -6,8 +6,9 @@ import pytest
 from click.testing import CliRunner
 
 from qdo.bench.promises import TrialResult
-from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, cells_of, markdown, reasons, text_of
+from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, cells_of, markdown, reasons, text_of, up_as_long
 from qdo.bench.systems import SYSTEMS, system_class
+from qdo.bench.workload import find, load
 from queuey.cli import main
 from tests.support.source import ROOT
 
@@ -71,6 +72,17 @@ def test_a_system_whose_place_is_not_named_is_no_failure(row: str, option: str, 
 def test_a_driver_that_lacks_something_says_so() -> None:
     assert PromiseTable().cell("redis", "early").said == "delay: the system of this driver delays no messages"
     assert PromiseTable().cell("redis", "key-order").said == "it has no keys in whose order messages are delivered"
+
+
+def test_a_system_that_starts_slowly_is_killed_later_and_as_often() -> None:
+    """The load of eight seconds has a kill in each two: with starts of ten one in seven, and four of them take 68."""
+    workload = load(find("promises-kill"))
+
+    found = [up_as_long(workload, start) for start in (0.0, 10.0)]
+
+    assert [one.seconds for one in found] == [8.0, 68.0]
+    assert [one.queuey.faults.server and one.queuey.faults.server.mttf for one in found] == [2.0, 7.0]
+    assert up_as_long(load(find("promises-keys")), 10.0).seconds == load(find("promises-keys")).seconds
 
 
 @pytest.mark.parametrize(
