@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import secrets
+import time
 from collections.abc import Callable, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
 
+from qdo.bench.clock import SECOND, MonotonicClock
 from qdo.bench.drivers import (
     Consumer,
     DeadLetterDriver,
@@ -22,6 +26,7 @@ from qdo.bench.drivers import (
     driver_class,
     driver_names,
 )
+from qdo.bench.drivers.queuey_v1 import QueueyDriver
 from qdo.bench.systems import system_class
 from queuey.errors import ConfigurationError, QueueyError
 from tests.support import servers
@@ -262,6 +267,55 @@ def test_what_is_held_for_too_long_comes_again(made: Made) -> None:
             break
 
     assert {one.body for one in again} == {handed.body}
+    consumer.close()
+    other.close()
+
+
+@several("queuey")
+def test_consumers_of_one_thread_share_a_connection_where_they_are_many(made: Made) -> None:
+    """A thread that serves a million queues does not open a million connections, and two threads do not share one."""
+    few, many = made(topics=2, receivers=2), made(topics=2, receivers=1)
+    assert isinstance(few, QueueyDriver)
+    assert isinstance(many, QueueyDriver)
+
+    assert few.receiving_connection() is not few.receiving_connection()
+    assert many.receiving_connection() is (here := many.receiving_connection())
+    with ThreadPoolExecutor(1) as threads:
+        assert threads.submit(many.receiving_connection).result() is not here
+
+
+class Ahead(MonotonicClock):
+    """Runs ahead of the machine's clock by what a test adds."""
+
+    ahead = 0
+
+    def now(self) -> int:
+        return time.monotonic_ns() + self.ahead
+
+
+@several(peers=("rabbitmq-classic", "rabbitmq-quorum"))
+def test_what_is_held_for_too_long_takes_no_later_message_with_it(made: Made) -> None:
+    """A channel that closes gives all of its messages back: also one that a receiver has got just now."""
+    driver, clock = made(receiving={"batch": 2}), Ahead()
+    driver.target = replace(driver.target, clock=clock)
+    consumer, other = driver.consumer(0, 0), driver.consumer(0, 0)
+    send(driver, "one")
+    (one,) = all_of(consumer, 1)
+    clock.ahead = 20 * SECOND
+    send(driver, "two")
+    (two,) = all_of(consumer, 1)
+    clock.ahead = 40 * SECOND
+
+    early = [*consumer.receive(0), *other.receive(1)]
+    settled = consumer.acknowledge([two.token])
+    back: list[Delivered] = []
+    for _ in range(100):
+        back += [*consumer.receive(0), *other.receive(0.5)]
+        if back:
+            break
+
+    assert (early, [*settled]) == ([], [True])
+    assert {found.body for found in back} == {one.body}
     consumer.close()
     other.close()
 

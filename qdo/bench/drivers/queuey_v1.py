@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing, suppress
 from email.message import Message as HeaderNames
-from functools import partial
+from functools import cached_property, partial
 from typing import ClassVar
 from urllib.parse import quote
 
@@ -85,12 +85,24 @@ class QueueyDriver(DeadLetterDriver):
             raise ConfigurationError("keys: a weak group keeps no order")
         identity = f"Authorization: Application {self.server.key}\r\n" if self.server.key else ""
         self.identity = identity.encode()
+        self._of_thread = threading.local()
 
     def client(self) -> Client:
         return Client(self.server.url, self.server.application, self.server.key)
 
     def connection(self, wait: float = 0.0) -> HttpConnection:
         return HttpConnection(self.server.url, ANSWER_SECONDS + wait)
+
+    def receiving_connection(self) -> HttpConnection:
+        """Of this thread, if it may serve several consumers: a million of them have no million connections."""
+        workload = self.target.workload
+        wait = workload.queuey.receiving.wait
+        if workload.consumers <= workload.queuey.receivers:
+            return self.connection(wait)
+        if not hasattr(self._of_thread, "connection"):
+            self._of_thread.connection = self.connection(wait)
+        found: HttpConnection = self._of_thread.connection
+        return found
 
     def path(self, topic: int) -> str:
         return f"/v1/{quote(self.server.application, safe='')}/{self.target.queue(topic)}"
@@ -210,10 +222,14 @@ class _LeaseConsumer(StepConsumer):
         self._driver = driver
         self._path = f"{path}/leases/{group}".encode()
         self._head = b"Content-Type: application/json\r\n" + driver.identity
-        self._connection = driver.connection(own.wait)
         self._asked: dict[str, object] = {"max": own.batch, "pop": own.mode == "pop"}
         if own.mode == "receive":
             self._asked["visibility"] = own.visibility
+
+    @cached_property
+    def _connection(self) -> HttpConnection:
+        # Made with the first request, in the thread that serves this consumer.
+        return self._driver.receiving_connection()
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         answer = self._ask({"receive": {**self._asked, "wait": wait}})
@@ -243,12 +259,15 @@ class _PageConsumer(Consumer):
     """Asks for the page behind the last one."""
 
     def __init__(self, driver: QueueyDriver, topic: int) -> None:
-        own = driver.target.workload.queuey.receiving
         self._driver = driver
         self._path = driver.path(topic)
-        self._limit = min(own.batch, 100)
-        self._connection = driver.connection(own.wait)
+        self._limit = min(driver.target.workload.queuey.receiving.batch, 100)
         self._cursor = ""
+
+    @cached_property
+    def _connection(self) -> HttpConnection:
+        # Made with the first request, in the thread that serves this consumer.
+        return self._driver.receiving_connection()
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         where = f"cursor={quote(self._cursor, safe='')}" if self._cursor else "partitions=all"

@@ -232,7 +232,7 @@ class _RabbitConsumer(Consumer):
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         now = self._clock.now()
-        if any(until <= now for until in self._held.values()):
+        if self._held and max(self._held.values()) <= now:  # closing gives all of them back, those of late receives too
             self._connection.close()
         self._connection.channel()
         until = now + int(wait * SECOND)
