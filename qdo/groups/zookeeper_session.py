@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -16,6 +17,8 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError, CoordinatorUnavailable
 
 __all__ = ["AT_ONCE", "ZooKeeperSession", "in_parts", "went_well"]
+
+logging.getLogger("kazoo").addHandler(logging.NullHandler())  # else, without a log, each try is a line on stderr
 
 AT_ONCE = 500
 """Requests under way together."""
@@ -58,7 +61,9 @@ class ZooKeeperSession:
             why = zookeeper_tls.tls_trouble(self.client, listens=True) if self.client.use_ssl else None
             self.client.close()
             said = f"no ZooKeeper answers at {servers} within {self._connect_seconds:g} s"
-            raise CoordinatorUnavailable(f"{said}: {why}" if why else said) from error
+            raise CoordinatorUnavailable(
+                f"{said}: {why or 'look whether it runs, and at --zookeeper or QDO_ZOOKEEPER'}"
+            ) from error
 
     def _check_tls(self, servers: str) -> None:
         """:raises ConfigurationError: ZooKeeper does not prove its identity."""
