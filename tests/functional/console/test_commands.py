@@ -70,6 +70,7 @@ def test_commands_for_an_operator_name_the_application(operator: Visitor, v1: Se
     """Without, they would purge a queue of this name of another one."""
     queue = v1.queue()
 
+    assert f"queuey receive {queue} --application queuey</code>" in operator.get(f"/console/a/queuey/{queue}")
     for path in (f"{queue}/confirm/purge", queue, f"{queue}/send", ""):
         found = commands_of(operator.get(f"/console/a/queuey/{path}".rstrip("/")))
         assert [line for line in found if "--application queuey" not in line] == []

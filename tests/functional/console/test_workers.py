@@ -146,3 +146,13 @@ def test_what_anybody_writes_there_is_text_or_left_out(v1: Server) -> None:
 
         is_clean(page)
         assert "&lt;script&gt;alert(1)" in page
+
+
+def test_a_lease_group_that_holds_nothing_has_no_oldest_message(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    v1.call("POST", queue, "leases", "workers", json={"receive": {}})
+
+    page = owner.get(f"/console/a/queuey/{queue}/l/workers")
+
+    assert '<dt>Oldest unsettled</dt><dd><span class="quiet">none</span></dd>' in page
+    assert "never" not in page
