@@ -7,14 +7,25 @@ import re
 import socket
 import subprocess
 import sys
+from contextlib import closing
+from dataclasses import replace
+from functools import partial
 from uuid import uuid4
 
+import pytest
 from cassandra.cluster import EXEC_PROFILE_DEFAULT
 from cassandra.policies import NoSpeculativeExecutionPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement
 
+from queuey.errors import StorageUnavailable
 from queuey.ids import MessageId
-from queuey.storage.cassandra.session import ALL_CENTRES, CQL, CassandraSession
+from queuey.model import Consistency
+from queuey.storage.cassandra.cluster import Options
+from queuey.storage.cassandra.schema import make_tables
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession
+from queuey.storage.cassandra.tables import CQL
+from tests.support.servers import eventually
+from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces
 
 _CONDITION = re.compile(r"\bif (not )?(exists|\w+ = )")
 """What makes a lightweight transaction of a statement."""
@@ -151,3 +162,36 @@ def test_the_time_limit_of_an_answered_statement_does_not_keep_its_rows(session:
     limit = session.driver.execute_async("select release_version from system.local", timeout=1000.0)
     limit.result()
     assert getattr(limit._timer.callback, "__self__", None) is not limit
+
+
+def test_a_table_that_is_dropped_is_told_until_it_is_there_again(keyspaces: Keyspaces, tables: Options) -> None:
+    with keyspaces() as name:
+        options = replace(tables, keyspace=name)
+        make_tables(options, "1")
+        session = CassandraSession(options)
+        with closing(session):
+            for dropped, lacking in (
+                (f"table {name}.offsets", "lacks offsets:"),
+                (f"keyspace {name}", "lacks all of it:"),
+            ):
+                session.driver.execute(f"drop {dropped}", timeout=TIMEOUT_SECONDS)
+                with pytest.raises(StorageUnavailable, match="/__heartbeat__ and its log say which"):
+                    session.ask("offsets_life", (uuid4(), "mail"), session.to_read(Consistency.STRONG)).wait(60)
+                eventually(partial(_says, session, lacking), seconds=60)
+
+                make_tables(options, "1")
+
+                eventually(lambda: not session.problems(), seconds=60)
+                eventually(lambda: _is_answered(session), seconds=60)
+
+
+def _says(session: CassandraSession, text: str) -> bool:
+    return any(text in problem for problem in session.problems())
+
+
+def _is_answered(session: CassandraSession) -> bool:
+    try:
+        session.ask("offsets_life", (uuid4(), "mail"), session.to_read(Consistency.STRONG)).wait(60)
+    except StorageUnavailable:  # a node prepares its statements anew
+        return False
+    return True

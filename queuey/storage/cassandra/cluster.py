@@ -60,9 +60,9 @@ _SPECULATIVE_SECONDS = 0.25
 """After this time another replica is asked as well, if a statement may safely be carried out twice."""
 _HEARTBEAT_SECONDS = 3
 """After this time without data, a connection is probed; the answer has as much time."""
-_LONGEST_RECONNECT_SECONDS = 10.0
-"""Seconds between two attempts to reach a node that is away. The driver's own limit is ten minutes, and it gives up in
-the end."""
+_LONGEST_RECONNECT_SECONDS = 3.0
+"""Seconds between two attempts to reach a node that is away: so much later than the node is the server back, where no other
+node tells it. An attempt costs a connection. The driver's own limit is ten minutes, and it gives up in the end."""
 
 
 @dataclass(frozen=True)

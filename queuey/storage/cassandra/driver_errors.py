@@ -11,12 +11,25 @@ from cassandra.protocol import OverloadedErrorMessage, SyntaxException
 
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 
-__all__ = ["our_error"]
+__all__ = ["is_of_tables", "our_error"]
 
 log = logging.getLogger(__name__)
 
 _NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, InvalidRequest, SyntaxException, Unauthorized)
 """Errors of statements that were not carried out. For NoHostAvailable see :func:`_nothing_was_sent`."""
+
+
+_GONE = ("does not exist", "unconfigured table")
+"""Words of a node that lacks a keyspace or a table."""
+_LACKING = "the server lacks tables in Cassandra: nothing was stored; /__heartbeat__ and its log say which"
+
+
+def is_of_tables(error: BaseException) -> bool:
+    """Whether a node says that a keyspace or a table is gone."""
+    refusals = (
+        error.errors.values() if isinstance(error, NoHostAvailable) and isinstance(error.errors, dict) else [error]
+    )
+    return any(isinstance(one, InvalidRequest) and any(word in str(one) for word in _GONE) for one in refusals)
 
 
 def _nothing_was_sent(error: BaseException) -> bool:
@@ -42,6 +55,8 @@ def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> Queu
     if not writes or (alone and _nothing_was_sent(error)):
         if not isinstance(error, (Unavailable, ReadTimeout, ReadFailure, OperationTimedOut, NoHostAvailable)):
             log.warning("Cassandra refused a statement: %s: %s", what, error)
+        if is_of_tables(error):
+            return StorageUnavailable(_LACKING)
         return StorageUnavailable(f"Cassandra did not take the request ({what}): nothing was stored, try again")
     return OutcomeUnknown(
         f"Cassandra did not say in time whether it stored this ({what}): "

@@ -42,6 +42,7 @@ from queuey.storage.cassandra.lease_wire import (
 from queuey.storage.cassandra.link_channel import Contact
 from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken
 from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.cassandra.session import is_forked
 
 __all__ = ["AtHomeElsewhere", "LeaseHomes"]
 
@@ -113,7 +114,7 @@ class LeaseHomes:
 
         In the child of a fork this does nothing: the connections are the parent's.
         """
-        if self._server.session.problems():
+        if is_forked(self._server.session):
             return
         if self._links is not None:
             self._links.stop(PATIENCE_SECONDS)

@@ -34,6 +34,7 @@ from queuey.storage.cassandra.lease_several import SeveralGroups
 from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
+from queuey.storage.cassandra.session import is_forked
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import MOST_AHEAD_BYTES, MOST_GROUPS, MOST_HOLES, LeaseBook
 from queuey.storage.leasing.looking import counted, held_after
@@ -140,8 +141,8 @@ class CassandraLeases(LeaseStore):
 
     def _refuse_forked(self) -> None:
         """In the child of a fork, nobody would carry out a call: the threads are the parent's."""
-        for problem in self._server.session.problems():
-            raise StorageUnavailable(problem)
+        if is_forked(self._server.session):
+            raise StorageUnavailable(*self._server.session.problems())
 
     def _called(self, queue: UUID, name: str, call: GroupCall) -> Future[Any]:
         self._line(queue, name).submit(call)

@@ -223,7 +223,7 @@ class CassandraMessages(MessageStore):
 
     def problems(self) -> Sequence[str]:
         problem = self._server.guard.problem() if self._server.guard is not None else None
-        return [problem] if problem else []
+        return [*self._server.session.problems(), *([problem] if problem else [])]
 
     def nodes(self) -> Sequence[NodeState]:
         return nodes_of(self._server.session.cluster)

@@ -11,7 +11,7 @@ from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError
 from queuey.storage.cassandra.cluster import Options, asked, connect, why_none
-from queuey.storage.cassandra.session import CQL
+from queuey.storage.cassandra.tables import CQL
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""

@@ -20,11 +20,11 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage import Observer, Unobserved
-from queuey.storage.cassandra.cluster import SPECULATIVE, Options, asked, connect, know_replicas, why_none
-from queuey.storage.cassandra.driver_errors import our_error
+from queuey.storage.cassandra.cluster import SPECULATIVE, Options, connect, know_replicas, why_none
+from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
-from queuey.storage.statements import load_statements
+from queuey.storage.cassandra.tables import CQL, Tables
 
 log = logging.getLogger(__name__)
 
@@ -56,8 +56,6 @@ _FORKED = (
     "this process was forked from one that is connected to Cassandra, and cannot use its connections; nothing was stored: start "
     "server processes that connect themselves, such as gunicorn without --preload"
 )
-CQL = load_statements("queuey.storage.cassandra", "schema.cql", "statements.cql")
-_TABLES = "select table_name from system_schema.tables where keyspace_name = %s"
 _ADMINISTRATIVE = ("keyspace", "table_")
 _NEVER_TWICE = (
     "idempotency_claim",
@@ -83,7 +81,8 @@ class CassandraSession:
 
     def __init__(self, options: Options, observer: Observer | None = None) -> None:
         self.options = options
-        self._process = os.getpid()
+        self.process = os.getpid()
+        """The one that is connected."""
         self.cluster = connect(options)
         self._observer = observer or Unobserved()
         self._levels = _SEVERAL_CENTRES if options.multi_dc else _ONE_CENTRE
@@ -91,7 +90,7 @@ class CassandraSession:
             self.driver: Session = self.cluster.connect()
             self.driver.client_protocol_handler = EncodedHandler
             self.driver.default_fetch_size = None  # or an answer ends after 5,000 rows, as if there were no more
-            _see_keyspace(self.driver, options)
+            self._tables = Tables(self.driver, options.keyspace)
             know_replicas(self.cluster, options.keyspace)
             self._statements = self._prepare()
         except NoHostAvailable as error:
@@ -255,7 +254,7 @@ class CassandraSession:
         host: Host | None = None,
         seconds: float | None = None,
     ) -> Future[Rows]:
-        if self.problems():
+        if is_forked(self):
             return Future.failed(StorageUnavailable(_FORKED))
         future: Future[Rows] = Future()
         began = perf_counter()
@@ -266,6 +265,8 @@ class CassandraSession:
             if future.done:
                 return  # if two nodes were asked, the second answer changes nothing
             # What one node did not take, the other node that was asked may have taken.
+            if is_of_tables(error):
+                self._tables.doubt()
             told = our_error(error, writes=writes, alone=len(asked) < 2)
             self._observer.failed(name, told.code)
             future.set_error(told)
@@ -295,27 +296,17 @@ class CassandraSession:
         return [host for host in self.cluster.metadata.all_hosts() if host.is_up]
 
     def problems(self) -> Sequence[str]:
-        """See :meth:`queuey.storage.MessageStore.problems`.
-
-        In the child of a fork, the driver's threads do not exist, and its sockets are the parent's.
-        """
-        return () if self._process == os.getpid() else (_FORKED,)
+        """See :meth:`queuey.storage.MessageStore.problems`."""
+        return (_FORKED,) if is_forked(self) else self._tables.problems()
 
     def close(self) -> None:
         """End the connections. May be called again."""
         if not self._closed:
             self._closed = True
-            if not self.problems():
+            if not is_forked(self):
                 self.cluster.shutdown()
 
 
-def _see_keyspace(driver: Session, options: Options) -> None:
-    """:raises ConfigurationError: the keyspace or some of its tables are missing."""
-    there = {name for (name,) in asked(driver, _TABLES, (options.keyspace,))}
-    wanted = {name.removeprefix("table_") for name in CQL if name.startswith("table_")}
-    missing = sorted(wanted - there) if there else ["all of it"]
-    if missing:
-        raise ConfigurationError(
-            f"[cassandra] keyspace = {options.keyspace} lacks {', '.join(missing)}: run 'queuey init' once, as a role "
-            "that may make keyspaces"
-        )
+def is_forked(session: CassandraSession) -> bool:
+    """Whether this is the child of a fork: the driver's threads do not exist here, and its sockets are the parent's."""
+    return session.process != os.getpid()

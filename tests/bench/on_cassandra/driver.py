@@ -23,7 +23,7 @@ from cassandra.query import UNSET_VALUE, BatchStatement, BatchType, PreparedStat
 from queuey.clock import SystemClock
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, IdGenerator, MessageId
 from queuey.storage.cassandra.buckets import Bucket
-from queuey.storage.cassandra.session import CQL
+from queuey.storage.cassandra.tables import CQL
 from queuey.storage.checksums import checksum_of
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.nodes import Nodes

@@ -21,7 +21,8 @@ from queuey.ids import EPOCH_TICKS
 from queuey.model import Queue
 from queuey.storage.cassandra.names import list_place
 from queuey.storage.cassandra.queue_rows import settings_text
-from queuey.storage.cassandra.session import CQL, CassandraSession
+from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.tables import CQL
 from tests.bench.drivers import NUMBER, append_one, drive, in_turn, read_page, request, scattered
 from tests.bench.measure import alternate, ratios, until
 from tests.bench.on_cassandra.appends import WARM_SECONDS

@@ -33,7 +33,8 @@ from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import Options, connect, contact, why_none
 from queuey.storage.cassandra.driver_errors import our_error
-from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES, CQL
+from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES
+from queuey.storage.cassandra.tables import CQL
 from queuey.storage.cassandra.underway import Underway
 from tests.support.services.certificates import Authority
 
