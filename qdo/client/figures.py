@@ -126,4 +126,6 @@ class FigureCalls:
         :raises StorageUnavailable: it cannot; the text has the problems.
         """
         answer = yield from self._endpoint.ask("GET", "__heartbeat__")
+        if answer.body != b"OK":
+            raise answer.is_foreign()
         return [one for one in answer.headers.get("Queuey-Warnings", "").split("; ") if one]

@@ -216,6 +216,7 @@ def test_a_commit_is_repeated_and_a_reset_is_not(client: Client, script: Script)
 
 
 _CALLS: dict[str, Callable[[Client], object]] = {
+    "heartbeat": lambda client: client.heartbeat(),
     "settings": lambda client: client.queue_info("q"),
     "page": lambda client: client.read("q"),
     "raw": lambda client: client.get_raw("q", HEX),
