@@ -365,6 +365,7 @@ WRONG: dict[str, tuple[Json, str]] = {
     "wait": ({"receive": {"wait": -1}}, "receive.wait"),
     "pop": ({"receive": {"pop": 1}}, "receive.pop"),
     "partition": ({"receive": {"partitions": [2]}}, "receive.partitions"),
+    "no partition": ({"receive": {"partitions": []}}, "receive.partitions"),
     "no list": ({"acknowledge": "x"}, "acknowledge"),
     "too many": ({"acknowledge": ["x"] * 1001}, "acknowledge"),
     "no text": ({"acknowledge": [3]}, "acknowledge.0"),
