@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 from uuid import uuid4
@@ -15,28 +14,17 @@ from queuey.errors import InProgress, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Queue
-from queuey.storage import Unobserved
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract.common import draft
 from tests.support.cassandra_stores import messages_of
+from tests.support.counted import Counted
 
 TIMING = Timing(request_seconds=0.5, clock_error_seconds=2.0)
 DEAD_SECONDS = 0.5 + 2 * 2.0 + 5.0
 """After so long an attempt counts as dead."""
 ONCE = IdempotencyKey("key", b"digest")
-
-
-class Counted(Unobserved):
-    """How often each statement was answered."""
-
-    def __init__(self) -> None:
-        self.statements = Counter[str]()
-
-    def took(self, what: str, seconds: float) -> None:
-        if what.startswith(("idempotency_", "message_")):
-            self.statements[what] += 1
 
 
 class Gated(CassandraSession):
@@ -60,7 +48,7 @@ class Server:
     """One server that appends to a queue."""
 
     def __init__(self, session: CassandraSession, clock: ManualClock, queue: Queue) -> None:
-        self.counted = Counted()
+        self.counted = Counted("idempotency_", "message_")
         self.session = Gated(session.options, self.counted)
         self.session.reached = threading.Event()
         self.store: CassandraMessages = messages_of(self.session, clock, IdGenerator(clock), TIMING)

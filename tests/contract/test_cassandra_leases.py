@@ -283,25 +283,6 @@ def test_an_attempt_is_answered_by_another_server(first: LeaseServer, second: Le
     assert there[:3] == here[:3]
 
 
-def test_an_attempt_at_two_servers_at_once_is_done_once(first: LeaseServer, second: LeaseServer) -> None:
-    first.log.append(*[draft(b"%d" % number) for number in range(40)])
-    results = QueueLog(first.stores.messages, first.clock)
-    receivers = [first.jobs(), second.jobs(first)]
-    with ThreadPoolExecutor() as threads:
-        for number in range(10):
-            appends = [AppendRequest(results.queue, [draft(b"%d" % number)])]
-            wanted: dict[str, Any] = {
-                "attempt": IdempotencyKey(f"{number}", b""),
-                "receive": ReceiveRequest(2),
-                "appends": appends,
-            }
-            here, there = threads.map(lambda jobs, wanted=wanted: jobs.step(**wanted), receivers)
-            assert here.repeated != there.repeated
-            assert list(here.handed) == list(there.handed)
-            assert [list(one.placed) for one in here.appended] == [list(one.placed) for one in there.appended]
-    assert results.bodies() == [b"%d" % number for number in range(10)]
-
-
 def test_several_groups_are_repeated_through_another_server(first: LeaseServer, second: LeaseServer) -> None:
     logs = [QueueLog(first.stores.messages, first.clock) for _ in range(3)]
     for number, log in enumerate(logs):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +28,7 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
+from queuey.storage.leasing.attempts import remember
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.leasing.joining import PlainStep, join_steps, plain_step
 
@@ -78,7 +79,7 @@ class GroupCall:
         """Its messages are to be appended."""
 
     def _take(self, step: LeaseStep) -> None:
-        self.plain, self.requests = plain_step(step), step.appends
+        self.plain, self.requests = plain_step(step, with_attempt=True), step.appends
         self.attempt = None if step.attempt is None else step.attempt.key
         self.size = refuse_large(step.appends)
         self.most = 0 if step.receive is None else step.receive.most
@@ -95,13 +96,15 @@ class GroupAccess:
         server: CassandraServer,
         messages: CassandraMessages,
         stored: StoredGroup | None,
-        attempts: Mapping[str, Rows],
+        attempts: Mapping[str, Rows] | None,
         now: tuple[int, int],
     ) -> None:
-        """:param attempts: what is stored under the keys that the calls look up.
+        """:param attempts: what is stored under the keys that the calls look up. None if nobody has looked: then they
+            are taken for new, and the transaction is not done if one of those that it keeps is there.
         :param now: the watermark, and the wall clock.
         """
-        self._dropped, self._messages, self._stored, self._known = server.dropped, messages, stored, attempts
+        self._dropped, self._messages, self._stored = server.dropped, messages, stored
+        self._known, self._has_looked = attempts or {}, attempts is not None
         self.watermark, self.now_ticks = now
         self.passed_over = 0
         self.picking = PICKS_ALONE
@@ -122,14 +125,31 @@ class GroupAccess:
 
         :param now: gives rising moments on the clock of leases.
         """
-        plain = [(call, call.plain) for call in calls if call.plain is not None]
+        plain = [*self._joining(calls)]
         joined = join_steps([step for _, step in plain], self, book, now) if plain else ()
-        for (call, _), outcome in zip(plain, joined, strict=False):
-            call.result = outcome
-        left = {call for call, _ in plain[: len(joined)]}
+        for (call, one), outcome in zip(plain, joined, strict=False):
+            call.result, self._call = outcome, call
+            remember(one.step, self, outcome.now, outcome)
+        done = {call for call, _ in plain[: len(joined)]}
         for call in calls:
-            if call not in left:
+            if call not in done:
                 self._run(call, book, now())
+
+    def _joining(self, calls: Sequence[GroupCall]) -> Iterator[tuple[GroupCall, PlainStep]]:
+        """Calls that may be carried out together: of an attempt the first, if nothing is known of it."""
+        attempts = set[str]()
+        for call in calls:
+            if call.plain is None:
+                continue
+            if call.attempt is not None:
+                if call.attempt in attempts or self._known.get(call.attempt):
+                    continue
+                attempts.add(call.attempt)
+            yield call, call.plain
+
+    def unsaid(self, calls: Sequence[GroupCall]) -> Sequence[GroupCall]:
+        """Calls whose attempts the transaction does not keep, so that it does not find out whether they are new."""
+        return [call for call in calls if call.attempt is not None and call.attempt not in self._attempts]
 
     def _run(self, call: GroupCall, book: LeaseBook, now: int) -> None:
         """Carry out a call. A call that is refused leaves only what it noted of the state."""
@@ -179,9 +199,10 @@ class GroupAccess:
     def beside_state(self, place: GroupPlace, head: GroupHead) -> list[Change]:
         """Attempts and parcels, as statements."""
         token, found = head.group.token, list[Change]()
+        keep = "lease_attempt_keep" if self._has_looked else "lease_attempt_begin"
         for key, (attempt, expires, step) in self._attempts.items():
             values = (*place, key, token, expires, step, attempt.digest, attempt.answer, _ATTEMPT_TTL_SECONDS)
-            found.append(("lease_attempt_keep", values))
+            found.append((keep, values))
         for parcel, call in self.parcels(head):
             data = encode_parcel(call.requests)
             checksum = checksum_of_change(token, parcel.part, parcel.number, data)

@@ -165,14 +165,15 @@ class LeaseLine:
 
     def _carry_out(self, calls: list[GroupCall]) -> None:
         """Carry out calls, until no other server's change comes in between."""
-        pause = _LEAST_PAUSE_SECONDS
+        pause, looks_up = _LEAST_PAUSE_SECONDS, False
         for _ in range(TRIES):
             if self._place[0] in self._means.server.dropped:
                 _fail(calls, QueueNotFound())
                 return
             try:
-                if self._try(calls):
+                if self._try(calls, looks_up=looks_up):
                     return
+                looks_up = True
                 self.memory.undo()
                 self._checks = _CHECKS
                 time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads, hides nothing
@@ -184,12 +185,16 @@ class LeaseLine:
             pause = min(2 * pause, _MOST_PAUSE_SECONDS)
         _fail(calls, StorageUnavailable(BUSY))
 
-    def _try(self, calls: list[GroupCall]) -> bool:
+    def _try(self, calls: list[GroupCall], *, looks_up: bool) -> bool:
         """Carry out calls once.
+
+        Attempts of an exact group are mostly new. So they are taken for new at first, and the transaction finds out: it
+        is not done if one of them is there.
 
         :param calls: those that come while it is the turn of other servers join them. In a weak group none joins them:
             what others had done when a call came is to be seen.
-        :returns: False if another server's change came in between; then nothing is done.
+        :param looks_up: attempts are looked up before.
+        :returns: False if another server's change came in between, or an attempt is not new; then nothing is done.
         """
         memory, server = self.memory, self._means.server
         looking = memory.look(follows=self._storing is not None)
@@ -204,16 +209,19 @@ class LeaseLine:
         if memory.weak is not None and memory.weak.is_alone:
             self._joined(calls)
         self._began, is_fresh = perf_counter(), self._know(looking)
-        attempts = memory.attempts(calls)
-        if attempts is None:
-            return False
         weak = memory.weak
+        looks_up = looks_up or weak is not None or memory.stored is None
+        attempts = memory.attempts(calls) if looks_up else None
+        if looks_up and attempts is None:
+            return False
         what = (server, self._means.messages, memory.stored, attempts, (watermark, now_ticks))
         access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
         if weak is not None:
             weak.begin(memory.books)
         access.run_all(calls, memory.book, self._now)
         memory.book.save(access)
+        if not (looks_up or self._are_new(access.unsaid(calls))):
+            return False
         memory.ahead.note(memory.books)
         memory.ahead.look_on(memory.books, watermark, now_ticks, calls)
         if isinstance(access, WeakAccess):
@@ -225,6 +233,11 @@ class LeaseLine:
             return False
         self._answer(calls)
         return True
+
+    def _are_new(self, calls: Sequence[GroupCall]) -> bool:
+        """Whether nothing is known of the attempts of these calls."""
+        found = self.memory.attempts(calls)
+        return found is not None and not any(found.values())
 
     def _know(self, looking: Future[Lanes] | None) -> bool:
         """Have the group in memory.

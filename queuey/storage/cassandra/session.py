@@ -62,6 +62,7 @@ _NEVER_TWICE = (
     "idempotency_change",
     "idempotency_release",
     "offset_",
+    "lease_attempt_begin",
     "leases_",
     "task_",
     "queue_",
