@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import pytest
@@ -49,8 +50,13 @@ class SharedHistory(LeaseHistory):
 
     def __init__(self, servers: Sequence[LeaseServer], reopen: Callable[[], None]) -> None:
         """:param servers: the first one is used."""
-        super().__init__(lambda: servers[0].stores, servers[0].clock, reopen)
+        super().__init__(lambda: servers[0].stores, servers[0].clock, partial(self._go_on, reopen))
         self._servers = [*servers]
+
+    def _go_on(self, reopen: Callable[[], None]) -> None:
+        """Of two overwrites the one with the later date counts, and a server dates its own up to 4 E ahead."""
+        self.clock.advance(2.0)
+        reopen()
 
     def step_clock(self, seconds: int = 0) -> None:
         """No rule here."""

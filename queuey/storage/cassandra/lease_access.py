@@ -120,12 +120,13 @@ class GroupAccess:
 
     # The calls
 
-    def run_all(self, calls: Sequence[GroupCall], book: LeaseBook, now: Callable[[], int]) -> None:
+    def run_all(self, calls: Sequence[GroupCall], book: LeaseBook, now: Callable[[], int]) -> Sequence[GroupCall]:
         """Carry out calls: those that may be carried out together at once, and then the others.
 
         :param now: gives rising moments on the clock of leases.
+        :returns: those whose attempts the transaction does not keep, so that it does not find out whether they are new.
         """
-        plain = [*self._joining(calls)]
+        plain = [*_plain(calls, self._known)]
         joined = join_steps([step for _, step in plain], self, book, now) if plain else ()
         for (call, one), outcome in zip(plain, joined, strict=False):
             call.result, self._call = outcome, call
@@ -134,21 +135,6 @@ class GroupAccess:
         for call in calls:
             if call not in done:
                 self._run(call, book, now())
-
-    def _joining(self, calls: Sequence[GroupCall]) -> Iterator[tuple[GroupCall, PlainStep]]:
-        """Calls that may be carried out together: of an attempt the first, if nothing is known of it."""
-        attempts = set[str]()
-        for call in calls:
-            if call.plain is None:
-                continue
-            if call.attempt is not None:
-                if call.attempt in attempts or self._known.get(call.attempt):
-                    continue
-                attempts.add(call.attempt)
-            yield call, call.plain
-
-    def unsaid(self, calls: Sequence[GroupCall]) -> Sequence[GroupCall]:
-        """Calls whose attempts the transaction does not keep, so that it does not find out whether they are new."""
         return [call for call in calls if call.attempt is not None and call.attempt not in self._attempts]
 
     def _run(self, call: GroupCall, book: LeaseBook, now: int) -> None:
@@ -274,3 +260,16 @@ class GroupAccess:
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         found = self._messages.found(queue, wanted, self.now_ticks, queue.consistency.at_least_strong)
         return start(found).wait()
+
+
+def _plain(calls: Sequence[GroupCall], known: Mapping[str, Rows]) -> Iterator[tuple[GroupCall, PlainStep]]:
+    """Calls that may be carried out together: of an attempt the first, if nothing is known of it."""
+    attempts = set[str]()
+    for call in calls:
+        if call.plain is None:
+            continue
+        if call.attempt is not None:
+            if call.attempt in attempts or known.get(call.attempt):
+                continue
+            attempts.add(call.attempt)
+        yield call, call.plain

@@ -218,9 +218,9 @@ class LeaseLine:
         access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
         if weak is not None:
             weak.begin(memory.books)
-        access.run_all(calls, memory.book, self._now)
+        unsaid = access.run_all(calls, memory.book, self._now)
         memory.book.save(access)
-        if not (looks_up or self._are_new(access.unsaid(calls))):
+        if not (looks_up or memory.are_new(unsaid)):
             return False
         memory.ahead.note(memory.books)
         memory.ahead.look_on(memory.books, watermark, now_ticks, calls)
@@ -233,11 +233,6 @@ class LeaseLine:
             return False
         self._answer(calls)
         return True
-
-    def _are_new(self, calls: Sequence[GroupCall]) -> bool:
-        """Whether nothing is known of the attempts of these calls."""
-        found = self.memory.attempts(calls)
-        return found is not None and not any(found.values())
 
     def _know(self, looking: Future[Lanes] | None) -> bool:
         """Have the group in memory.

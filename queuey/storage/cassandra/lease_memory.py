@@ -244,6 +244,11 @@ class GroupMemory:
         }
         return {key: answer.wait() for key, answer in asked.items()}
 
+    def are_new(self, calls: Sequence[GroupCall]) -> bool:
+        """Whether the group is as it was read, and nothing is stored under the attempts of these calls."""
+        found = self.attempts(calls)
+        return found is not None and not any(found.values())
+
     def _settle(self) -> bool:
         """See that a quorum of nodes has all of the version that is known: a serial read brings it there.
 
