@@ -14,7 +14,7 @@ from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
-from tests.support.lease_servers import LeaseServers
+from tests.support.lease_servers import LeaseServer, LeaseServers
 from tests.support.opened_leases import Opened
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces, Reached
 from tests.support.turning_loop import turning_loop
@@ -44,6 +44,16 @@ def lease_servers(session: CassandraSession) -> Iterator[LeaseServers]:
     servers = LeaseServers(session, clock, IdGenerator(clock))
     yield servers
     servers.close()
+
+
+@pytest.fixture
+def first(lease_servers: LeaseServers) -> LeaseServer:
+    return lease_servers.another()
+
+
+@pytest.fixture
+def second(lease_servers: LeaseServers) -> LeaseServer:
+    return lease_servers.another()
 
 
 @pytest.fixture

@@ -19,16 +19,6 @@ from tests.support.counted import Counted
 from tests.support.lease_servers import LeaseServer, LeaseServers, close
 
 
-@pytest.fixture
-def first(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
-@pytest.fixture
-def second(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
 def test_new_attempts_are_not_looked_up(lease_servers: LeaseServers) -> None:
     """The transaction finds out whether they are new, and a repeat, also at another server, gets their answer."""
     counted = Counted("lease_attempt", "leases_advance")

@@ -20,11 +20,6 @@ from tests.support.servers import eventually
 
 
 @pytest.fixture
-def first(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
-@pytest.fixture
 def no_entries(session: CassandraSession) -> None:
     """No group of an earlier test is looked at."""
     session.driver.execute(f"delete from {session.options.keyspace}.lease_appenders where shard = 0")  # noqa: S608

@@ -32,16 +32,6 @@ from tests.support.services.proxy import Proxy, Way
 HEADERS = encode_headers({"trace": b"t"})
 
 
-@pytest.fixture
-def first(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
-@pytest.fixture
-def second(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
 # Answers that get lost
 
 

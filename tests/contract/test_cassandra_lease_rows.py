@@ -19,17 +19,6 @@ from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
 from tests.support.lease_servers import LeaseServer, LeaseServers, rows_of
 
-
-@pytest.fixture
-def first(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
-@pytest.fixture
-def second(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
 # What is stored
 
 

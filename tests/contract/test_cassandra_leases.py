@@ -53,16 +53,6 @@ class TestCassandraLeases(LeaseStoreContract):
         """On Cassandra a server whose clock was stepped refuses; see below."""
 
 
-@pytest.fixture
-def first(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
-@pytest.fixture
-def second(lease_servers: LeaseServers) -> LeaseServer:
-    return lease_servers.another()
-
-
 # Histories
 
 
