@@ -42,12 +42,24 @@ def receive_head(queue: str) -> str:
     return head.removesuffix("0\r\n\r\n")
 
 
-def lease_script(queue: str, asks: str) -> str:
-    """Settles what earlier answers handed out."""
+_ATTEMPT = """body = string.format('{"attempt":"%08x%08x%08x%08x",', part(), part(), part(), part()) .. body:sub(2)"""
+"""Random, as clients draw it."""
+
+
+def lease_script(queue: str, asks: str, attempts_of: int | None = None) -> str:
+    """Settles what earlier answers handed out.
+
+    :param attempts_of: each request is an attempt of its own; they are others with each such number.
+    """
     before = json.dumps(receive_head(queue))
     return f"""
 local held = {{}}
-local function whole(body) return {before} .. #body .. "\\r\\n\\r\\n" .. body end
+math.randomseed({(attempts_of or 0) + 1})
+local function part() return math.random(0, 0x7fffffff) end
+local function whole(body)
+  {"" if attempts_of is None else _ATTEMPT}
+  return {before} .. #body .. "\\r\\n\\r\\n" .. body
+end
 request = function()
   local receipts = table.remove(held)
   {asks}

@@ -63,9 +63,14 @@ class _Queues:
         return queue
 
 
-def _received(servers: Sequence[Server], queue: str, receivers: int, seconds: float) -> Received:
-    """Receivers at some servers, each as many."""
-    script = lease_script(queue, TOGETHER % (TENS, TENS))
+def _received(
+    servers: Sequence[Server], queue: str, receivers: int, seconds: float, attempts_of: int | None = None
+) -> Received:
+    """Receivers at some servers, each as many.
+
+    :param attempts_of: see :func:`~tests.bench.leases.lease_script`.
+    """
+    script = lease_script(queue, TOGETHER % (TENS, TENS), attempts_of)
     before = [_transactions(server) for server in servers]
     with ThreadPoolExecutor() as threads:
         shares = [receivers * (at + 1) // len(servers) - receivers * at // len(servers) for at in range(len(servers))]
@@ -157,6 +162,26 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
     )
 
 
+def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
+    """Each request an attempt of its own, as our clients have it, against none."""
+    with nodes.server(plan, nodes.keyspace()) as server:
+        queues, runs = _Queues(server, exact=True), count()
+
+        def received(seconds: float, attempts_of: int | None = None) -> float:
+            return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempts_of).rate
+
+        received(WARM_SECONDS, next(runs))
+        without, under = alternate(
+            lambda: received(plan.seconds), lambda: received(plan.seconds, next(runs)), plan.rounds
+        )
+    return Row(
+        f"the same, exact, each request under an attempt, {PARTITIONS} partitions",
+        f"{number(median(without))} requests/s without",
+        f"{number(median(under))} requests/s",
+        ratios(under, without),
+    )
+
+
 def _at_servers(plan: Plan, nodes: Nodes) -> Row:
     """Sixteen receivers at one server and at three."""
     with ExitStack() as running:
@@ -187,4 +212,5 @@ def measure(plan: Plan) -> Iterator[Row]:
     with cluster(plan) as nodes:
         yield _against(plan, nodes, exact=True)
         yield _against(plan, nodes, exact=False)
+        yield _under_attempts(plan, nodes)
         yield _at_servers(plan, nodes)
