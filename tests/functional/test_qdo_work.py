@@ -253,7 +253,7 @@ def test_what_fails_again_and_again_is_a_dead_letter_and_can_be_retried(processe
 
     (processes.folder / "mended").touch()
     assert processes.run("dead", "retry", queue).code == 2
-    assert processes.run("dead", "retry", queue, "nobody").code == 3
+    assert processes.run("dead", "retry", queue, "nobody", "--yes").code == 3
     assert processes.run("dead", "retry", queue, "--all", "--reason", "other", "--yes").code == 3
     assert processes.run("dead", "retry", queue, "--all").code == 2
     assert processes.run("dead", "retry", queue, str(letter["letter"]), "--yes").code == 0

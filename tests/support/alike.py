@@ -20,6 +20,7 @@ _UNLIKE = (
     (re.compile(rb"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"), b"<uuid>"),
     (re.compile(rb"[0-9a-f]{32}"), b"<id>"),
     (re.compile(rb"[0-9]{10}\.[0-9]+"), b"<time>"),
+    (re.compile(rb'"oldest_age": ?[0-9.e-]+'), b'"oldest_age":"<seconds>"'),
     (re.compile(rb'"storage": ?"[a-z]+"'), b'"storage":"<store>"'),
     (re.compile(rb'"(lease_)?k": ?("auto"|1)'), b'"k":"<k of the store>"'),
 )

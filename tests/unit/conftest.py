@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import sys
+import threading
 from collections.abc import Iterator
 
 import pytest
@@ -11,11 +12,13 @@ import pytest
 from tests.support.scripted_server import Script, scripted_server
 
 _outgoing: list[str] = []
+_earlier: set[int | None] = set()
+"""Threads that earlier tests have left."""
 _NETWORK = frozenset({"socket.connect", "socket.getaddrinfo", "socket.sendto"})
 
 
 def _note(event: str, _: object) -> None:
-    if event in _NETWORK and "py4j" not in sys._getframe(1).f_code.co_filename:
+    if event in _NETWORK and threading.get_ident() not in _earlier:
         _outgoing.append(event)
 
 
@@ -24,18 +27,20 @@ sys.addaudithook(_note)
 
 @pytest.fixture
 def outgoing() -> Iterator[list[str]]:
-    """Every connection that this process begins, and every name that it looks up, but for those to a Spark.
+    """Every connection that this process begins, and every name that it looks up, but for those of earlier tests.
 
-    The garbage collector rests meanwhile: what an earlier test has left of a Spark that is gone would connect to it. Threads
-    of that Spark may do so all the same.
+    What they have left, such as a Spark that is gone, has threads that connect. The garbage collector rests meanwhile: it
+    would let objects of theirs connect.
     """
     gc.collect()
     gc.disable()
+    _earlier.update(one.ident for one in threading.enumerate() if one is not threading.current_thread())
     _outgoing.clear()
     try:
         yield _outgoing
     finally:
         gc.enable()
+        _earlier.clear()
         _outgoing.clear()
 
 
