@@ -60,9 +60,10 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
     group = await service.leases.find(queue, name)
     if group is None:
         raise LeaseGroupNotFound
-    partitions = await _counts(service, queue, name)
+    counts = await service.leases.count(queue, name)
+    partitions = await _with_ends(service, queue, counts)
     if boolean(call.query.get("backlog")):
-        backlogs = await count_backlog(service.leases, service.queues, service.log, queue, name)
+        backlogs = await count_backlog(service.leases, service.queues, service.log, queue, name, counts)
         partitions = [{**shown, **backlogs[shown["partition"]]._asdict()} for shown in partitions]
     return json_answer(
         {
@@ -74,9 +75,8 @@ async def show(service: Service, call: Call, target: Target) -> Answer:
     )
 
 
-async def _counts(service: Service, queue: Queue, name: str) -> list[dict[str, Any]]:
+async def _with_ends(service: Service, queue: Queue, counts: Mapping[int, LeaseCounts]) -> list[dict[str, Any]]:
     """What a group holds, by partition, the oldest message that it has not settled, and whether there is more."""
-    counts = await service.leases.count(queue, name)
     oldest: Mapping[int, MessageId] = {}
     more: Mapping[int, bool] = {}
     with suppress(ClockUnsafe):  # nobody may read now, but an operator may look
@@ -222,7 +222,7 @@ async def reset(service: Service, call: Call, target: Target) -> Answer:
         before = await service.leases.find(queue, name)
         if before is None:
             raise LeaseGroupNotFound
-        counts = await _counts(service, queue, name)
+        counts = await _with_ends(service, queue, await service.leases.count(queue, name))
         group = service.leases.new_group(before.settings, place)
         if preview or await service.leases.keep(queue, name, group, before):
             answer = {"status": "ok", "group": name, "preview": preview, "to": _shown_place(place)}

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["BESIDE", "SPARE", "ConnectionRoom", "few_files", "raise_limit", "room_for"]
+__all__ = ["BESIDE", "SPARE", "ConnectionRoom", "few_files", "limit", "raise_limit", "room_for"]
 
 BESIDE = 100
 """Open files that a server needs besides its connections."""

@@ -31,7 +31,7 @@ class GroupBacklog(NamedTuple):
 
 
 async def count_backlog(
-    leases: Leases, queues: Queues, log: Log, queue: Queue, group: str
+    leases: Leases, queues: Queues, log: Log, queue: Queue, group: str, counts: Mapping[int, LeaseCounts]
 ) -> Mapping[int, GroupBacklog]:
     """By partition, of a group or of one that is not there yet.
 
@@ -39,10 +39,10 @@ async def count_backlog(
     :data:`_MOST_LOOKED_AT` messages are looked at; the others are taken to be as these are. New messages are counted one
     by one, up to :data:`_MOST_COUNTED`; beyond that the depth of the partition says how many there are.
 
+    :param counts: what the group holds by partition; none if it is not there yet.
     :raises ClockUnsafe: nobody may read now.
     """
     states = dict(enumerate(await queues.inspect(queue), 1))
-    counts = await leases.count(queue, group)
     spans = [(number, Span(counts[number].frontier if number in counts else ZERO_ID)) for number in states]
     _, new = await log.count_spans(queue, spans, limit=_MOST_COUNTED, step=0)
     found = {}

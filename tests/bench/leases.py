@@ -46,18 +46,18 @@ _ATTEMPT = """body = string.format('{"attempt":"%08x%08x%08x%08x",', part(), par
 """Random, as clients draw it."""
 
 
-def lease_script(queue: str, asks: str, attempts_of: int | None = None) -> str:
+def lease_script(queue: str, asks: str, attempt_seed: int | None = None) -> str:
     """Settles what earlier answers handed out.
 
-    :param attempts_of: each request is an attempt of its own; they are others with each such number.
+    :param attempt_seed: gives each request an attempt of its own, with a random name; None for no attempts.
     """
     before = json.dumps(receive_head(queue))
     return f"""
 local held = {{}}
-math.randomseed({(attempts_of or 0) + 1})
+math.randomseed({(attempt_seed or 0) + 1})
 local function part() return math.random(0, 0x7fffffff) end
 local function whole(body)
-  {"" if attempts_of is None else _ATTEMPT}
+  {"" if attempt_seed is None else _ATTEMPT}
   return {before} .. #body .. "\\r\\n\\r\\n" .. body
 end
 request = function()

@@ -229,7 +229,8 @@ async def visible_messages(asked: SqsRequest, queue: Queue) -> int:
 async def _counted(asked: SqsRequest, queue: Queue) -> tuple[int, int, int]:
     """Messages that may be received, that are delayed, and that are out."""
     service = asked.service
-    found = await count_backlog(service.leases, service.queues, service.log, queue, GROUP)
+    counts = await service.leases.count(queue, GROUP)
+    found = await count_backlog(service.leases, service.queues, service.log, queue, GROUP, counts)
     each = found.values()
     return sum(one.visible for one in each), sum(one.delayed for one in each), sum(one.hidden for one in each)
 

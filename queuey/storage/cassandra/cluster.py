@@ -61,8 +61,8 @@ _SPECULATIVE_SECONDS = 0.25
 _HEARTBEAT_SECONDS = 3
 """After this time without data, a connection is probed; the answer has as much time."""
 _LONGEST_RECONNECT_SECONDS = 3.0
-"""Seconds between two attempts to reach a node that is away: so much later than the node is the server back, where no other
-node tells it. An attempt costs a connection. The driver's own limit is ten minutes, and it gives up in the end."""
+"""Seconds between two attempts to reach a node that is away. Where no other node tells that it is back, the server learns of
+it this much later. An attempt costs a connection. The driver's own limit is ten minutes, and it gives up in the end."""
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ died in between leaves its ids with the key. The attempt that takes over withdra
 copy.
 
 The claim is a lightweight transaction, the record is a plain write: each attempt has its own, and it counts only while
-the key names that attempt. So an attempt that comes too late changes nothing. Whether it is too late, it knows by the
-clock: another one takes over only once the longest request is surely over.
+the key names that attempt. So an attempt that comes too late changes nothing. It knows by the clock whether it may be
+too late: another one takes over only once the longest request is surely over.
 """
 
 from __future__ import annotations

@@ -100,7 +100,7 @@ class GroupAccess:
         now: tuple[int, int],
     ) -> None:
         """:param attempts: what is stored under the keys that the calls look up. None if nobody has looked: then they
-            are taken for new, and the transaction is not done if one of those that it keeps is there.
+            are taken for new, and the transaction is not done if something is kept under one of them already.
         :param now: the watermark, and the wall clock.
         """
         self._dropped, self._messages, self._stored = server.dropped, messages, stored
@@ -126,7 +126,7 @@ class GroupAccess:
         :param now: gives rising moments on the clock of leases.
         :returns: those whose attempts the transaction does not keep, so that it does not find out whether they are new.
         """
-        plain = [*_plain(calls, self._known)]
+        plain = [*_joinable(calls, self._known)]
         joined = join_steps([step for _, step in plain], self, book, now) if plain else ()
         for (call, one), outcome in zip(plain, joined, strict=False):
             call.result, self._call = outcome, call
@@ -262,8 +262,8 @@ class GroupAccess:
         return start(found).wait()
 
 
-def _plain(calls: Sequence[GroupCall], known: Mapping[str, Rows]) -> Iterator[tuple[GroupCall, PlainStep]]:
-    """Calls that may be carried out together: of an attempt the first, if nothing is known of it."""
+def _joinable(calls: Sequence[GroupCall], known: Mapping[str, Rows]) -> Iterator[tuple[GroupCall, PlainStep]]:
+    """Calls that may be carried out together. Of several calls of one attempt this is the first, if the attempt is new."""
     attempts = set[str]()
     for call in calls:
         if call.plain is None:

@@ -218,9 +218,9 @@ class LeaseLine:
         access = GroupAccess(*what) if weak is None else WeakAccess(weak, *what)
         if weak is not None:
             weak.begin(memory.books)
-        unsaid = access.run_all(calls, memory.book, self._now)
+        unkept = access.run_all(calls, memory.book, self._now)
         memory.book.save(access)
-        if not (looks_up or memory.are_new(unsaid)):
+        if not (looks_up or memory.are_new(unkept)):
             return False
         memory.ahead.note(memory.books)
         memory.ahead.look_on(memory.books, watermark, now_ticks, calls)

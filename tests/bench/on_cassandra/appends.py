@@ -70,11 +70,10 @@ def single(plan: Plan) -> Iterator[Row]:
     """One message a request, a hundred under way, against the bare driver's single inserts."""
     with appending(plan) as there:
         below, ours = there.against(plan, "inserts", in_turn([append_one(QUEUE)]), SINGLES_IN_FLIGHT)
-    p50, p99 = median(load.p50_ms for load in ours), median(load.p99_ms for load in ours)
     yield Row(
         f"append, 1 per request, {SINGLES_IN_FLIGHT} at once",
         f"{number(median(below))} /s inserted by the bare driver",
-        f"{number(median(load.rate for load in ours))} /s, p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        _said(ours),
         ratios([load.rate for load in ours], below),
         first="ratio >= 0.35",
         goal="ratio >= 0.7",
@@ -94,13 +93,17 @@ def keyed(plan: Plan) -> Iterator[Row]:
         below, ours = alternate(
             lambda: load(plain, plan.seconds), lambda: load(named(text, next(runs)), plan.seconds), plan.rounds
         )
-    p50, p99 = median(one.p50_ms for one in ours), median(one.p99_ms for one in ours)
     yield Row(
         "append, 1 per request, with an Idempotency-Key",
         f"{number(median(one.rate for one in below))} /s without one",
-        f"{number(median(one.rate for one in ours))} /s, p50 {p50:.1f} ms, p99 {p99:.1f} ms",
+        _said(ours),
         ratios([one.rate for one in ours], [one.rate for one in below]),
     )
+
+
+def _said(loads: Sequence[Load]) -> str:
+    p50, p99 = median(load.p50_ms for load in loads), median(load.p99_ms for load in loads)
+    return f"{number(median(load.rate for load in loads))} /s, p50 {p50:.1f} ms, p99 {p99:.1f} ms"
 
 
 def hundreds(plan: Plan) -> Iterator[Row]:

@@ -64,13 +64,13 @@ class _Queues:
 
 
 def _received(
-    servers: Sequence[Server], queue: str, receivers: int, seconds: float, attempts_of: int | None = None
+    servers: Sequence[Server], queue: str, receivers: int, seconds: float, attempt_seed: int | None = None
 ) -> Received:
     """Receivers at some servers, each as many.
 
-    :param attempts_of: see :func:`~tests.bench.leases.lease_script`.
+    :param attempt_seed: see :func:`~tests.bench.leases.lease_script`.
     """
-    script = lease_script(queue, TOGETHER % (TENS, TENS), attempts_of)
+    script = lease_script(queue, TOGETHER % (TENS, TENS), attempt_seed)
     before = [_transactions(server) for server in servers]
     with ThreadPoolExecutor() as threads:
         shares = [receivers * (at + 1) // len(servers) - receivers * at // len(servers) for at in range(len(servers))]
@@ -167,8 +167,8 @@ def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
     with nodes.server(plan, nodes.keyspace()) as server:
         queues, runs = _Queues(server, exact=True), count()
 
-        def received(seconds: float, attempts_of: int | None = None) -> float:
-            return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempts_of).rate
+        def received(seconds: float, attempt_seed: int | None = None) -> float:
+            return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempt_seed).rate
 
         received(WARM_SECONDS, next(runs))
         without, under = alternate(
