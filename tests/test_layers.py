@@ -34,7 +34,9 @@ LEAVES = tuple(
         "tracebacks",
     )
 )
-STORES = tuple(f"queuey.storage{name}" for name in ("", ".checksums", ".leasing.", ".peers", ".statements", ".tasks"))
+STORES = tuple(
+    f"queuey.storage{name}" for name in ("", ".checksums", ".leasing.", ".observing", ".peers", ".statements", ".tasks")
+)
 """What backends share. No backend imports another."""
 
 

@@ -46,6 +46,12 @@ LEASE_TRANSACTIONS = SERVER_METRICS.counter(
 LEASE_STEPS_HANDED_OVER = SERVER_METRICS.counter(
     "queuey_lease_steps_handed_over", "Steps of lease groups handed over to another server", ("result",)
 )
+LEASE_STATE_BYTES = SERVER_METRICS.counter(
+    "queuey_lease_state_bytes", "Bytes written of what lease groups hold: leases, settles, and states that are folded"
+)
+LEASE_AHEAD_WASTED = SERVER_METRICS.counter(
+    "queuey_lease_ahead_wasted", "Messages read for receivers, and forgotten before they were handed out"
+)
 DEAD_LETTERS = SERVER_METRICS.counter("queuey_dead_letters", "Messages given up", ("app", "result"))
 BREAKERS_TRIPPED = SERVER_METRICS.counter(
     "queuey_lease_breakers_tripped", "Lease groups paused by their breakers", ("app",)
@@ -177,14 +183,49 @@ class _StepFigures(NamedTuple):
     """By action."""
 
 
+class LeaseMonitor:
+    """Counts what a store does for lease groups. Thread-safe.
+
+    It is the store's :class:`queuey.storage.observing.LeaseObserver`.
+    """
+
+    def __init__(self, counted: MetricSet) -> None:
+        self._counted = counted
+
+    def wrote_state(self, size: int) -> None:
+        """A transaction writes changes of states."""
+        self._counted.count(LEASE_STATE_BYTES, size)
+
+    def wasted_ahead(self, messages: int) -> None:
+        """Messages were read for receivers, and forgotten before they were handed out."""
+        self._counted.count(LEASE_AHEAD_WASTED, messages)
+
+    def compared_and_set(self, *, is_lost: bool) -> None:
+        """The store tried a transaction of a lease group."""
+        self._counted.count(LEASE_TRANSACTIONS, 1, "lost" if is_lost else "done")
+
+    def handed_over(self, result: str) -> None:
+        """The store handed a step of a lease group over to another server."""
+        self._counted.count(LEASE_STEPS_HANDED_OVER, 1, result)
+
+    def handed_twice(self, messages: int) -> None:
+        """Messages of a weak group had two receivers."""
+        self._counted.count(LEASE_DUPLICATES, messages)
+
+    def picked_among(self, k: int) -> None:
+        """K of a receive of a weak group."""
+        self._counted.observe(LEASE_K, k)
+
+
 class Monitor(MetricSet):
     """What one server counts. Thread-safe.
 
-    It is the store's :class:`queuey.storage.Observer`.
+    It is the store's :class:`queuey.storage.observing.Observer`.
     """
 
     def __init__(self, backend: str) -> None:
         super().__init__(SERVER_METRICS)
+        self.leases = LeaseMonitor(self)
         self._backend = backend
         self._requests: dict[tuple[str, str, int], tuple[list[float], Newest]] = {}
         """Figures of :data:`REQUEST_DURATION` and what exemplars are made of, with the status as it comes."""
@@ -270,22 +311,6 @@ class Monitor(MetricSet):
     def restamped(self) -> None:
         """An append took too long, and is tried again."""
         self.count(APPENDS_RESTAMPED, 1)
-
-    def compared_and_set(self, *, is_lost: bool) -> None:
-        """The store tried a transaction of a lease group."""
-        self.count(LEASE_TRANSACTIONS, 1, "lost" if is_lost else "done")
-
-    def handed_over(self, result: str) -> None:
-        """The store handed a step of a lease group over to another server."""
-        self.count(LEASE_STEPS_HANDED_OVER, 1, result)
-
-    def handed_twice(self, messages: int) -> None:
-        """Messages of a weak group had two receivers."""
-        self.count(LEASE_DUPLICATES, messages)
-
-    def picked_among(self, k: int) -> None:
-        """K of a receive of a weak group."""
-        self.observe(LEASE_K, k)
 
     def stepped(self, application: str, counted: LeasesCounted) -> None:
         """A step of lease groups was done."""

@@ -12,7 +12,8 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.settings import Settings
-from queuey.storage import LeaseStore, MessageStore, MetadataStore, Observer, OffsetStore, Stores, TaskStore
+from queuey.storage import LeaseStore, MessageStore, MetadataStore, OffsetStore, Stores, TaskStore
+from queuey.storage.observing import Observer
 
 USUAL_BUDGET_MS = 1500
 """The time limit of a statement without a write budget."""

@@ -12,6 +12,7 @@ from queuey.storage.cassandra import lease_ahead
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.contract.common import QueueLog, draft
 from queuey.storage.contract.lease_receiver import Receiver, bodies
+from tests.support.counted import Noted
 from tests.support.lease_servers import LeaseServer, LeaseServers
 
 FIRST, SECOND = 300, 100
@@ -82,3 +83,34 @@ def test_messages_of_some_partitions_alone_are_read_for_those(jobs: Receiver, pa
     assert len(jobs.receive(80, partitions=[2])) == 80
     assert len(jobs.receive(80, partitions=[2])) == SECOND - 81
     assert not pages[1]
+
+
+def test_messages_of_a_busy_group_are_not_read_twice(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now, noted = 100.0, Noted()
+    monkeypatch.setattr(lease_ahead, "perf_counter", lambda: now)
+    server = lease_servers.another(observer=noted)
+    server.log = QueueLog(server.stores.messages, server.clock, partitions=4)
+    for block in range(8):
+        server.log.append(*[draft(b"%d" % (500 * block + at), block % 4 + 1) for at in range(500)])
+        server.clock.advance(1)
+    jobs, found = server.jobs(), list[bytes]()
+    for _ in range(20):
+        found += bodies(jobs.receive(200))
+        now += lease_ahead._RENEWED_SECONDS / 3
+    assert sorted(map(int, found)) == [*range(4000)]
+    assert noted.wasted < 4000 / 3, "of each partition some are read, to know which message waits longest"
+
+
+def test_messages_that_wait_long_are_read_again(lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch) -> None:
+    now, noted = 100.0, Noted()
+    monkeypatch.setattr(lease_ahead, "perf_counter", lambda: now)
+    server = lease_servers.another(observer=noted)
+    server.log.append(*[draft(b"%d" % at, 1) for at in range(9)])
+    jobs, found = server.jobs(), list[bytes]()
+    for _ in range(9):
+        found += bodies(jobs.receive())
+        now += lease_ahead.AHEAD_SECONDS + 0.1
+    assert [*map(int, found)] == [*range(9)]
+    assert noted.wasted >= 8

@@ -18,7 +18,7 @@ from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_requests import ReceiveRequest, Settle
-from queuey.storage import ServerBeat, Unobserved
+from queuey.storage import ServerBeat
 from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS, AtHomeElsewhere
 from queuey.storage.cassandra.lease_wire import Meeting, encode_meeting
 from queuey.storage.cassandra.links import Links
@@ -27,14 +27,16 @@ from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract import LeaseStoreContract
 from queuey.storage.contract.common import draft
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
+from queuey.storage.observing import Unobserved, UnobservedLeases
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import LeaseServers, close
 
 
-class Counted(Unobserved):
+class Counted(Unobserved, UnobservedLeases):
     """What a server hands over, and its own transactions."""
 
     def __init__(self) -> None:
+        self.leases = self
         self.handed: Counter[str] = Counter()
         self.transactions = 0
 

@@ -17,7 +17,6 @@ from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueyError, StorageUnava
 from queuey.future import start
 from queuey.ids import IdGenerator
 from queuey.model import Consistency, Draft, Location, Queue
-from queuey.storage import Unobserved
 from queuey.storage.cassandra import cluster as cassandra_cluster
 from queuey.storage.cassandra.buckets import WIDTHS
 from queuey.storage.cassandra.clock import ClockGuard
@@ -25,6 +24,7 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import draft
+from queuey.storage.observing import Unobserved
 from tests.support.cassandra_stores import messages_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way

@@ -24,7 +24,6 @@ from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
-from queuey.storage import Unobserved
 from queuey.storage.cassandra import CassandraLeases, lease_memory, lease_weak
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
@@ -34,6 +33,7 @@ from queuey.storage.contract.lease_passing import PassingOver
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from queuey.storage.contract.leases import Fair, HandingOut, Settling, Together
 from queuey.storage.leasing import changes as leasing_changes
+from queuey.storage.observing import Unobserved, UnobservedLeases
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, SharedHistory, close, rows_of
 
@@ -69,10 +69,11 @@ class TestWeakLeasesOfOneServer(HandingOut, Settling, Together, Attempts, Fair, 
         """On Cassandra a server whose clock was stepped refuses."""
 
 
-class _Counted(Unobserved):
+class _Counted(Unobserved, UnobservedLeases):
     """Counts what servers hand out twice."""
 
     def __init__(self) -> None:
+        self.leases = self
         self.twice = 0
         self.ks: set[int] = set()
 

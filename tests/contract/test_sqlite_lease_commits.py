@@ -14,7 +14,7 @@ from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
 from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import bodies, settle_of
-from queuey.storage.leasing import book as leasing_book
+from queuey.storage.leasing import partition_book
 from tests.support.opened_leases import Opened
 
 
@@ -65,7 +65,7 @@ def test_a_message_that_waited_for_its_key_is_handed_out_in_the_commit_that_appe
 def test_what_is_appended_while_a_receive_looks_up_a_key_is_looked_up_too(
     opened: Opened, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(leasing_book, "MOST_AHEAD", 2)
+    monkeypatch.setattr(partition_book, "MOST_AHEAD", 2)
     opened.log.append(draft(b"0", key="a"))
     (first,) = opened.jobs(order=ORDER_BY_KEY).receive()
     opened.log.append(*[draft(b"%d" % at, key="a") for at in range(1, 5)])

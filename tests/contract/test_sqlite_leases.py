@@ -23,7 +23,7 @@ from queuey.storage.contract.lease_passing import append_for
 from queuey.storage.contract.lease_receiver import bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.leasing import changes as leasing_changes
-from queuey.storage.leasing import passing
+from queuey.storage.leasing import partition_book, passing
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import leases as sqlite_leases
 from queuey.storage.sqlite.transaction import LEASE_CHANGES, CommitFailed, Kind, Transaction
@@ -39,7 +39,7 @@ def folding(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each state is large: it is folded all the time, in small portions, and read outside of the committer's turn. And a
     step passes over few messages.
     """
-    monkeypatch.setattr(leasing_book, "AHEAD", 2)
+    monkeypatch.setattr(partition_book, "AHEAD", 2)
     monkeypatch.setattr(passing, "LEAST_TOGETHER", 2)
     monkeypatch.setattr(passing, "MOST_PASSED_OVER", 3)
     monkeypatch.setattr(holes, "_CHUNK", 2)
@@ -403,13 +403,13 @@ PLANTED: dict[str, tuple[object, str, object, Callable[[Opened, pytest.MonkeyPat
         test_a_commit_that_fails_leaves_memory_as_the_file_is,
     ),
     "what is passed over is only in memory": (
-        leasing_book.PartitionBook,
+        partition_book.PartitionBook,
         "change",
         lambda self, change: None,
         test_what_was_passed_over_stays_so_after_a_restart,
     ),
     "a step passes over all that there is": (
-        leasing_book,
+        partition_book,
         "has_passed_enough",
         lambda access: False,
         test_what_was_passed_over_stays_so_after_a_restart,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from queuey.clock import Clock
 from queuey.ids import IdGenerator
-from queuey.storage import Observer, Stores
+from queuey.storage import Stores
 from queuey.storage.cassandra import (
     CassandraLeases,
     CassandraMessages,
@@ -17,6 +17,7 @@ from queuey.storage.cassandra import (
 from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.observing import Observer
 
 _USUAL = Timing()
 

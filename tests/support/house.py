@@ -70,6 +70,7 @@ def under(module: str, package: str) -> bool:
 
 BESIDE_BACKENDS = {
     "queuey.storage.checksums": "shared by backends",
+    "queuey.storage.observing": "shared by backends",
     "queuey.storage.peers": "shared by backends",
     "queuey.storage.leasing": "shared by backends",
     "queuey.storage.statements": "shared by backends",

@@ -19,7 +19,6 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
-from queuey.storage import Observer
 from queuey.storage.cassandra.clock import SAMPLE_SECONDS, ClockGuard
 from queuey.storage.cassandra.cluster import AUTO, OFF, Options, contact
 from queuey.storage.cassandra.leases import CassandraLeases
@@ -32,6 +31,7 @@ from queuey.storage.cassandra.schema import check_tables, durability_problems
 from queuey.storage.cassandra.server import CassandraServer, Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.cassandra.tasks import CassandraTasks
+from queuey.storage.observing import Observer
 
 __all__ = [
     "CassandraLeases",

@@ -21,7 +21,7 @@ from queuey.errors import StorageUnavailable
 from queuey.future import Future, at_turns_end, settled_together, start
 from queuey.locks import new_lock
 from queuey.model import Consistency, Draft, Location, Queue
-from queuey.storage import Observer
+from queuey.storage.observing import Observer
 
 UNDER_WAY = 4
 """Groups of one partition that are stored at the same time, at most."""

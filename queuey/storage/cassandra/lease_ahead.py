@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from bisect import bisect_right
+from collections import Counter, defaultdict, deque
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
@@ -12,12 +13,13 @@ from typing import NamedTuple
 
 from queuey.errors import QueueyError
 from queuey.future import Future, start
-from queuey.model import Columns, Page, PartitionId, ReadRequest
+from queuey.ids import ZERO_ID, MessageId
+from queuey.model import Columns, Message, Page, PartitionId, ReadRequest
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.leasing.access import ReadAhead
-from queuey.storage.leasing.book import AHEAD_BYTES, MOST_AHEAD, PartitionBook
+from queuey.storage.leasing.partition_book import AHEAD_BYTES, MOST_AHEAD, PartitionBook
 
 __all__ = ["Demand", "GroupAhead"]
 
@@ -28,6 +30,8 @@ _RENEWED_SECONDS = 0.6
 """Messages of this age are read again while a transaction is under way."""
 _READS_TOGETHER = 16
 """Partitions whose messages are read at the same time."""
+_LEAST_AHEAD = 16
+"""Messages of a partition that are read together, if fewer are needed."""
 
 
 class Demand(NamedTuple):
@@ -53,6 +57,10 @@ class Demand(NamedTuple):
         named = {number: factor * most for number, most in self.named.items()}
         return Demand(min(factor * self.most, MOST_AHEAD), named)
 
+    def at_least(self, most: int) -> Demand:
+        """The same, but for as many of any partition."""
+        return self._replace(most=max(self.most, most))
+
     def of(self, number: int) -> int:
         """At most, of one partition."""
         return min(self.most + self.named.get(number, 0), MOST_AHEAD)
@@ -70,11 +78,37 @@ class _Reading(NamedTuple):
     @property
     def size(self) -> int:
         """Bytes in memory, at most."""
-        if not self.page.done:
-            return AHEAD_BYTES
+        return Columns.of(self.messages).size if self.page.done else AHEAD_BYTES
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """Those that are read by now."""
         with suppress(QueueyError):
-            return Columns.of(self.page.result().messages).size
-        return 0
+            return self.page.result().messages if self.page.done else ()
+        return ()
+
+
+class _Stretches:
+    """When the messages ahead of one partition were read."""
+
+    def __init__(self) -> None:
+        self._read: deque[tuple[MessageId, float]] = deque()
+        """Up to which message was read when, in order."""
+
+    def add(self, upto: MessageId, began: float) -> None:
+        """Note that all messages up to this one are read."""
+        if not self._read or self._read[-1][0] < upto:
+            self._read.append((upto, began))
+
+    def oldest(self, after: MessageId) -> float | None:
+        """When the oldest messages behind an id were read; None if none were."""
+        while self._read and self._read[0][0] <= after:
+            self._read.popleft()
+        return self._read[0][1] if self._read else None
+
+    def forget(self) -> None:
+        """Note that what was read is forgotten."""
+        self._read.clear()
 
 
 class GroupAhead:
@@ -85,8 +119,8 @@ class GroupAhead:
 
     def __init__(self, server: CassandraServer, messages: CassandraMessages) -> None:
         self._server, self._messages = server, messages
-        self._read_at: dict[int, float] = {}
-        """By partition, when messages were read ahead."""
+        self._stretches: defaultdict[int, _Stretches] = defaultdict(_Stretches)
+        """By partition."""
         self._kept: dict[int, ReadAhead] = {}
         """By partition whose state is forgotten."""
         self._reading: dict[int, _Reading] = {}
@@ -94,7 +128,7 @@ class GroupAhead:
         self._with_more: set[int] = set()
         """Partitions that have more messages than were read."""
         self._usual = Demand(0, {})
-        """By the calls of the last transaction."""
+        """By the calls of the last transactions."""
         self._began = 0.0
 
     @property
@@ -106,15 +140,32 @@ class GroupAhead:
     def keep(self, book: PartitionBook) -> None:
         """Keep what was read for a state that is to be forgotten."""
         if book.left:
-            self._kept[book.place.number] = book.read_ahead()
+            self._read_at(book)  # forgets when those were read that are handed out
+            self._kept[book.place.number] = book.give_ahead()
 
     def installed(self, book: PartitionBook) -> None:
         """Go on with what was kept, now that the state is read."""
-        number = book.place.number
-        kept, read_at = self._kept.pop(number, None), self._read_at.pop(number, None)
-        if kept is not None and read_at is not None and not self._is_old(book.place, read_at):
+        kept, read_at = self._kept.pop(book.place.number, None), self._read_at(book)
+        if kept is None:
+            return
+        if read_at is None or self._is_old(book.place, read_at):
+            self._stretches[book.place.number].forget()
+            self._waste(len(kept.messages))
+        else:
             book.take_ahead(kept)
-            self._read_at[number] = read_at
+
+    def _read_at(self, book: PartitionBook) -> float | None:
+        """When the messages that come next were read; None if they were not."""
+        return self._stretches[book.place.number].oldest(book.state.frontier)
+
+    def _is_kept_long(self, number: int) -> bool:
+        read_at = self._stretches[number].oldest(ZERO_ID)
+        return read_at is None or self._began - read_at >= AHEAD_SECONDS
+
+    def _waste(self, messages: int) -> None:
+        """Note that messages were read which are not handed out."""
+        if messages:
+            self._server.observer.leases.wasted_ahead(messages)
 
     def _is_old(self, place: PartitionId, read_at: float) -> bool:
         """Whether messages are to be read again, since they may have changed."""
@@ -132,41 +183,40 @@ class GroupAhead:
         :param demand: by the calls that are known. Messages that are not in memory are read for all partitions at once.
         """
         self._began = perf_counter()
-        self._kept = {
-            at: kept for at, kept in self._kept.items() if self._began - self._read_at.get(at, 0.0) < AHEAD_SECONDS
-        }
+        for number in [at for at in self._kept if self._is_kept_long(at)]:
+            self._waste(len(self._kept.pop(number).messages))
         for number, book in books.items():
             book.next_unread = 0
-            read_at = self._read_at.get(number)
+            read_at = self._read_at(book)
             if read_at is not None and self._is_old(book.place, read_at):
                 book.forget_ahead()
-                del self._read_at[number]
-        demand = Demand(max(demand.most, self._usual.most), demand.named)
+                self._stretches[number].forget()
+        demand = demand.at_least(self._usual.most)
         for number in [number for number, reading in self._reading.items() if reading.page.done]:
             self._take(number, books)
-        for number in _needed(books, demand):
+        for number in _needed(books, demand, self._with_more):
             self._take(number, books)
-        needed = _needed(books, demand)
+        needed = [*_needed(books, demand, self._with_more).items()]
         for first in range(0, len(needed), _READS_TOGETHER):
             some = needed[first : first + _READS_TOGETHER]
-            for number in some:
-                self._read(books[number], watermark, now_ticks, demand)
-            for number in some:
+            for number, limit in some:
+                self._read(books[number], watermark, now_ticks, limit)
+            for number, _ in some:
                 self._take(number, books)
 
-    def _read(
-        self, book: PartitionBook, watermark: int, now_ticks: int, demand: Demand, *, renews: bool = False
-    ) -> None:
+    def _read(self, book: PartitionBook, watermark: int, now_ticks: int, limit: int, *, renews: bool = False) -> None:
         """Begin to read messages of one partition."""
-        number = book.place.number
-        request = book.next_request(watermark, demand.of(number), renews=renews)
+        request = book.next_request(watermark, limit, renews=renews)
         page = start(self._messages.page(request, now_ticks=now_ticks))
-        self._reading[number] = _Reading(request, page, perf_counter(), renews)
+        self._reading[book.place.number] = _Reading(request, page, perf_counter(), renews)
 
     def _take(self, number: int, books: Mapping[int, PartitionBook]) -> None:
         """Take in what is read of one partition."""
         reading, book = self._reading.pop(number, None), books.get(number)
-        if reading is None or book is None or self._is_late(book.place, reading.began):
+        if reading is None:
+            return
+        if book is None or self._is_late(book.place, reading.began):
+            self._waste(len(reading.messages))
             return
         with suppress(QueueyError):  # a step that needs the messages reads them again, and tells
             page = reading.page.wait()
@@ -176,10 +226,10 @@ class GroupAhead:
                 self._with_more.discard(number)
             if reading.renews:
                 book.forget_ahead()
-                self._read_at.pop(number, None)
+                self._stretches[number].forget()
             book.take_page(reading.request, page)
             if book.left:
-                self._read_at.setdefault(number, reading.began)
+                self._stretches[number].add(book.upto, reading.began)
 
     # During a transaction
 
@@ -190,42 +240,66 @@ class GroupAhead:
 
         :param calls: of this transaction, which is carried out in memory.
         """
-        self._usual = Demand.by(calls)
-        demand = self._usual.times(2)
-        soon = {*_needed(books, demand)} & self._with_more
+        self._usual = Demand.by(calls).at_least(self._usual.most * 3 // 4)
+        wanted = self._usual.times(2)
+        soon, first = _needed(books, wanted, self._with_more), _first(books, wanted.most)
         for number, book in books.items():
             if len(self._reading) >= _READS_TOGETHER:
                 return
             if number in self._reading or book.passes_over:
                 continue
-            read_at = self._read_at.get(number)
+            read_at = self._read_at(book)
             if read_at is not None and self._began - read_at > _RENEWED_SECONDS:
-                self._read(book, watermark, now_ticks, demand, renews=True)
-            elif number in soon:
-                self._read(book, watermark, now_ticks, demand)
+                limit = max(soon.get(number, 0), _among(book, first, wanted.most), 1)
+                self._read(book, watermark, now_ticks, limit, renews=True)
+            elif number in soon and number in self._with_more:
+                self._read(book, watermark, now_ticks, soon[number])
 
     def note(self, books: Mapping[int, PartitionBook]) -> None:
         """Note when messages were read that lie ahead now."""
         for number, book in books.items():
             if len(book.ahead):
-                self._read_at.setdefault(number, self._began)
+                self._stretches[number].add(book.upto, self._began)
             else:
-                self._read_at.pop(number, None)
+                self._stretches[number].forget()
 
 
-def _needed(books: Mapping[int, PartitionBook], demand: Demand) -> Sequence[int]:
-    """Partitions of which more is to be read, for the messages that wait longest to be in memory."""
+def _needed(books: Mapping[int, PartitionBook], demand: Demand, with_more: Collection[int]) -> Mapping[int, int]:
+    """Partitions of which more is to be read, for the messages that wait longest to be in memory, and how many of each.
+
+    What is known of a partition ends at some message. Of those that have more, the one that ends first gives half of the
+    messages that are missing, the next one half of the rest, and so on. What the others have, nobody knows.
+
+    :param with_more: partitions that have more messages than were read.
+    """
     short = [number for number, book in books.items() if book.left < demand.of(number) and not book.passes_over]
     if not short:
-        return ()
-    most = demand.most
-    ticks = merge(*[book.ahead.ticks[book.at : book.at + most] for book in books.values()])
-    last = next(islice(ticks, most - 1, None), None) if most else None
-    return [number for number in short if _is_needed(books[number], demand.named.get(number, 0), last, most)]
+        return {}
+    most, found, given = demand.most, dict[int, int](), 0
+    first = _first(books, most)
+    short.sort(key=lambda number: books[number].upto)
+    for number in short:
+        book = books[number]
+        missing = most - bisect_right(first, book.upto.ticks) - given
+        missing_here = demand.named.get(number, 0) - book.left
+        if missing <= 0 and missing_here <= 0:
+            continue
+        if number in with_more:
+            limit = max(missing if number == short[-1] else -(-missing // 2), missing_here, _LEAST_AHEAD)
+            given += limit
+        else:
+            limit = max(-(-most // len(books)), missing_here, _LEAST_AHEAD)
+        found[number] = min(limit, MOST_AHEAD)
+    return found
 
 
-def _is_needed(book: PartitionBook, named: int, last: int | None, most: int) -> bool:
-    """:param last: the ticks of the last message that calls of all partitions may be handed; None if that is not known."""
-    if book.left < named or (most and not book.left):
-        return True
-    return most > 0 and (last is None or book.ahead.ticks[-1] < last)
+def _first(books: Mapping[int, PartitionBook], most: int) -> Sequence[int]:
+    """The ticks of the messages in memory that wait longest, in order."""
+    return [*islice(merge(*[book.ahead.ticks[book.at : book.at + most] for book in books.values()]), most)]
+
+
+def _among(book: PartitionBook, first: Sequence[int], most: int) -> int:
+    """How many messages a partition has among the first ones. Of one that has none, the next message is enough."""
+    if len(first) < most:
+        return book.left
+    return bisect_right(book.ahead.ticks, first[-1], book.at) - book.at if first else 0

@@ -168,7 +168,7 @@ class LeaseHomes:
         :raises QueueyError: what the home raised.
         :raises OutcomeUnknown: the answer did not come; a repeat of the attempt finds out.
         """
-        link, observer = self._link(home), self._server.observer
+        link, observer = self._link(home), self._server.observer.leases
         try:
             answer = await link.call(encode_step(step, self._changed(step)))
         except (NotTaken, LinkLost) as error:

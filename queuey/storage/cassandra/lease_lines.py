@@ -308,7 +308,7 @@ class LeaseLine:
         is_done = False
         try:
             is_done = start(change(self._place, head, access.statements(self._place, head))).wait()
-            self._means.server.observer.compared_and_set(is_lost=not is_done)
+            self._means.server.observer.leases.compared_and_set(is_lost=not is_done)
             self._turns.took(perf_counter() - self._began, is_lost=not is_done)
         except OutcomeUnknown as unknown:
             self._is_unknown(calls, unknown)

@@ -28,8 +28,9 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
 from queuey.storage.checksums import making_sense
-from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
+from queuey.storage.leasing.book import GroupBook, LeaseBook
 from queuey.storage.leasing.changes import begun
+from queuey.storage.leasing.partition_book import AHEAD, PartitionBook
 
 __all__ = ["BUSY", "GroupMeans", "GroupMemory"]
 
@@ -57,10 +58,10 @@ class GroupMemory:
 
     def __init__(self, means: GroupMeans, place: GroupPlace) -> None:
         self._means, self._place = means, place
-        self._weak = WeakGroup(means.rows, place, means.server.observer)
+        self._weak = WeakGroup(means.rows, place, means.server.observer.leases)
         self.holes = self.ahead_bytes = 0
         """As :meth:`measure` found them. Any thread may read them."""
-        self.book = LeaseBook()
+        self.book = LeaseBook(observer=means.server.observer.leases)
         self.ahead = GroupAhead(means.server, means.messages)
         self.forget()
 
@@ -73,7 +74,12 @@ class GroupMemory:
         self.is_known = False
         self.stored: StoredGroup | None = None
         """None if there is no such group."""
-        self.book = LeaseBook(FOLD_BYTES, installed=self.ahead.installed)
+        self.book = LeaseBook(
+            FOLD_BYTES,
+            most_ahead=AHEAD,  # what is read ahead grows old
+            installed=self.ahead.installed,
+            observer=self._means.server.observer.leases,
+        )
         self._is_settled = False
         """A quorum of nodes has all of the version that is known."""
         self.has_new_parcels = False

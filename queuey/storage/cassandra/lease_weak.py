@@ -26,7 +26,6 @@ from queuey.model.lease_groups import AUTO, LeaseGroup
 from queuey.model.lease_merging import LearnedChange, Merger, since_each
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.model.lease_steps import LeaseOutcome
-from queuey.storage import Observer
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_rows import (
     GroupHead,
@@ -40,7 +39,9 @@ from queuey.storage.cassandra.lease_shares import ACTIVE_SECONDS, SharedPicking
 from queuey.storage.cassandra.session import Change as Statement
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import making_sense
-from queuey.storage.leasing.book import GroupBook, PartitionBook
+from queuey.storage.leasing.book import GroupBook
+from queuey.storage.leasing.partition_book import PartitionBook
+from queuey.storage.observing import LeaseObserver
 
 __all__ = ["Lanes", "WeakAccess", "WeakGroup"]
 
@@ -83,7 +84,7 @@ class WeakGroup:
     It outlives the state in memory.
     """
 
-    def __init__(self, rows: LeaseRows, place: GroupPlace, observer: Observer) -> None:
+    def __init__(self, rows: LeaseRows, place: GroupPlace, observer: LeaseObserver) -> None:
         self._rows, self._session, self._place, self._observer = rows, rows.session, place, observer
         self._reads = rows.session.to_read(Consistency.WEAK)
         self.lane = secrets.randbits(_LANE_BITS)

@@ -8,13 +8,13 @@ from uuid import UUID
 
 from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
-from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.bucket_counts import BucketCounts
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
 from queuey.storage.cassandra.recent_changes import RecentChanges
 from queuey.storage.cassandra.rows import partition_key_of
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.cassandra.underway import Underway
+from queuey.storage.observing import Observer, Unobserved
 
 __all__ = ["CassandraServer", "Dropped", "Timing"]
 

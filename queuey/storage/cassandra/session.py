@@ -19,12 +19,12 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage import Observer, Unobserved
 from queuey.storage.cassandra.cluster import SPECULATIVE, Options, connect, know_replicas, why_none
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.cassandra.tables import CQL, Tables
+from queuey.storage.observing import Observer, Unobserved
 
 log = logging.getLogger(__name__)
 

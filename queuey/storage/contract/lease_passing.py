@@ -12,7 +12,7 @@ from queuey.model.only_groups import for_group, only_for
 from queuey.storage import LeaseStore
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, Receiver, WithLeases, bodies, settle_of
-from queuey.storage.leasing import book, passing, stepping
+from queuey.storage.leasing import partition_book, passing, stepping
 
 __all__ = ["PassingOver", "append_for"]
 
@@ -32,7 +32,7 @@ class PassingOver(WithLeases):
             looks.append(len(found))
             return for_group(found, group)
 
-        monkeypatch.setattr(book, "for_group", noting)
+        monkeypatch.setattr(partition_book, "for_group", noting)
         monkeypatch.setattr(passing, "MOST_PASSED_OVER", MOST_PASSED_OVER)
         return looks
 

@@ -165,14 +165,15 @@ class StoredChanges:
                 yield change
         yield from singles.take()
 
-    def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> None:
+    def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> int:
         """Store changes as one, and some of a fold if it is time.
 
         :param state: with these changes.
+        :returns: the bytes of both.
         """
         data = b"".join([encode_change(change) for change in merged(changes)])
         if len(data) < 2:  # they concerned the memory only
-            return
+            return 0
         self.next = max(self.next, access.least_number)
         self._since += len(data)
         is_due = self._since > _FOLD_AT * self._base
@@ -185,8 +186,8 @@ class StoredChanges:
         if self._oldest < self._first:
             self._oldest = min(self._oldest + _DROPPED_TOGETHER, self._first)
             access.fold(self.token, self.partition, self._oldest, ())
-        if is_due and not self._in_portions:
-            self._fold_whole(access, state)
+        folds = is_due and not self._in_portions
+        return len(data) + (self._fold_whole(access, state) if folds else 0)
 
     def _portion(self, fold: _Fold, state: LeaseState, least_bytes: int) -> bytes:
         """The next blocks, and at the end what else the state has."""
@@ -205,11 +206,12 @@ class StoredChanges:
             self._base, self._since = max(fold.bytes, self._least_base), 0
         return data
 
-    def _fold_whole(self, access: ChangesAccess, state: LeaseState) -> None:
+    def _fold_whole(self, access: ChangesAccess, state: LeaseState) -> int:
         folded = self.folded(state)
         access.fold(self.token, self.partition, self.next, folded)
         self._oldest = self._first = self.next
         self.next += len(folded)
+        return sum(map(len, folded))
 
     def folded(self, state: LeaseState) -> list[bytes]:
         """The whole state as changes, which the store is about to keep from the next number on, and none before."""

@@ -29,7 +29,8 @@ from queuey.model.together import (
 )
 from queuey.storage.leasing.access import LeaseAccess, Picking
 from queuey.storage.leasing.attempts import remember
-from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
+from queuey.storage.leasing.book import GroupBook, LeaseBook
+from queuey.storage.leasing.partition_book import PartitionBook
 from queuey.storage.leasing.stepping import carry_out, is_full
 
 __all__ = ["PlainStep", "Stepped", "carry_out_together", "join_steps", "plain_step"]

@@ -30,7 +30,8 @@ from queuey.model.leases import pass_over, receive, renew, settle
 from queuey.model.receiving import MOST_GIVEN_UP
 from queuey.storage.leasing.access import LeaseAccess
 from queuey.storage.leasing.attempts import known_answer, remember
-from queuey.storage.leasing.book import GroupBook, LeaseBook, PartitionBook
+from queuey.storage.leasing.book import GroupBook, LeaseBook
+from queuey.storage.leasing.partition_book import PartitionBook
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 
 __all__ = ["ANOTHER_GROUP", "carry_out", "is_full", "partitions_of", "run_step"]

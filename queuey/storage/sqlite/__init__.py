@@ -6,7 +6,8 @@ from pathlib import Path
 
 from queuey.clock import Clock
 from queuey.ids import IdGenerator
-from queuey.storage import Observer, Stores
+from queuey.storage import Stores
+from queuey.storage.observing import Observer
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.leases import SqliteLeases
 from queuey.storage.sqlite.messages import SqliteMessages

@@ -22,9 +22,9 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
 from queuey.future import Future, Inbox
 from queuey.ids import IdGenerator
-from queuey.storage import Observer, Unobserved
 from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing.book import LeaseBook
+from queuey.storage.observing import Observer, Unobserved
 from queuey.storage.sqlite.checkpoints import Checkpoints
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.connections import Connections
@@ -133,7 +133,7 @@ class File:
         with self.readers.lend() as reader:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)
         self.counters = Counters()
-        self.lease_book = LeaseBook(in_portions=True)
+        self.lease_book = LeaseBook(in_portions=True, observer=self.observer.leases)
         limit_seconds, switched = options.loop_commit_ms / 1000, self.observer.commits_switched
         times = CommitTimes(limit_seconds, clock.elapsed, switched, processor_waits)
         memory = CommittedMemory(self.counters, self.lease_book)

@@ -10,8 +10,8 @@ import apsw
 
 from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
 from queuey.ids import IdGenerator
-from queuey.storage import Observer, Unobserved
 from queuey.storage.leasing.book import LeaseBook
+from queuey.storage.observing import Observer, Unobserved
 from queuey.storage.sqlite import connections
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.health import LOCKED, DiskHealth
@@ -166,7 +166,7 @@ class GroupWriter:
         transaction.commit()
         self._took = time.perf_counter() - began
         self._counters.keep(transaction.counted)
-        self._leases.settled(with_messages=True)
+        self._leases.settled(with_messages=transaction.changes_messages)
         self._observer.committed(transaction.inserted, self._took)
         return outcomes
 

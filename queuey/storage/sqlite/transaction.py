@@ -135,6 +135,11 @@ class Transaction:
         """Whether the group may have added messages so far: readers do not see them yet."""
         return bool(self._values) or self.inserted > 0
 
+    @property
+    def changes_messages(self) -> bool:
+        """Whether the group may have added messages so far, or changed others."""
+        return self._has_written or self.adds
+
     def _place_rows(self) -> None:
         """Find the rows of each partition, once for all that ask."""
         for at in range(self._placed, len(self._values), ROW_COLUMNS):

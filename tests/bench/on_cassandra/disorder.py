@@ -19,9 +19,9 @@ from queuey.model import AppendRequest, Draft, Queue
 from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseStep
-from queuey.storage import Unobserved
 from queuey.storage.cassandra import CassandraLeases, Timing
 from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.observing import Unobserved, UnobservedLeases
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra.nodes import cluster
 from tests.bench.plan import TTL_SECONDS, Plan
@@ -39,10 +39,11 @@ _TIMING = Timing(read_delay_seconds=0.0)
 _TRIES = 100
 
 
-class _Transactions(Unobserved):
+class _Transactions(Unobserved, UnobservedLeases):
     """Counts transactions."""
 
     def __init__(self) -> None:
+        self.leases = self
         self.lost = self.all = 0
 
     def compared_and_set(self, *, is_lost: bool) -> None:

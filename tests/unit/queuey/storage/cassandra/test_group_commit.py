@@ -13,8 +13,8 @@ from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import MessageId
 from queuey.model import Consistency, Draft, Location, Queue
-from queuey.storage import Unobserved
 from queuey.storage.cassandra.group_commit import GROUP_BYTES, GROUP_ROWS, UNDER_WAY, GroupCommit, may_share
+from queuey.storage.observing import Unobserved
 
 PATIENCE_SECONDS = 10.0
 QUEUE = Queue("app", "q", UUID(int=1), 0, partitions=4)
