@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from queuey.errors import KeyReused
+from queuey.errors import KeyReused, StorageUnavailable
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import QueueLog, draft
 from queuey.storage.contract.lease_receiver import bodies, settle_of
+from queuey.storage.leasing import ATTEMPT_SECONDS
 from tests.support.counted import Counted
 from tests.support.lease_servers import LeaseServer, LeaseServers, close
 
@@ -60,6 +61,29 @@ def test_an_attempt_that_is_asked_for_twice_at_once_is_done_once(first: LeaseSer
     outcomes = [one.wait() for one in [first.leases.step(step) for _ in range(4)]]
     assert len({handed.message.body for one in outcomes for handed in one.handed}) == 1
     assert [one.repeated for one in outcomes].count(False) == 1
+
+
+def test_an_attempt_that_waited_while_its_server_stood_still_is_left_alone(
+    first: LeaseServer, second: LeaseServer, lease_servers: LeaseServers
+) -> None:
+    """It was repeated at another server, and forgotten there by now: a pop would lose what it finds."""
+    first.log.add(b"0", b"1", b"2")
+    here, there = first.jobs(), second.jobs(first)
+    assert bodies(there.receive()) == [b"0"]
+    asked = dict[str, Any](receive=ReceiveRequest(pop=True), attempt=IdempotencyKey("a", b""))
+    rows = first.leases._means.rows
+    whole = rows.whole
+
+    def stands_still(*how: Any, **more: Any) -> Any:
+        rows.whole = whole  # type: ignore[method-assign]
+        assert bodies([*there.step(**asked).handed]) == [b"1"]
+        lease_servers.clock.advance(ATTEMPT_SECONDS + 1)
+        return whole(*how, **more)
+
+    rows.whole = stands_still  # type: ignore[method-assign]
+    with pytest.raises(StorageUnavailable, match="nothing was done"):
+        here.step(**asked)
+    assert bodies(there.receive()) == [b"2"]
 
 
 def test_an_attempt_at_two_servers_at_once_is_done_once(first: LeaseServer, second: LeaseServer) -> None:

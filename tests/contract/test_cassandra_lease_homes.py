@@ -21,12 +21,13 @@ from queuey.model.lease_requests import ReceiveRequest, Settle
 from queuey.storage import ServerBeat
 from queuey.storage.cassandra.lease_homes import ALONE_SECONDS, AWAY_SECONDS, LISTED_SECONDS, AtHomeElsewhere
 from queuey.storage.cassandra.lease_wire import Meeting, encode_meeting
-from queuey.storage.cassandra.links import Links
+from queuey.storage.cassandra.links import Links, NotTaken
 from queuey.storage.cassandra.peers import CassandraPeers
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract import LeaseStoreContract
 from queuey.storage.contract.common import draft
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
+from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.observing import Unobserved, UnobservedLeases
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import LeaseServers, close
@@ -61,7 +62,8 @@ class Linked:
     def sends_to(self, other: Linked) -> None:
         """Let each group be at home there."""
         self.homes.home = lambda place: other.links.contact  # type: ignore[method-assign]
-        other.homes.meet = lambda place, names: None  # type: ignore[method-assign]
+        for one in (self, other):  # neither chooses another home, nor tells the other one of its choice
+            one.homes.meet = lambda place, names: None  # type: ignore[method-assign]
 
 
 class TestLeasesAtHomeElsewhere(LeaseStoreContract):
@@ -159,6 +161,30 @@ def test_a_step_whose_home_died_is_unknown_and_a_repeat_finds_it(here: Linked, t
     assert again.repeated
     assert bodies([*again.handed]) == [b"0"]
     assert bodies(jobs.receive()) == [b"1"]
+
+
+def test_a_step_that_comes_late_is_left_alone(here: Linked, there: Linked, lease_servers: LeaseServers) -> None:
+    """The home stood still. Meanwhile the step was repeated at another server, and its attempt is forgotten by now."""
+    here.server.log.add(b"0", b"1")
+    asked = dict[str, Any](receive=ReceiveRequest(pop=True), attempt=IdempotencyKey("attempt", b"digest"))
+    take, held = there.links.take, list[tuple[UUID, bytes]]()
+
+    def stands_still(server: UUID, payload: bytes) -> Future[bytes]:
+        held.append((server, payload))
+        there.links.stop(0.0)
+        return Future()
+
+    there.links.take = stands_still
+    jobs, others = here.server.jobs(), lease_servers.another().jobs(here.server)
+    with pytest.raises(OutcomeUnknown):
+        jobs.step(**asked)
+    assert bodies([*others.step(**asked).handed]) == [b"0"]
+    lease_servers.clock.advance(ATTEMPT_SECONDS + 1)
+
+    with pytest.raises(NotTaken):
+        take(*held[0]).wait()
+
+    assert bodies(others.receive()) == [b"1"]
 
 
 @pytest.mark.parametrize("error", [AtHomeElsewhere(), StorageUnavailable()])

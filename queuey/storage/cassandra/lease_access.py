@@ -69,6 +69,8 @@ class GroupCall:
         if step is not None:
             self._take(step)
         self.future: Future[Any] = Future()
+        self.since = 0.0
+        """When it began to wait for its turn, in elapsed seconds."""
         self.step = unique_bytes()
         """Names the call among all."""
         self.result: Any = None

@@ -25,6 +25,7 @@ from uuid import UUID
 from queuey._version import __version__
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Future, start
+from queuey.ids import TICKS_PER_SECOND
 from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.model.lease_steps import LeaseOutcome, LeaseStep
@@ -89,6 +90,8 @@ class LeaseHomes:
         :param links: None if other servers cannot reach this one.
         """
         self._server, self._carry_out, self._links = server, carry_out, links
+        self._patience = PATIENCE_SECONDS + server.timing.request_seconds
+        """Seconds until a step that is handed over is given up."""
         self.name = secrets.randbits(_NAME_BITS) if links is None else _name(links.contact)
         """Of this server in the names of its steps."""
         self._lock = new_lock()
@@ -170,7 +173,7 @@ class LeaseHomes:
         """
         link, observer = self._link(home), self._server.observer.leases
         try:
-            answer = await link.call(encode_step(step, self._changed(step)))
+            answer = await link.call(encode_step(step, self._changed(step), self._given_up_at()))
         except (NotTaken, LinkLost) as error:
             self._forget(place)
             if link.has_ended:
@@ -189,6 +192,10 @@ class LeaseHomes:
         """What the home is not to hand out as it has read it: a server sees its own deletes at once."""
         (one,) = step.groups
         return self._server.changed.among(one.queue.uuid, one.receive_from, perf_counter() - AHEAD_SECONDS)
+
+    def _given_up_at(self) -> int:
+        """The moment in ticks from which on this server waits no more for a step that it hands over now."""
+        return self._server.clock.now_ticks() + round(self._patience * TICKS_PER_SECOND)
 
     def note_own(self, place: GroupPlace) -> None:
         """This server carries out a step of its own."""
@@ -232,8 +239,7 @@ class LeaseHomes:
             link = self._open.get(home.server)
             if link is None or link.has_ended:
                 caller = UUID(int=0) if self._links is None else self._links.contact.server
-                patience = PATIENCE_SECONDS + self._server.timing.request_seconds
-                link = self._open[home.server] = Link(home, caller, patience)
+                link = self._open[home.server] = Link(home, caller, self._patience)
                 self._open = {server: one for server, one in self._open.items() if not one.has_ended}
             return link
 
@@ -250,7 +256,12 @@ class LeaseHomes:
             return self._take_step(server, *asked)
         return start(self._met_by(server, (asked.queue, asked.name)))
 
-    def _take_step(self, server: UUID, step: LeaseStep, changed: Sequence[int]) -> Future[bytes]:
+    def _take_step(self, server: UUID, step: LeaseStep, changed: Sequence[int], until: int) -> Future[bytes]:
+        """A step that comes too late is left alone. This server may have stood still until the attempt was forgotten that the
+        other one has repeated meanwhile.
+        """
+        if self._server.clock.now_ticks() > until:
+            return Future.failed(NotTaken())
         (one,) = step.groups
         if changed:
             self._server.changed.note([one.queue.partition(number) for number in changed])

@@ -33,6 +33,7 @@ from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, S
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.lease_weak import Lanes, WeakAccess, WeakGroup
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
+from queuey.storage.leasing import ATTEMPT_SECONDS
 
 __all__ = ["LeaseLine"]
 
@@ -47,7 +48,10 @@ _CHECKS = 20
 """Transactions before which changes of others are looked for, once another server has changed the group."""
 _LOOK_SECONDS, _MOST_LOOK_SECONDS = 0.004, 0.02
 """How long it takes until changes of servers that go first are looked for again."""
+MOST_WAIT_SECONDS = ATTEMPT_SECONDS / 2
+"""A call that waited longer is not begun: its attempt may have been repeated at another server, and be forgotten there."""
 _CLOSED = "the store is closed: nothing was done, try again"
+_LATE = "this server stood still: nothing was done, try again"
 _NO_PARCELS: Mapping[bytes, Parcel] = {}
 
 
@@ -95,6 +99,7 @@ class LeaseLine:
 
     def submit(self, call: GroupCall) -> None:
         """Let a call be carried out; its future tells the outcome."""
+        call.since = self._means.server.clock.elapsed()
         with self._lock:
             self._waiting.append(call)
             if self._is_served:
@@ -209,6 +214,9 @@ class LeaseLine:
         if memory.weak is not None and memory.weak.is_alone:
             self._joined(calls)
         self._began, is_fresh = perf_counter(), self._know(looking)
+        _refuse_late(calls, server.clock.elapsed())
+        if not calls:
+            return True
         weak = memory.weak
         looks_up = looks_up or weak is not None or memory.stored is None
         attempts = memory.attempts(calls) if looks_up else None
@@ -414,6 +422,16 @@ class LeaseLine:
                     start(self._carrying.append(call, parcels.get(call.step)))
                 else:
                     call.future.set_result(call.result)
+
+
+def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
+    """Leave those calls alone that nobody waits for any more, since this server stood still.
+
+    What others change from now on lets the transaction of the other calls fail.
+    """
+    since = elapsed - MOST_WAIT_SECONDS
+    _fail([call for call in calls if call.since < since], StorageUnavailable(_LATE))
+    calls[:] = [call for call in calls if call.since >= since]
 
 
 def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:

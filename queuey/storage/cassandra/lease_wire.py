@@ -80,6 +80,7 @@ class _Step(NamedTuple):
     renews: bool
     looks_again: bool
     changed: list[int]
+    until: int
 
 
 class _Part(NamedTuple):
@@ -127,6 +128,8 @@ class HandedOver(NamedTuple):
     step: LeaseStep
     changed: Sequence[int]
     """Partitions whose messages the server that calls has deleted or overwritten a moment ago."""
+    until: int
+    """The moment in ticks from which on nobody waits for the answer any more."""
 
 
 class _Call(NamedTuple):
@@ -154,10 +157,10 @@ def encode_meeting(meeting: Meeting) -> bytes:
     return _encoder.encode(_Call(None, meeting))
 
 
-def encode_step(step: LeaseStep, changed: Sequence[int] = ()) -> bytes:
+def encode_step(step: LeaseStep, changed: Sequence[int], until: int) -> bytes:
     """A step of one group, as :func:`decode_call` takes it.
 
-    :param changed: see :class:`HandedOver`.
+    :param changed: see :class:`HandedOver`, also for ``until``.
     """
     (one,) = step.groups
     acknowledged, settles = {}, {}
@@ -178,7 +181,7 @@ def encode_step(step: LeaseStep, changed: Sequence[int] = ()) -> bytes:
         {**one.passes},
     )
     appends = [_Request(each.queue, [*each.drafts], each.idempotency, each.is_bulk) for each in step.appends]
-    flat = _Step(group, appends, step.receive, step.attempt, step.renews, step.looks_again, [*changed])
+    flat = _Step(group, appends, step.receive, step.attempt, step.renews, step.looks_again, [*changed], until)
     return _encoder.encode(_Call(flat, None))
 
 
@@ -198,13 +201,13 @@ def decode_call(data: bytes) -> HandedOver | Meeting:
 
 
 def _handed_over(flat: _Step) -> HandedOver:
-    one, appends, receive, attempt, renews, looks_again, changed = flat
+    one, appends, receive, attempt, renews, looks_again, changed, until = flat
     settles: dict[int, Sequence[Settle]] = {**one.settles}
     for partition, (ids, deliveries) in one.acknowledged.items():
         settles[partition] = Acknowledged([*map(MessageId, *ids)], deliveries)
     group = GroupStep(one.queue, one.name, one.new, one.token, settles, one.renewals, one.receive_from, one.passes)
     requests = [AppendRequest(*each) for each in appends]
-    return HandedOver(LeaseStep([group], requests, receive, attempt, renews, looks_again), changed)
+    return HandedOver(LeaseStep([group], requests, receive, attempt, renews, looks_again), changed, until)
 
 
 def encode_answer(answer: LeaseOutcome | BaseException) -> bytes:

@@ -146,11 +146,11 @@ def handed_over(data: bytes) -> HandedOver:
     return found
 
 
-@given(STEPS, st.lists(st.integers(1, 200), max_size=3))
-def test_a_step_comes_as_it_was(step: LeaseStep, changed: list[int]) -> None:
-    found, of_partitions = handed_over(encode_step(step, changed))
+@given(STEPS, st.lists(st.integers(1, 200), max_size=3), st.integers(0, MAX_ID.ticks))
+def test_a_step_comes_as_it_was(step: LeaseStep, changed: list[int], until: int) -> None:
+    found, *beside = handed_over(encode_step(step, changed, until))
     assert values(found) == values(step)
-    assert of_partitions == changed
+    assert beside == [changed, until]
     given, taken = step.groups[0].settles, found.groups[0].settles
     assert {number: type(some) for number, some in given.items()} == {
         number: type(some) for number, some in taken.items()
@@ -211,7 +211,7 @@ def test_a_single_message_comes_without_columns() -> None:
 def test_drafts_by_column_come_as_drafts() -> None:
     drafts = [Draft(1, b"a", 60), Draft(2, b"b", 60, key="k")]
     step = LeaseStep([GroupStep(QUEUE, "g", None)], [AppendRequest(QUEUE, Drafts.of(drafts))])
-    assert [*handed_over(encode_step(step))[0].appends[0].drafts] == drafts
+    assert [*handed_over(encode_step(step, (), 0))[0].appends[0].drafts] == drafts
 
 
 def is_whole(value: Any) -> bool:
@@ -231,7 +231,7 @@ def test_no_field_is_left_out() -> None:
     assert is_whole(one)
     assert len(request._fields) == 4
     assert len(fields(Acknowledged)) == 2
-    assert values(handed_over(encode_step(step))[0]) == values(step)
+    assert values(handed_over(encode_step(step, (), 0))[0]) == values(step)
 
     message, lease = Message(1, 2, 3, "text", "k", b"body", b"headers"), Hole(ZERO_ID, 4)
     appended = Appended([Location(1, MAX_ID)], repeated=True)
@@ -281,7 +281,9 @@ def test_an_error_that_nobody_foresaw_leaves_the_outcome_unknown() -> None:
     assert "secret" not in str(raised(ZeroDivisionError("a secret")))
 
 
-@pytest.mark.parametrize("data", [b"", b"x", b"\x92\xc0\xc0", encode_step(LeaseStep([GroupStep(QUEUE, "g", None)]))])
+@pytest.mark.parametrize(
+    "data", [b"", b"x", b"\x92\xc0\xc0", encode_step(LeaseStep([GroupStep(QUEUE, "g", None)]), (), 0)]
+)
 def test_what_is_no_answer_leaves_the_outcome_unknown(data: bytes) -> None:
     with pytest.raises(OutcomeUnknown):
         decode_answer(data)
