@@ -22,6 +22,7 @@ LEAVES = tuple(
         "clock",
         "contexts",
         "errors",
+        "file_limit",
         "file_system",
         "future",
         "ids",

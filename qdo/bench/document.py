@@ -139,6 +139,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "receive_ms": _percentiles(times.receive),
             "quiet_end_to_end_ms": _percentiles(times.quiet) if times.quiet.count else None,
             "lag_ms": _percentiles(times.lag),
+            "receivers_lag_ms": repeat.receivers_lag_ms,
             "waited": times.waited,
             "requests": times.response.count,
             "phases": [_phase(one) for one in times.phases],

@@ -1,12 +1,13 @@
 """The load: processes that send and receive by a workload, and the parent that watches over them.
 
-A process has a thread for each connection. Each thread writes a file of its own; nothing is shared but counters that say
+A process has a thread for each connection, or an event loop for all receivers. Each thread writes a file of its own; nothing is shared but counters that say
 when all messages have arrived. Processes are spawned, so that none inherits what another one holds.
 """
 
 from __future__ import annotations
 
 import gc
+import itertools
 import multiprocessing
 import signal
 import sys
@@ -20,16 +21,19 @@ from ctypes import c_int64
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from qdo.bench.arrivals import drawn
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
+from qdo.bench.histogram import TimeHistogram
 from qdo.bench.planting import Plant, Planting
-from qdo.bench.receivers import Distinct, LoadReceiver, run_receivers
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver
 from qdo.bench.records import RECEIVED, SENT, ReceivedRow, Writer
 from qdo.bench.senders import LoadSender, LoadShare, texts_of
+from qdo.bench.serving import ReceiverThread, receiver_threads
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+from queuey.file_limit import raise_file_limit
 
 Role = Literal["send", "receive", "both"]
 
@@ -64,7 +68,18 @@ class ProcessReport:
     refusals: Counter[str] = field(default_factory=Counter)
     planted: int = 0
     unsent: int = 0
+    lag: TimeHistogram = field(default_factory=TimeHistogram)
+    """Of its event loop, if receivers have one."""
     failures: list[str] = field(default_factory=list)
+
+
+class LoadProgress(NamedTuple):
+    """Of all processes."""
+
+    is_sending: bool
+    """There is still something to be sent."""
+    stored: int
+    distinct: int
 
 
 @dataclass
@@ -97,11 +112,10 @@ class _Shared:
         self.abort = context.Event()
 
 
-def run_load(load: Load, *, during: Callable[[bool], None] = lambda is_sending: None) -> Ran:
+def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda progress: None) -> Ran:
     """Carry out a run on queues that were prepared.
 
-    :param during: called again and again while the load runs, with whether there is still something to be sent; what it
-        raises ends the run.
+    :param during: called again and again while the load runs; what it raises ends the run.
     :raises ConfigurationError: the driver cannot do what the workload asks for.
     :raises StorageUnavailable: a process could not begin, or failed.
     """
@@ -176,7 +190,7 @@ def _said(pipe: Pipe, seconds: float) -> Any:
     return said
 
 
-def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[bool], None]) -> None:
+def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[LoadProgress], None]) -> None:
     """Begin and end the receivers.
 
     They end when all has arrived; or when nothing came for a while although they were answered: a server that is away says
@@ -189,18 +203,19 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
     receivers = workload.consumers
     while True:
         is_sending = any(shared.sending)
-        during(is_sending)
+        # Read after it, the counts of senders that ended are whole.
+        stored, distinct = sum(shared.stored), sum(shared.distinct)
+        during(LoadProgress(is_sending, stored, distinct))
         now = time.monotonic()
-        if not shared.receive.is_set() and (sum(shared.stored) >= workload.backlog_messages or not is_sending):
+        if not shared.receive.is_set() and (stored >= workload.backlog_messages or not is_sending):
             shared.receive.set()
         if shared.abort.is_set() or any(process.exitcode for process in processes):
             break
-        distinct = sum(shared.distinct)
         if distinct != seen:
             seen, changed, answers = distinct, now, sum(shared.answers)
         if not is_sending:
             sent_at = sent_at or now
-            is_all = distinct >= sum(shared.stored) * workload.views
+            is_all = distinct >= stored * workload.views
             is_quiet = now - max(changed, sent_at) >= (own.linger if is_all else quiet)
             is_answered = is_all or sum(shared.answers) - answers >= receivers
             if (is_quiet and is_answered) or now - sent_at >= own.drain + own.linger:
@@ -217,6 +232,7 @@ def _process(load: Load, role: Role, place: LoadShare, at: int, shared: _Shared,
     # Ctrl-C in a terminal is for the parent, which ends its processes.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_SECONDS)
+    raise_file_limit()
     try:
         work = _Work(load, role, place, at, shared)
     except QueueyError as error:
@@ -243,8 +259,8 @@ class _Work:
             driver.prepare()
         self._report = ProcessReport(role)
         self._senders: list[tuple[LoadSender, Any]] = []
-        self._receivers: list[list[LoadReceiver]] = []
-        self._distinct: list[Distinct] = []
+        self._distinct = Distinct()
+        self._threads: Sequence[ReceiverThread] = []
         if role != "receive":
             self._make_senders(driver, place)
         if role != "send":
@@ -264,22 +280,19 @@ class _Work:
 
     def _make_receivers(self, driver: Driver, place: LoadShare) -> None:
         workload = self._workload
-        made = []
-        for at in place.share(workload.topics * workload.views):
+        each, views = workload.receivers_of_view, place.share(workload.topics * workload.views)
+        count = workload.receivers_with(len(views))
+        self._threads = receiver_threads(driver, self._distinct, count)
+        numbers = ((at, at * each + which) for at in views for which in range(each))
+        for thread, (at, number) in zip(itertools.cycle(self._threads), numbers, strict=False):
             topic, view = divmod(at, workload.views)
-            distinct = Distinct()
-            self._distinct.append(distinct)
-            for which in range(workload.receivers_of_view):
-                number = at * workload.receivers_of_view + which
-                made.append(LoadReceiver(self._load.target, driver.consumer(topic, view), view, number, distinct))
-        threads = max(1, workload.queuey.receivers // place.of)
-        self._receivers = [some for first in range(threads) if (some := made[first::threads])]
+            thread.add(LoadReceiver(thread.context, thread.consumer(topic, view), view, number))
 
     def run(self, start: int) -> ProcessReport:
         """Send and receive until all is done."""
         began, cpu = time.monotonic(), time.process_time()
         sending = [self._thread(self._send, at, start) for at in range(len(self._senders))]
-        receiving = [self._thread(self._receive, at, start) for at in range(len(self._receivers))]
+        receiving = [self._thread(self._receive, at, start) for at in range(len(self._threads))]
         for thread in (*sending, *receiving):
             thread.start()
         while any(thread.is_alive() for thread in (*sending, *receiving)):
@@ -292,8 +305,9 @@ class _Work:
         for sender, _ in self._senders:
             self._report.refusals += sender.refusals
             self._report.unsent += sender.unsent
-        for receiver in (one for some in self._receivers for one in some):
-            self._report.refusals += receiver.refusals
+        for one in self._threads:
+            self._report.refusals += one.context.refusals
+            self._report.lag.add(one.lag)
         self._report.cpu_seconds = time.process_time() - cpu
         self._report.wall_seconds = time.monotonic() - began
         return self._report
@@ -304,8 +318,8 @@ class _Work:
     def _publish(self, *, is_sending: bool) -> None:
         """:param is_sending: as it was before now, so that the counts of senders that ended are whole."""
         self._shared.stored[self._at] = sum(sender.stored for sender, _ in self._senders)
-        self._shared.answers[self._at] = sum(one.answers for some in self._receivers for one in some)
-        self._shared.distinct[self._at] = sum(one.count for one in self._distinct)
+        self._shared.answers[self._at] = sum(one.context.answers for one in self._threads)
+        self._shared.distinct[self._at] = self._distinct.count
         self._shared.sending[self._at] = int(is_sending)
 
     def _guarded(self, work: Callable[[int, int], None], at: int, start: int) -> None:
@@ -321,11 +335,12 @@ class _Work:
             sender.run(start, due, out.write, lambda: self._is_aborted)
 
     def _receive(self, at: int, start: int) -> None:
+        begin = start + int(self._workload.warmup_seconds * SECOND)
         while not self._shared.receive.wait(1) and not self._is_aborted:
             """A backlog is made first."""
         path = self._load.folder / f"received-{self._at:03}-{at:04}"
         with Writer(path, RECEIVED) as out, self._planting(out.write) as write:
-            run_receivers(self._receivers[at], self._load.target, write, lambda: self._is_over)
+            self._threads[at].run(InOrder(write), begin, lambda: self._is_over)
 
     @contextmanager
     def _planting(self, write: Callable[[ReceivedRow], None]) -> Iterator[Callable[[ReceivedRow], None]]:

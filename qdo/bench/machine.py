@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from queuey._version import __version__
+from queuey.errors import ConfigurationError
+from queuey.file_limit import most_files
 
 LOOK_SECONDS = 0.5
 
@@ -69,3 +71,24 @@ def _processor() -> str:
         lines = []
     named = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
     return next(named, platform.machine())
+
+
+FILES_OF_PROCESS = 100
+"""Open files of a process beside its connections."""
+FILES_OF_SERVER = 1_200
+"""Of a server that the run starts: its own, and what it keeps for connections above its bound."""
+
+
+def demand_files(connections: int, *, with_server: bool) -> None:
+    """Look whether these connections can be open at once.
+
+    :param connections: of a process of the generator, or of all to the server that the run starts.
+    :raises ConfigurationError: a process may not open the files that they need.
+    """
+    needed, most = connections + (FILES_OF_SERVER if with_server else FILES_OF_PROCESS), most_files()
+    if needed > most:
+        raise ConfigurationError(
+            f"{connections:,} connections at once need {needed:,} open files, and a process may open {most:,} here: raise the "
+            f"limit with 'ulimit -Hn {needed}' as root, or LimitNOFILE={needed} in a unit, or lower 'receivers' and "
+            "'connections' in the workload"
+        )

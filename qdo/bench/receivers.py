@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 import threading
-from collections import Counter, defaultdict
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 
 from qdo.bench.bodies import NO_KEY, MessageName, named_by
 from qdo.bench.clock import MILLISECOND, SECOND
-from qdo.bench.drivers import Consumer, Delivered, MeasuredSystem
+from qdo.bench.drivers import Delivered, LoopConsumer, MeasuredSystem
+from qdo.bench.pace import Sleep
 from qdo.bench.records import CORRUPT, FAILED, FOREIGN, ReceivedRow
 from queuey.errors import QueueyError
 
@@ -18,74 +20,124 @@ PAUSE_MS = 5
 TROUBLE_PAUSE_MS = 50
 
 
+_BLOCK_BITS = 10
+
+
 class Distinct:
-    """How many different messages the receivers of one view of a topic have got: it says when all are there."""
+    """How many different messages the receivers of a process have got in each view: it says when all are there.
+
+    The numbers of a stream are kept in blocks, as whole numbers with a bit for each: a million streams of one message take
+    some 100 bytes each.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._seen: defaultdict[int, bytearray] = defaultdict(bytearray)
+        self._seen: dict[int, int] = {}
         self.count = 0
 
-    def note(self, stream: int, number: int) -> None:
-        at, bit = number >> 3, 1 << (number & 7)
+    def note(self, view: int, stream: int, number: int) -> None:
+        block = (view << 32 | stream) << 32 | number >> _BLOCK_BITS
+        bit = 1 << (number & (1 << _BLOCK_BITS) - 1)
         with self._lock:
-            seen = self._seen[stream]
-            if at >= len(seen):
-                seen.extend(bytes(at + 64 - len(seen)))
-            if not seen[at] & bit:
-                seen[at] |= bit
+            seen = self._seen.get(block, 0)
+            if not seen & bit:
+                self._seen[block] = seen | bit
                 self.count += 1
 
 
-class LoadReceiver:
-    """One consumer of one view."""
+class InOrder:
+    """Writes what several receivers got by the moments of its arrival, whenever each is done with it.
 
-    def __init__(self, target: MeasuredSystem, consumer: Consumer, view: int, number: int, distinct: Distinct) -> None:
+    So the rows of a file are in the order of time, though some are settled sooner than others.
+    """
+
+    def __init__(self, write: Callable[[ReceivedRow], None]) -> None:
+        self._write = write
+        self._open: deque[list[ReceivedRow]] = deque()
+        """What arrived, in that order; empty until its receiver is done with it."""
+
+    def arrived(self) -> list[ReceivedRow]:
+        """A place for what arrived now."""
+        place: list[ReceivedRow] = []
+        self._open.append(place)
+        return place
+
+    def done(self, place: list[ReceivedRow], rows: Sequence[ReceivedRow]) -> None:
+        """Write them, or hold them back while somebody is at work on what arrived before.
+
+        :param rows: one at least.
+        """
+        place += rows
+        while self._open and self._open[0]:
+            for row in self._open.popleft():
+                self._write(row)
+
+
+@dataclass
+class ReceiverContext:
+    """What the receivers of one thread have in common."""
+
+    target: MeasuredSystem
+    distinct: Distinct
+    sleep: Sleep
+    refusals: Counter[str] = field(default_factory=Counter)
+    answers: int = 0
+    """With messages or without."""
+
+    async def note(self, error: QueueyError) -> None:
+        """Write a refusal down, and pause: what is away is not asked without end."""
+        self.refusals[f"{error.code}: {error}"[:200]] += 1
+        await self.sleep(self.target.clock.now() + TROUBLE_PAUSE_MS * MILLISECOND)
+
+
+class LoadReceiver:
+    """One consumer of one view. There may be a million of them."""
+
+    __slots__ = ("_chance", "_consumer", "_context", "_holds", "_idle_until", "_number", "_own", "_view")
+
+    def __init__(self, context: ReceiverContext, consumer: LoopConsumer, view: int, number: int) -> None:
         """:param view: number of the subscription.
         :param number: of the consumer in the whole run.
         """
-        own = target.workload.queuey
-        self._target = target
+        workload = context.target.workload
+        self._context = context
         self._consumer = consumer
         self._view = view
         self._number = number
-        self._distinct = distinct
-        self._own = own.receiving
-        self._holds = number % target.workload.receivers_of_view < own.receiving.holders
-        self._chance = random.Random(f"{own.seed}/receivers/{number}")  # noqa: S311 -- repeatable
+        self._own = own = workload.queuey.receiving
+        self._holds = number % workload.receivers_of_view < own.holders
+        self._chance = random.Random(f"{workload.queuey.seed}/receivers/{number}") if own.crash else None  # noqa: S311 -- repeatable
         self._idle_until = 0
-        self.refusals = Counter[str]()
-        self.answers = 0
-        """With messages or without."""
 
     @property
     def is_idle(self) -> bool:
         """It keeps what it has, and asks for nothing meanwhile."""
-        return self._target.clock.now() < self._idle_until
+        return self._idle_until > 0 and self._context.target.clock.now() < self._idle_until
 
-    def step(self, wait: float, write: Callable[[ReceivedRow], None]) -> bool:
+    async def step(self, wait: float, out: InOrder) -> bool:
         """Receive once; whether anything came."""
-        clock = self._target.clock
+        context = self._context
+        clock = context.target.clock
         asked = clock.now()
         try:
-            handed = self._consumer.receive(wait)
+            handed = await self._consumer.receive(wait)
         except QueueyError as error:
-            self._note(error)
+            await context.note(error)
             return False
-        self.answers += 1
+        context.answers += 1
         if not handed:
             return False
-        arrived = clock.now()
+        arrived, place = clock.now(), out.arrived()
         rows = [self._row(one, asked, arrived) for one in handed]
-        self._settle(handed, rows)
+        await self._settle(handed, rows)
+        out.done(place, rows)
         for row in rows:
-            write(row)
             if not row.flags & (CORRUPT | FOREIGN):
-                self._distinct.note(row.stream, row.number)
+                context.distinct.note(row.subscription, row.stream, row.number)
         return True
 
     def _row(self, one: Delivered, asked: int, arrived: int) -> ReceivedRow:
-        named = named_by(self._target.run, one.body)
+        named = named_by(self._context.target.run, one.body)
         held = asked + int(self._own.visibility * SECOND) if one.token is not None else 0
         flags = 0
         if not isinstance(named, MessageName):
@@ -96,61 +148,60 @@ class LoadReceiver:
             self._view, self._number, stream, number, key, flags, due, sent, not_before, asked, arrived, held, 0
         )
 
-    def _settle(self, handed: Sequence[Delivered], rows: list[ReceivedRow]) -> None:
+    async def _settle(self, handed: Sequence[Delivered], rows: list[ReceivedRow]) -> None:
         """Work, then acknowledge or give back; ``rows`` say what became of each."""
         if handed[0].token is None:
-            self._work(len(rows))
+            await self._work(len(rows))
             return
-        clock = self._target.clock
+        context = self._context
+        clock = context.target.clock
         if self._holds:
             self._idle_until = rows[0].held_until
             return
-        if self._own.crash and self._chance.random() < self._own.crash:
+        if self._chance is not None and self._chance.random() < self._own.crash:
             return
-        poison = [at for at, row in enumerate(rows) if self._target.workload.is_poison(row.number)]
+        poison = [at for at, row in enumerate(rows) if context.target.workload.is_poison(row.number)]
         good = [at for at in range(len(rows)) if at not in poison]
-        self._work(len(rows))
+        await self._work(len(rows))
         try:
             if poison:
                 before = clock.now()
                 for at in poison:
                     rows[at] = rows[at]._replace(flags=rows[at].flags | FAILED, held_until=before)
-                self._consumer.fail([handed[at].token for at in poison])
-            held = self._consumer.acknowledge([handed[at].token for at in good]) if good else []
+                await self._consumer.fail([handed[at].token for at in poison])
+            held = await self._consumer.acknowledge([handed[at].token for at in good]) if good else []
         except QueueyError as error:
-            self._note(error)
+            await context.note(error)
             return
         now = clock.now()
         for at, was_held in zip(good, held, strict=True):
             if was_held:
                 rows[at] = rows[at]._replace(settled=now)
 
-    def _work(self, messages: int) -> None:
+    async def _work(self, messages: int) -> None:
         if self._own.work:
-            clock = self._target.clock
-            clock.sleep_until(clock.now() + int(self._own.work * messages * SECOND))
-
-    def _note(self, error: QueueyError) -> None:
-        self.refusals[f"{error.code}: {error}"[:200]] += 1
-        clock = self._target.clock
-        clock.sleep_until(clock.now() + TROUBLE_PAUSE_MS * MILLISECOND)
+            clock = self._context.target.clock
+            await self._context.sleep(clock.now() + int(self._own.work * messages * SECOND))
 
     def close(self) -> None:
         self._consumer.close()
 
 
-def run_receivers(
-    receivers: Sequence[LoadReceiver],
-    target: MeasuredSystem,
-    write: Callable[[ReceivedRow], None],
-    is_over: Callable[[], bool],
+async def run_receivers(
+    receivers: Sequence[LoadReceiver], context: ReceiverContext, out: InOrder, is_over: Callable[[], bool]
 ) -> None:
-    """Serve these in turn, in one thread, until the run is over."""
-    wait = target.workload.queuey.receiving.wait if len(receivers) == 1 else 0.0
-    clock = target.clock
+    """Serve these in turn until the run is over, in a thread or in a task of an event loop."""
+    clock = context.target.clock
+    wait = context.target.workload.queuey.receiving.wait if len(receivers) == 1 else 0.0
     while not is_over():
-        came = [receiver.step(wait, write) for receiver in receivers if not receiver.is_idle]
-        if not any(came) and not (came and wait):
-            clock.sleep_until(clock.now() + PAUSE_MS * MILLISECOND)
+        has_come = has_waited = False
+        for receiver in receivers:
+            if is_over():
+                break
+            if not receiver.is_idle:
+                has_come |= await receiver.step(wait, out)
+                has_waited = wait > 0
+        if not has_come and not has_waited:
+            await context.sleep(clock.now() + PAUSE_MS * MILLISECOND)
     for receiver in receivers:
         receiver.close()

@@ -16,9 +16,10 @@ from qdo.bench.clock import SECOND
 from qdo.bench.document import Document, Subject, document_of
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
 from qdo.bench.faults import FaultMaker
-from qdo.bench.generator import Load, Ran, run_load
-from qdo.bench.judge import Findings, all_received, all_sent, judged
-from qdo.bench.machine import busy_share, environment, processor_times
+from qdo.bench.generator import Load, LoadProgress, Ran, run_load
+from qdo.bench.judge import Findings, all_received, all_sent
+from qdo.bench.judge_parts import judged_by_parts
+from qdo.bench.machine import busy_share, demand_files, environment, processor_times
 from qdo.bench.measuring import Meter, Times
 from qdo.bench.planting import Plant
 from qdo.bench.proxy import Proxy
@@ -32,9 +33,13 @@ MOST_READ_HERE = 100_000_000
 """Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
 
 
+Shown = Callable[[str, float], AbstractContextManager[Callable[[float], None]]]
+"""Given the name of a part of a run and its size, what to call with how much of it is done."""
+
+
 @contextmanager
-def _not_shown(_name: str, _seconds: float) -> Iterator[Callable[[float], None]]:
-    yield lambda seconds: None
+def _not_shown(_name: str, _size: float) -> Iterator[Callable[[float], None]]:
+    yield lambda done: None
 
 
 @dataclass(frozen=True)
@@ -48,8 +53,7 @@ class Experiment:
     """Of the drivers, beside those of the workload; ``DRIVER.NAME`` is of that driver alone."""
     plant: Plant | None = None
     tell: Callable[[str], None] = lambda text: None
-    shown: Callable[[str, float], AbstractContextManager[Callable[[float], None]]] = _not_shown
-    """Given the name of a run and the seconds of its load, what to call with the seconds that have gone."""
+    shown: Shown = _not_shown
 
     def run(self) -> list[tuple[Document, list[Repeat]]]:
         """All repeats of all drivers and variants, in turn.
@@ -68,9 +72,8 @@ class Experiment:
             for at, subject in order if turn % 2 == 0 else reversed(order):
                 name = f"{self.workload.name}: {subject.label}, run {turn + 1} of {self.workload.queuey.repeats}"
                 self.tell(name)
-                with self.shown(name, subject.workload.seconds) as note:
-                    one = OneRun(subject, self._options(subject.driver), self.plant, turn, note)
-                    repeat, versions[at] = one.carry_out()
+                one = OneRun(subject, self._options(subject.driver), self.plant, turn, name, self.shown)
+                repeat, versions[at] = one.carry_out()
                 repeats[at].append(repeat)
         return [
             (document_of(subject, some, {"environment": about, "versions": known}, self.plant), some)
@@ -90,6 +93,7 @@ class Experiment:
         found = [Subject(workload, name, values) for values, workload in variants(self.workload) for name in names]
         for subject in found:
             demand_room(subject.workload)
+            _demand_files(subject.workload)
             options = self._options(subject.driver)
             if start := subject.workload.queuey.start:
                 kind = system_class(start)
@@ -113,6 +117,15 @@ class Experiment:
         return {option: text for option, text in found.items() if option in driver_class(name).option_names}
 
 
+def _demand_files(workload: Workload) -> None:
+    """:raises ConfigurationError: no process of this user may open as many files as the receivers need."""
+    own = workload.queuey
+    views = -(-workload.topics * workload.views // own.processes)
+    demand_files(workload.receivers_with(views), with_server=False)
+    if own.start:
+        demand_files(workload.receivers_at_once + min(workload.producers, own.connections), with_server=True)
+
+
 @dataclass(frozen=True)
 class OneRun:
     """One run of one subject."""
@@ -121,8 +134,8 @@ class OneRun:
     options: Mapping[str, str]
     plant: Plant | None
     turn: int
-    note: Callable[[float], None] = lambda seconds: None
-    """Called again and again with the seconds that the load has taken."""
+    name: str = ""
+    shown: Shown = _not_shown
 
     def carry_out(self) -> tuple[Repeat, Mapping[str, str]]:
         """What came of it, and the versions of what was measured."""
@@ -137,7 +150,10 @@ class OneRun:
                     options["url"] = f"http://127.0.0.1:{proxy.port}"
             target = MeasuredSystem(workload, secrets.randbits(32), options)
             driver = driver_class(self.subject.driver)(target)
-            stack.enter_context(_prepared(self.subject.driver, driver))
+            with self.shown(f"{self.name}, queues", workload.topics) as driver.note:
+                _prepare(self.subject.driver, driver)
+            if system is None or system.keeps_queues:
+                stack.callback(_removed, driver)
             # Afterwards it may be away, and what was measured counts all the same.
             versions = driver.versions()
             records = Path(folder, "records")
@@ -151,15 +167,19 @@ class OneRun:
         breaker = (
             FaultMaker(system, own.faults.server, own.seed + self.turn, clock) if system and own.faults.server else None
         )
-        first = clock.now()
+        first, workload = clock.now(), self.subject.workload
+        in_all = workload.messages_in_all
+        size = in_all * (1 + workload.views) if in_all else workload.seconds
 
-        def look(is_sending: bool) -> None:
-            self.note((clock.now() - first) / SECOND)
+        def look(progress: LoadProgress) -> None:
+            done = progress.stored + progress.distinct
+            note(done if in_all else (clock.now() - first) / SECOND)
             if breaker:
-                breaker(is_sending)
+                breaker(progress.is_sending)
 
         try:
-            ran = run_load(load, during=look)
+            with self.shown(self.name, size) as note:
+                ran = run_load(load, during=look)
         finally:
             if breaker:
                 breaker.heal()
@@ -183,6 +203,7 @@ class OneRun:
             around.began,
             tuple(refusals.most_common(10)),
             tuple(((moment - ran.start) / SECOND - workload.warmup_seconds, what) for moment, what in around.faults),
+            max(one.lag.percentile(99) for one in ran.processes) / 1e6,
             around.memory_mib,
         )
 
@@ -199,7 +220,7 @@ def figures_of(workload: Workload, ran: Ran) -> tuple[Findings, Times]:
         return judged_in_spark(spark, workload, ran.start, ran.sent_files, ran.received_files)
     meter = Meter(workload, ran.start)
     sent, received = meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
-    return judged(workload, sent, received), meter.times
+    return judged_by_parts(workload, sent, received, ran.sent_files[0].parent), meter.times
 
 
 @dataclass(frozen=True)
@@ -213,9 +234,8 @@ class Surroundings:
     memory_mib: float | None
 
 
-@contextmanager
-def _prepared(name: str, driver: Driver) -> Iterator[None]:
-    """Its queues exist while the block runs.
+def _prepare(name: str, driver: Driver) -> None:
+    """Make its queues.
 
     :raises ServerUnreachable: the system does not answer.
     :raises ConfigurationError: its library does not take an option.
@@ -228,9 +248,9 @@ def _prepared(name: str, driver: Driver) -> Iterator[None]:
         raise ConfigurationError(
             f"driver {name}: its library refuses an option, such as the address: {error}"
         ) from error
-    try:
-        yield
-    finally:
-        # What was measured counts, even if what it left behind cannot be removed.
-        with suppress(QueueyError):
-            driver.remove()
+
+
+def _removed(driver: Driver) -> None:
+    """What was measured counts, even if what it left behind cannot be removed."""
+    with suppress(QueueyError):
+        driver.remove()

@@ -39,6 +39,8 @@ class LoadSender:
         self._producer = producer
         self._streams = [*place.share(workload.producers)]
         self._numbers = Counter[int]()
+        self._sent = 0
+        """Of all its producers."""
         self._turn = 0
         self._chance = random.Random(f"{workload.queuey.seed}/bodies/{place.number}")  # noqa: S311 -- repeatable
         self._texts = texts
@@ -65,7 +67,7 @@ class LoadSender:
         if due is None:
             end = start + int(self._target.workload.seconds * SECOND)
             most = own.messages * len(self._streams) if own.messages else None
-            while not is_over() and (now := clock.now()) < end and (most is None or sum(self._numbers.values()) < most):
+            while not is_over() and (now := clock.now()) < end and (most is None or self._sent < most):
                 free = self._send(now, free, write)
             return
         end = start + int((self._target.workload.seconds + own.drain) * SECOND)
@@ -100,6 +102,7 @@ class LoadSender:
         ended = clock.now()
         write(SentRow(stream, first, batch, outcome, due, free, begun, ended))
         self._numbers[stream] = first + batch
+        self._sent += batch
         if outcome == REFUSED:
             # Nothing keeps a refused sender busy: without a pause it would do nothing but ask again.
             clock.sleep_until(ended + 10 * MILLISECOND)

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import ClassVar
 
 from qdo.bench.drivers import MeasuredSystem
-from qdo.bench.drivers.http1 import HttpConnection
-from qdo.bench.drivers.queuey_v1 import ANSWER_SECONDS, QueueyDriver
+from qdo.bench.drivers.queuey_v1 import QueueyDriver
 
 __all__ = ["SpreadQueueyDriver"]
 
@@ -30,5 +29,5 @@ class SpreadQueueyDriver(QueueyDriver):
         super().__init__(replace(target, options={**target.options, "url": urls[0]} if urls else target.options))
         self._urls = itertools.cycle(urls or [self.server.url])
 
-    def connection(self, wait: float = 0.0) -> HttpConnection:
-        return HttpConnection(next(self._urls), ANSWER_SECONDS + wait)
+    def url(self) -> str:
+        return next(self._urls)

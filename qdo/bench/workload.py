@@ -32,6 +32,8 @@ MOST_BYTES = 16 * 2**20
 MOST_VARIANTS = 100
 MOST_PARTIES = 1_000_000
 """Producers, or consumers, in all: each is an object of the generator."""
+MOST_THREADS = 2000
+"""That receive."""
 MOST_VIEWS = 65_535
 MOST_DELAY_SECONDS = 4_000_000
 """46 days: what a body, and a row of the records, has room for."""
@@ -72,6 +74,8 @@ class Receiving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Seconds of a lease."""
     wait: Annotated[float, msgspec.Meta(ge=0, le=20)] = 1.0
     """Seconds that a server may hold back an answer without messages."""
+    loop: bool = False
+    """One thread of each process serves all of its receivers, by an event loop. Otherwise each has a thread."""
     work: Number = 0.0
     """Seconds of work on each message."""
     crash: Share = 0.0
@@ -156,7 +160,7 @@ class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=T
     """A closed loop ends after this number of messages of each producer, if its time does not end before."""
     connections: Annotated[int, msgspec.Meta(ge=1, le=1000)] = 64
     """The most that send at once. Producers share them."""
-    receivers: Annotated[int, msgspec.Meta(ge=1, le=2000)] = 256
+    receivers: Annotated[int, msgspec.Meta(ge=1, le=100_000)] = 256
     """The most that receive at once. Consumers share them."""
     processes: Annotated[int, msgspec.Meta(ge=1, le=64)] = 1
     """That send, and as many that receive."""
@@ -236,6 +240,20 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     @property
     def consumers(self) -> int:
         return self.topics * self.views * self.receivers_of_view
+
+    @property
+    def receivers_at_once(self) -> int:
+        """Of all processes. Each is a connection, in most systems."""
+        return min(self.consumers, self.queuey.receivers)
+
+    def receivers_with(self, views: int) -> int:
+        """Of these, those of a process that serves this number of the views of all queues."""
+        return min(views * self.receivers_of_view, -(-self.queuey.receivers * views // (self.topics * self.views)))
+
+    @property
+    def messages_in_all(self) -> int | None:
+        """That are sent; None if the time of the load decides."""
+        return self.producers * self.queuey.messages if self.queuey.messages else None
 
     @property
     def keys(self) -> KeyChoice | None:
@@ -421,6 +439,11 @@ def _problems(workload: Workload) -> list[str]:
     if workload.views > MOST_VIEWS:
         found.append(f"{workload.views:,} subscriptions of a topic, readers included: at most {MOST_VIEWS:,}")
     receiving = own.receiving
+    if workload.receivers_at_once > MOST_THREADS and not receiving.loop:
+        found.append(
+            f"receivers: {workload.receivers_at_once:,} receive at once, and by threads {MOST_THREADS:,} at most: "
+            "set receiving.loop: true, or lower receivers"
+        )
     if receiving.holders >= workload.consumer_per_subscription and receiving.holders:
         found.append("receiving.holders: each subscription needs a consumer that does not hold its messages")
     if (receiving.crash or receiving.holders or receiving.poison) and not workload.leases:

@@ -133,6 +133,10 @@ def run_command(
 
     The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
     such as both-queuey.json.
+
+    On a terminal, bars show how many queues are made, and how much of the load is done: a million queues take most
+    of an hour ('many-queues'). 10,000 receivers that wait ('waiters') need as many open files; if that is more than
+    a process may have, nothing is run, and the limit to set is said.
     """  # noqa: D301 -- click reads the character
     from qdo.bench.document import save_log
     from qdo.bench.json_files import write_json
@@ -165,11 +169,11 @@ def run_command(
 
 
 @contextmanager
-def _bar(name: str, seconds: float) -> Iterator[Callable[[float], None]]:
-    """How much of a load has gone, on a terminal."""
-    total = max(1, round(seconds))
+def _bar(name: str, size: float) -> Iterator[Callable[[float], None]]:
+    """How much of a part of a run is done, on a terminal."""
+    total = max(1, round(size))
     with ProgressBar(name, total) as bar:
-        yield lambda gone: bar.reach(min(round(gone), total))
+        yield lambda done: bar.reach(min(round(done), total))
 
 
 def _beside(path: Path, label: str) -> Path:

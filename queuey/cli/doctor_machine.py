@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ctypes
 import os
-import resource
 import shutil
 import stat
 from collections.abc import Iterator, Mapping
@@ -15,6 +14,7 @@ from typing import NamedTuple
 
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
+from queuey.file_limit import most_files
 from queuey.security.claims import unix_now
 from queuey.server.open_files import BESIDE, SPARE
 from queuey.settings import SETTINGS, Settings
@@ -325,13 +325,12 @@ def _clock_findings() -> Iterator[Diagnosis]:
 
 
 def _limit_findings(settings: Settings) -> Iterator[Diagnosis]:
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = settings.server.connections + SPARE + BESIDE
-    if hard != resource.RLIM_INFINITY and hard < needed:
+    most, needed = most_files(), settings.server.connections + SPARE + BESIDE
+    if most < needed:
         yield Diagnosis(
             FindingLevel.NOTICE,
             "limits",
-            f"a process may open {hard:,} files here, and [server] connections may need {needed:,}",
+            f"a process may open {most:,} files here, and [server] connections may need {needed:,}",
             f"set LimitNOFILE={needed} in the unit, or lower [server] connections",
         )
     else:

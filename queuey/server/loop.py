@@ -13,11 +13,12 @@ import logging
 from collections.abc import Callable
 from email.utils import formatdate
 
+from queuey.file_limit import file_limit
 from queuey.future import LoopInbox
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Call
 from queuey.http.pipeline import Pipeline
 from queuey.server.client import ClientConnection
-from queuey.server.open_files import limit, room_for
+from queuey.server.open_files import room_for
 from queuey.server.refused import Refusals
 from queuey.server.turns import Pauses, Uploads, tell
 from queuey.server.work import Work
@@ -55,7 +56,7 @@ class LoopServer:
         self.pauses = Pauses(RETRY_AFTER_SECONDS, lambda: self.admission.room)
         self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
-        self._room = room_for(settings.server.connections, limit())
+        self._room = room_for(settings.server.connections, file_limit())
         self._clients: set[ClientConnection] = set()
         self._ticks = 0
         self._empty = asyncio.Event()

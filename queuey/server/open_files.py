@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
-import resource
-from math import inf
 from typing import NamedTuple
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["BESIDE", "SPARE", "ConnectionRoom", "few_files", "limit", "raise_limit", "room_for"]
+__all__ = ["BESIDE", "SPARE", "ConnectionRoom", "few_files", "room_for"]
 
 BESIDE = 100
 """Open files that a server needs besides its connections."""
@@ -27,20 +24,6 @@ class ConnectionRoom(NamedTuple):
     """More are refused."""
     spare: int
     """Those above the bound that are told so."""
-
-
-def raise_limit() -> float:
-    """Allow as many open files as this user may have, and say how many these are."""
-    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    with contextlib.suppress(ValueError, OSError):
-        resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return limit()
-
-
-def limit() -> float:
-    """Files that this process may open."""
-    soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return inf if soft == resource.RLIM_INFINITY else soft
 
 
 def room_for(connections: int, files: float) -> ConnectionRoom:

@@ -16,6 +16,7 @@ from pathlib import Path
 import uvloop
 
 from queuey.errors import ConfigurationError
+from queuey.file_limit import raise_file_limit
 from queuey.future import run
 from queuey.monitor import logs
 from queuey.monitor.history import counted
@@ -24,7 +25,7 @@ from queuey.server.collector import CollectorTurns, look_seldom
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
 from queuey.server.loop import LoopServer
-from queuey.server.open_files import few_files, raise_limit
+from queuey.server.open_files import few_files
 from queuey.server.reloading import Reloader
 from queuey.server.tls import HANDSHAKE_SECONDS, CertificateWatch, ServerTls
 from queuey.service import Service
@@ -74,7 +75,7 @@ def serve(
     logs.set_up(settings.log.level, settings.log.format)
     tls = ServerTls.of(settings)
     with _bound(settings.server.host, settings.server.port, settings.server.client_timeout_seconds) as listener:
-        few = few_files(settings.server.connections, raise_limit())
+        few = few_files(settings.server.connections, raise_file_limit())
         service = Service.open(settings)
         try:
             made = run(service.start(first_key))

@@ -8,16 +8,19 @@ import signal
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from click.testing import CliRunner
 
-from qdo.bench import planting, running, speed
+from qdo.bench import judge_parts, machine, planting, running, speed
 from qdo.bench.drivers import MeasuredSystem, driver_class
 from qdo.bench.drivers.memory import MemoryDriver
+from qdo.bench.drivers.queuey_v1 import QueueyDriver
 from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.running import Experiment
 from qdo.bench.simulation.scenario import built_in_scenarios
@@ -104,6 +107,67 @@ def test_what_is_planted_is_found_by_a_whole_run(small: Path, tmp_path: Path) ->
     (run,) = runs_of(tmp_path / "a.json")
     assert done.returncode == 1, done.stderr
     assert run["found"]["lost"] == run["planted"] > 0
+
+
+@pytest.mark.parametrize("where", ["  driver: memory\n", "  start: queuey\n"])
+def test_receivers_that_an_event_loop_serves_are_judged_as_all_others(small: Path, tmp_path: Path, where: str) -> None:
+    herd = SMALL.replace("consumerPerSubscription: 2", "consumerPerSubscription: 120")
+    small.write_text(herd.replace("{wait: 0.2}", "{wait: 0.2, loop: true, batch: 1, work: 0.01}") + where)
+
+    done = bench("run", "small.yaml", "--plant", "lose", "--json", "a.json", folder=tmp_path)
+
+    (run,) = runs_of(tmp_path / "a.json")
+    assert done.returncode == 1, done.stderr
+    assert (run["stored"], run["found"]["lost"]) == (400, run["planted"])
+    assert run["planted"] > 0
+    assert run["found"]["duplicates"] == run["found"]["overlaps"] == 0
+    # Queues in memory have no sockets that could wait for the loop.
+    assert (run["receivers_lag_ms"] > 0) == ("start" in where)
+
+
+def test_many_queues_are_judged_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One message of each, which a few receivers take once all are sent."""
+    monkeypatch.setattr(judge_parts, "PART", 30)
+    sizes: list[tuple[str, float]] = []
+
+    @contextmanager
+    def shown(name: str, size: float) -> Iterator[Callable[[float], None]]:
+        sizes.append((name, size))
+        yield lambda done: sizes.append(("", done))
+
+    whole = msgspec.structs.replace(load(find("many-queues")), topics=100)
+    ((document, _),) = Experiment(changed(whole, repeats=1), shown=shown).run()
+
+    (run,) = [one["queuey"] for one in document["runs"]]
+    assert (run["stored"], run["distinct"], document["verdict"]["violations"]) == (100, 100, [])
+    name = "many-queues: queuey, run 1 of 1"
+    assert [one for one in sizes if one[0]] == [(f"{name}, queues", 100), (name, 200)]
+    assert sizes[-1] == ("", 200)
+
+
+def test_a_system_that_ends_with_its_run_has_no_queues_removed(
+    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A million removals are a million requests, for nothing."""
+    removed: list[object] = []
+    monkeypatch.setattr(QueueyDriver, "remove", removed.append)
+    small.write_text(SMALL + "  start: queuey\n")
+
+    Experiment(scaled(load(small), 0.2)).run()
+
+    assert removed == []
+
+
+def test_a_herd_that_may_not_open_its_files_is_refused_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "most_files", lambda: 4096)
+
+    done = CliRunner().invoke(main, ["bench", "run", "waiters"])
+
+    assert done.exit_code == 2, done.output
+    assert (
+        "10,000 connections at once need 10,100 open files, and a process may open 4,096 here: raise the limit with "
+        "'ulimit -Hn 10100' as root, or LimitNOFILE=10100 in a unit"
+    ) in done.stderr
 
 
 def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) -> None:
@@ -198,11 +262,19 @@ def test_a_system_that_is_not_there_is_said_to_be_away(
     assert "127.0.0.1" in done.stderr or "refused" in done.stderr
 
 
+SMALLER: dict[str, dict[str, int]] = {
+    "waiters": {"consumer_per_subscription": 300},
+    "many-queues": {"topics": 300},
+}
+"""What is about many of something."""
+
+
 @pytest.mark.long
 @pytest.mark.parametrize("name", [name for name, path in built_in().items() if load(path).queuey.start])
 def test_each_experiment_finds_nothing_over_its_limits(name: str) -> None:
     """For two seconds, with the server that it starts. How fast it is, is no test."""
-    workload = scaled(changed(load(find(name)), repeats=1), 2)
+    whole = msgspec.structs.replace(load(find(name)), **SMALLER.get(name, {}))
+    workload = scaled(changed(whole, repeats=1), 2)
 
     found = Experiment(workload).run()
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, suppress
 from dataclasses import replace
@@ -20,6 +21,8 @@ from qdo.bench.drivers import (
     DeadLetterDriver,
     Delivered,
     Driver,
+    LoopConsumer,
+    LoopDriver,
     MeasuredSystem,
     OutgoingMessage,
     StepConsumer,
@@ -47,6 +50,7 @@ PEERS: Mapping[str, tuple[str, str]] = {
 }
 """Systems of others, for the long form: the driver, and what is started."""
 WITH_POPS_AND_READS = ("memory", "faulty", "queuey", "queuey-spread")
+IN_LOOPS = ("memory", "faulty", "queuey", "queuey-spread")
 WITH_LEASES = ("redis-streams", "rabbitmq-classic", "rabbitmq-quorum", "nats", "kafka", "elasticmq")
 POPPING = ("redis-lists", "rabbitmq-classic", "rabbitmq-quorum", "nats")
 READING = ("redis-streams", "nats", "kafka")
@@ -123,6 +127,8 @@ def send(driver: Driver, *bodies: str) -> None:
 def test_all_drivers_are_tried() -> None:
     assert {*HERE, *(driver for driver, _ in PEERS.values())} == {*driver_names()}
     assert [name for name in HERE if "pop" in driver_class(name).modes] == list(WITH_POPS_AND_READS)
+    assert [name for name in HERE if issubclass(driver_class(name), LoopDriver)] == list(IN_LOOPS)
+    assert {name for name in driver_names() if driver_class(name).loop_modes} == {*IN_LOOPS}
     assert [name for name in driver_names() if issubclass(driver_class(name), DeadLetterDriver)] == [
         "queuey",
         "sqs",
@@ -204,6 +210,69 @@ def test_readers_each_see_everything_in_order(made: Made, mode: str) -> None:
         reader.close()
 
 
+HERD = 40
+
+
+async def received(consumers: Sequence[LoopConsumer], count: int) -> list[tuple[LoopConsumer, Delivered]]:
+    """What they all get, each of which waits at once, until there are this many."""
+    found: list[tuple[LoopConsumer, Delivered]] = []
+
+    async def one(consumer: LoopConsumer) -> None:
+        while len(found) < count:
+            found.extend((consumer, handed) for handed in await consumer.receive(1))
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as group:
+        for consumer in consumers:
+            group.create_task(one(consumer))
+    return found
+
+
+@several(*IN_LOOPS)
+@pytest.mark.parametrize("mode", ["receive", "pop"])
+def test_a_message_wakes_one_of_the_receivers_that_an_event_loop_serves(made: Made, mode: str) -> None:
+    driver = made(receiving={"mode": mode, "batch": 1, "loop": True}, consumerPerSubscription=HERD)
+    assert isinstance(driver, LoopDriver)
+
+    async def herd() -> list[bytes]:
+        consumers = [driver.loop_consumer(0, 0) for _ in range(HERD)]
+        waiting = asyncio.create_task(received(consumers, 3))
+        await asyncio.to_thread(send, driver, "one", "two", "three")
+        found = await waiting
+        if mode == "receive":
+            assert [await consumer.acknowledge([handed.token]) for consumer, handed in found] == [[True]] * 3
+        for consumer in consumers:
+            consumer.close()
+        return [handed.body for _, handed in found]
+
+    assert sorted(asyncio.run(herd())) == [b"one", b"three", b"two"]
+    with closing(driver.consumer(0, 0)) as consumer:
+        assert [*consumer.receive(0)] == []
+
+
+@several(*IN_LOOPS)
+def test_what_a_receiver_of_an_event_loop_gives_back_comes_again(made: Made) -> None:
+    driver = made(group={"backoff": {"first": 0}}, receiving={"loop": True})
+    assert isinstance(driver, LoopDriver)
+    send(driver, "one")
+
+    async def twice() -> list[bytes]:
+        consumer = driver.loop_consumer(0, 0)
+        ((_, handed),) = await received([consumer], 1)
+        await consumer.fail([handed.token])
+        ((_, again),) = await received([consumer], 1)
+        consumer.close()
+        return [handed.body, again.body]
+
+    assert asyncio.run(twice()) == [b"one", b"one"]
+
+
+def test_an_event_loop_is_refused_where_a_driver_has_no_receivers_for_it(server: RunningServer) -> None:
+    for name, mode in (("queuey", "read"), ("sqs", "receive")):
+        workload = workload_of(receiving={"mode": mode, "loop": True})
+        with pytest.raises(ConfigurationError, match=f"no receivers of mode {mode} for an event loop: leave it out"):
+            driver_class(name)(MeasuredSystem(workload, 1, options_of(name, server)))
+
+
 @several("queuey", "queuey-spread", peers=("redis-streams",))
 def test_a_step_settles_and_sends(made: Made) -> None:
     driver = made(topics=2)
@@ -273,15 +342,23 @@ def test_what_is_held_for_too_long_comes_again(made: Made) -> None:
 
 @several("queuey")
 def test_consumers_of_one_thread_share_a_connection_where_they_are_many(made: Made) -> None:
-    """A thread that serves a million queues does not open a million connections, and two threads do not share one."""
+    """A thread or a task that serves a million queues does not open a million connections, and two do not share one."""
     few, many = made(topics=2, receivers=2), made(topics=2, receivers=1)
     assert isinstance(few, QueueyDriver)
     assert isinstance(many, QueueyDriver)
 
-    assert few.receiving_connection() is not few.receiving_connection()
-    assert many.receiving_connection() is (here := many.receiving_connection())
+    async def line_of_a_task() -> object:
+        return many.receiving_line(many.loop_line)
+
+    async def lines_of_tasks() -> tuple[object, object]:
+        return await asyncio.gather(line_of_a_task(), line_of_a_task())
+
+    one, other = asyncio.run(lines_of_tasks())
+    assert one is not other
+    assert few.receiving_line(few.blocking_line) is not few.receiving_line(few.blocking_line)
+    assert many.receiving_line(many.blocking_line) is (here := many.receiving_line(many.blocking_line))
     with ThreadPoolExecutor(1) as threads:
-        assert threads.submit(many.receiving_connection).result() is not here
+        assert threads.submit(many.receiving_line, many.blocking_line).result() is not here
 
 
 class Ahead(MonotonicClock):

@@ -8,11 +8,12 @@ from typing import Any
 
 from qdo.bench.arrivals import drawn
 from qdo.bench.clock import SECOND
-from qdo.bench.drivers import MeasuredSystem, driver_class
+from qdo.bench.drivers import BlockingConsumer, MeasuredSystem, driver_class
 from qdo.bench.judge import judged
 from qdo.bench.measuring import Meter
+from qdo.bench.pace import at_once, thread_sleep
 from qdo.bench.planting import Plant, Planting
-from qdo.bench.receivers import Distinct, LoadReceiver
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, ReceiverContext
 from qdo.bench.records import ReceivedRow, SentRow
 from qdo.bench.senders import LoadSender, LoadShare, texts_of
 from qdo.bench.strict_yaml import Parsed, convert
@@ -76,19 +77,20 @@ def run_by_clock(
     sender.run(start, due, sent.append, lambda: False)
     producer.close()
     planting = Planting(plant, received.append) if plant else None
-    write = planting.write if planting else received.append
+    out = InOrder(planting.write if planting else received.append)
+    context = ReceiverContext(target, Distinct(), thread_sleep(clock))
     for at in range(workload.topics * workload.views):
         topic, view = divmod(at, workload.views)
-        distinct = Distinct()
+        first = at * workload.receivers_of_view
         consumers = [
-            LoadReceiver(target, made.consumer(topic, view), view, at * workload.receivers_of_view + which, distinct)
+            LoadReceiver(context, BlockingConsumer(made.consumer(topic, view)), view, first + which)
             for which in range(workload.receivers_of_view)
         ]
         empty = 0
         for _ in range(steps):
             if empty == 3:
                 break
-            came = [consumer.step(0.0, write) for consumer in consumers if not consumer.is_idle]
+            came = [at_once(consumer.step(0.0, out)) for consumer in consumers if not consumer.is_idle]
             empty = 0 if any(came) else empty + 1
             if empty:
                 clock.sleep_until(clock.now() + int(workload.queuey.receiving.visibility * SECOND))

@@ -8,7 +8,7 @@ all that are built in.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import EntryPoint, entry_points
 from typing import ClassVar, NamedTuple
@@ -82,6 +82,8 @@ class Producer(ABC):
 class Consumer(ABC):
     """Receives for one subscription of one queue, in one thread."""
 
+    __slots__ = ()
+
     @abstractmethod
     def receive(self, wait: float) -> Sequence[Delivered]:
         """Messages, or none after up to ``wait`` seconds. ``pop`` and reads are settled by this alone.
@@ -106,8 +108,53 @@ class Consumer(ABC):
         """End its connections."""
 
 
+class LoopConsumer(ABC):
+    """As a :class:`Consumer`, in a task of an event loop: other tasks go on while it waits."""
+
+    __slots__ = ()
+
+    @abstractmethod
+    async def receive(self, wait: float) -> Sequence[Delivered]:
+        """As :meth:`Consumer.receive`."""
+
+    @abstractmethod
+    async def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        """As :meth:`Consumer.acknowledge`."""
+
+    @abstractmethod
+    async def fail(self, tokens: Sequence[object]) -> None:
+        """As :meth:`Consumer.fail`."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End its connections."""
+
+
+class BlockingConsumer(LoopConsumer):
+    """A consumer of a thread in this form: its coroutines are over when they return, for :func:`~qdo.bench.pace.at_once`."""
+
+    __slots__ = ("_consumer",)
+
+    def __init__(self, consumer: Consumer) -> None:
+        self._consumer = consumer
+
+    async def receive(self, wait: float) -> Sequence[Delivered]:
+        return self._consumer.receive(wait)
+
+    async def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        return self._consumer.acknowledge(tokens)
+
+    async def fail(self, tokens: Sequence[object]) -> None:
+        self._consumer.fail(tokens)
+
+    def close(self) -> None:
+        self._consumer.close()
+
+
 class StepConsumer(Consumer):
     """A consumer of a system that settles and sends in one step."""
+
+    __slots__ = ()
 
     @abstractmethod
     def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
@@ -127,12 +174,16 @@ class Driver(ABC):
     """Messages can have keys, in whose order they are delivered."""
     option_names: ClassVar[Mapping[str, str]] = {}
     """Options, and what each is."""
+    loop_modes: ClassVar[frozenset[Mode]] = frozenset()
+    """Those whose receivers an event loop can serve; a driver that has some is a :class:`LoopDriver`."""
     in_process: ClassVar[bool] = False
     """The system lives in the process that uses it, so there is one."""
 
     def __init__(self, target: MeasuredSystem) -> None:
         """:raises ConfigurationError: an option is unknown, or the system cannot do what the workload asks for."""
         self.target = target
+        self.note: Callable[[int], None] = lambda made: None
+        """Called again and again by :meth:`prepare` with the number of queues that are made."""
         known = self.option_names
         if unknown := sorted(set(target.options) - set(known)):
             names = ", ".join(sorted(known)) or "none"
@@ -141,6 +192,11 @@ class Driver(ABC):
         if own.receiving.mode not in self.modes:
             modes = ", ".join(sorted(self.modes))
             raise ConfigurationError(f"receiving.mode {own.receiving.mode}: this driver knows {modes}")
+        if own.receiving.loop and own.receiving.mode not in self.loop_modes:
+            raise ConfigurationError(
+                f"receiving.loop: this driver has no receivers of mode {own.receiving.mode} for an event loop: leave it out, "
+                "and each receiver has a thread"
+            )
         if own.delay and not self.delays:
             raise ConfigurationError("delay: the system of this driver delays no messages")
 
@@ -157,6 +213,12 @@ class Driver(ABC):
         if not 0 <= found < float("inf"):
             raise ConfigurationError(f"option {name}: {text!r} is no number from 0")
         return found
+
+    def each_topic(self) -> Iterator[int]:
+        """The number of each queue that is to be made; it is made when the next one is asked for."""
+        for topic in range(self.target.workload.topics):
+            yield topic
+            self.note(topic + 1)
 
     @abstractmethod
     def prepare(self) -> None:
@@ -179,6 +241,14 @@ class Driver(ABC):
     def versions(self) -> Mapping[str, str]:
         """Names and versions of what is measured, for the report."""
         return {}
+
+
+class LoopDriver(Driver):
+    """A system whose receivers need no threads: thousands of them wait in one event loop."""
+
+    @abstractmethod
+    def loop_consumer(self, topic: int, subscription: int) -> LoopConsumer:
+        """A receiver for one task of an event loop, that in which it is used first."""
 
 
 class DeadLetterDriver(Driver):

@@ -5,6 +5,7 @@ It may stall at fixed times, as a server does that collects garbage or waits for
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import threading
 from collections import defaultdict
@@ -13,8 +14,20 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from qdo.bench.clock import SECOND, LoadClock
-from qdo.bench.drivers import Consumer, Delivered, Driver, MeasuredSystem, OutgoingMessage, Producer
+from qdo.bench.drivers import (
+    BlockingConsumer,
+    Consumer,
+    Delivered,
+    LoopConsumer,
+    LoopDriver,
+    MeasuredSystem,
+    OutgoingMessage,
+    Producer,
+)
 from queuey.errors import ConfigurationError
+
+LOOK_SECONDS = 0.05
+"""A receiver that waits looks at least as often."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,10 +125,11 @@ class _Queue:
             del line.held_keys[key]
 
 
-class MemoryDriver(Driver):
+class MemoryDriver(LoopDriver):
     """Queues in this process."""
 
     modes = frozenset(["receive", "pop", "read", "follow"])
+    loop_modes = modes
     delays = True
     keys = True
     in_process = True
@@ -154,6 +168,9 @@ class MemoryDriver(Driver):
     def consumer(self, topic: int, subscription: int) -> Consumer:
         return _MemoryConsumer(self, topic, subscription)
 
+    def loop_consumer(self, topic: int, subscription: int) -> LoopConsumer:
+        return _MemoryLoopConsumer(self.consumer(topic, subscription))
+
 
 class _MemoryProducer(Producer):
     def __init__(self, driver: MemoryDriver) -> None:
@@ -177,7 +194,7 @@ class _MemoryConsumer(Consumer):
         self._driver.serve()
         found = self._queue.take(self._subscription, self._batch, self._visibility)
         if not found and wait:
-            self._queue.wait(min(wait, 0.05))
+            self._queue.wait(min(wait, LOOK_SECONDS))
             found = self._queue.take(self._subscription, self._batch, self._visibility)
         return [Delivered(message.body, token if self._visibility else None) for message, token in found]
 
@@ -189,3 +206,14 @@ class _MemoryConsumer(Consumer):
         for one in tokens:
             if isinstance(one, _Token):
                 self._queue.give_back(self._subscription, one)
+
+
+class _MemoryLoopConsumer(BlockingConsumer):
+    """Only its wait is one of the event loop: the rest takes no time."""
+
+    async def receive(self, wait: float) -> Sequence[Delivered]:
+        found = self._consumer.receive(0.0)
+        if not found and wait:
+            await asyncio.sleep(min(wait, LOOK_SECONDS))
+            found = self._consumer.receive(0.0)
+        return found

@@ -53,7 +53,7 @@ class NatsDriver(Driver):
 
     def prepare(self) -> None:
         workload, connection = self.target.workload, self.connection()
-        for topic in range(workload.topics):
+        for topic in self.each_topic():
             name = self.target.queue(topic)
             stream = StreamConfig(name=name, subjects=[name], storage=StorageType.FILE)
             connection.carry_out(connection.jetstream.add_stream(stream))

@@ -5,12 +5,14 @@ from __future__ import annotations
 import queue
 import threading
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from contextvars import ContextVar
 from email.message import Message as HeaderNames
 from functools import cached_property, partial
 from typing import ClassVar
-from urllib.parse import quote
+from urllib.parse import quote, urlencode
 
 import msgspec
 import requests
@@ -20,16 +22,20 @@ from qdo.bench.drivers import (
     Consumer,
     DeadLetterDriver,
     Delivered,
+    LoopConsumer,
+    LoopDriver,
     MeasuredSystem,
     OutgoingMessage,
     Producer,
     StepConsumer,
 )
-from qdo.bench.drivers.http1 import HttpAnswer, HttpConnection
+from qdo.bench.drivers.http1 import BlockingLine, HttpAnswer, HttpConnection, HttpLine, LoopLine
+from qdo.bench.pace import Sleep, at_once, task_sleep, thread_sleep
 from qdo.client import Client
 from qdo.client.endpoint import Named as NamedServer
 from qdo.client.refusals import error_from, may_pass
 from qdo.client.steps import Reply
+from qdo.client.wire import QueueFields, queue_fields
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError
 
 ANSWER_SECONDS = 15.0
@@ -38,6 +44,10 @@ GIVE_UP_SECONDS = 30.0
 """A request that had no good answer for this long is not repeated any more."""
 FIRST_PAUSE_MS, LAST_PAUSE_MS = 10, 500
 TTL_SECONDS = 86_400
+MAKERS = 16
+"""Connections by which queues are made and removed."""
+LOOK_SECONDS = 0.2
+"""At how many are made."""
 
 
 class _Leased(msgspec.Struct):
@@ -63,10 +73,11 @@ _lease_answer = msgspec.json.Decoder(_LeaseAnswer).decode
 _page_answer = msgspec.json.Decoder(_PageAnswer).decode
 
 
-class QueueyDriver(DeadLetterDriver):
+class QueueyDriver(DeadLetterDriver, LoopDriver):
     """A Queuey server."""
 
     modes = frozenset(["receive", "pop", "read", "follow"])
+    loop_modes = frozenset(["receive", "pop"])
     delays = True
     keys = True
     option_names: ClassVar[Mapping[str, str]] = {
@@ -85,50 +96,105 @@ class QueueyDriver(DeadLetterDriver):
             raise ConfigurationError("keys: a weak group keeps no order")
         identity = f"Authorization: Application {self.server.key}\r\n" if self.server.key else ""
         self.identity = identity.encode()
-        self._of_thread = threading.local()
+        self._application = f"/v1/{quote(self.server.application, safe='')}".encode()
+        self._line_of_many: ContextVar[HttpLine] = ContextVar("line")
+        """Of a thread or a task."""
+        receiving = target.workload.queuey.receiving
+        self.receive_fields: dict[str, object] = {"max": receiving.batch, "pop": receiving.mode == "pop"}
+        if receiving.mode == "receive":
+            self.receive_fields["visibility"] = receiving.visibility
+        self.lease_head = b"Content-Type: application/json\r\n" + self.identity
+        self.thread_sleep, self.task_sleep = thread_sleep(target.clock), task_sleep(target.clock)
 
     def client(self) -> Client:
         return Client(self.server.url, self.server.application, self.server.key)
 
-    def connection(self, wait: float = 0.0) -> HttpConnection:
-        return HttpConnection(self.server.url, ANSWER_SECONDS + wait)
+    def url(self) -> str:
+        """Of the server to which the next connection goes."""
+        return self.server.url
 
-    def receiving_connection(self) -> HttpConnection:
-        """Of this thread, if it may serve several consumers: a million of them have no million connections."""
+    def connection(self, wait: float = 0.0) -> HttpConnection:
+        return HttpConnection(self.url(), ANSWER_SECONDS + wait)
+
+    def blocking_line(self) -> HttpLine:
+        """For a receiver of a thread."""
+        return BlockingLine(self.connection(self.target.workload.queuey.receiving.wait))
+
+    def loop_line(self) -> HttpLine:
+        """For a receiver of an event loop."""
+        return LoopLine(self.url(), ANSWER_SECONDS + self.target.workload.queuey.receiving.wait)
+
+    def receiving_line(self, made: Callable[[], HttpLine]) -> HttpLine:
+        """Of this thread or task, if it may serve several consumers: a million of them have no million connections."""
         workload = self.target.workload
-        wait = workload.queuey.receiving.wait
         if workload.consumers <= workload.queuey.receivers:
-            return self.connection(wait)
-        if not hasattr(self._of_thread, "connection"):
-            self._of_thread.connection = self.connection(wait)
-        found: HttpConnection = self._of_thread.connection
+            return made()
+        found = self._line_of_many.get(None)
+        if found is None:
+            self._line_of_many.set(found := made())
         return found
 
     def path(self, topic: int) -> str:
-        return f"/v1/{quote(self.server.application, safe='')}/{self.target.queue(topic)}"
+        return f"{self._application.decode()}/{self.target.queue(topic)}"
 
     def prepare(self) -> None:
         workload = self.target.workload
-        leases = None
-        if workload.queuey.receiving.mode in ("receive", "pop"):
-            leases = {**({"order": "key"} if workload.keys else {}), **workload.queuey.group}
-        with self.client() as client:
-            for topic in range(workload.topics):
-                client.create_queue(
-                    self.target.queue(topic),
-                    partitions=workload.partitions_per_topic,
-                    consistency=workload.queuey.consistency,
-                    leases=leases or None,
-                )
+        settings: QueueFields = {"partitions": workload.partitions_per_topic}
+        if workload.queuey.consistency:
+            settings["consistency"] = workload.queuey.consistency
+        leases = {**({"order": "key"} if workload.keys else {}), **workload.queuey.group}
+        if workload.shares and leases:
+            settings["leases"] = leases
+        self._with_all(partial(self._create, queue_fields(settings)), self.note)
 
     def remove(self) -> None:
-        with self.client() as client:
-            for topic in range(self.target.workload.topics):
-                client.delete_queue(self.target.queue(topic))
-                if self.max_failures is not None:
-                    # There is none before the first letter.
-                    with suppress(QueueNotFound):
-                        client.delete_queue(f"{self.target.queue(topic)}-dead")
+        self._with_all(self._delete, lambda removed: None)
+
+    def _create(self, fields: Mapping[str, str], line: HttpConnection, topic: int) -> None:
+        head = b"Content-Type: application/x-www-form-urlencoded\r\n" + self.identity
+        body = urlencode({"queue_name": self.target.queue(topic), **fields}).encode()
+        self.repeated(partial(line.ask, b"POST", self._application, head, body))
+
+    def _delete(self, line: HttpConnection, topic: int) -> None:
+        name = self.path(topic)
+        # It may be gone, by an attempt whose answer was lost; and there are no dead letters before the first one.
+        for path in (name, f"{name}-dead")[: 1 + (self.max_failures is not None)]:
+            with suppress(QueueNotFound):
+                self.repeated(partial(line.ask, b"DELETE", path.encode(), self.identity, b""))
+
+    def _with_all(self, work: Callable[[HttpConnection, int], None], note: Callable[[int], None]) -> None:
+        """Do something for each queue, over several connections: the server carries out what comes together in one commit.
+
+        :raises QueueyError: of the first that failed. What was not begun is left.
+        """
+        topics = self.target.workload.topics
+        lines = min(MAKERS, topics)
+        done, failed = [0] * lines, threading.Event()
+
+        def some(at: int) -> None:
+            # Several servers know a new queue at once if all come from one of them.
+            with closing(HttpConnection(self.server.url, ANSWER_SECONDS)) as line:
+                line.open()  # a server that is away is not waited for
+                for topic in range(at, topics, lines):
+                    if failed.is_set():
+                        return
+                    try:
+                        work(line, topic)
+                    except BaseException:
+                        failed.set()
+                        raise
+                    done[at] += 1
+
+        with ThreadPoolExecutor(lines) as threads:
+            working = [threads.submit(some, at) for at in range(lines)]
+            try:
+                while wait(working, LOOK_SECONDS).not_done:
+                    note(sum(done))
+            except BaseException:
+                failed.set()
+                raise
+            for one in working:
+                one.result()
 
     def versions(self) -> Mapping[str, str]:
         found: dict[str, object] = {}
@@ -147,12 +213,24 @@ class QueueyDriver(DeadLetterDriver):
             return _PageConsumer(self, topic)
         if mode == "follow":
             return _FollowConsumer(self, topic)
-        return _LeaseConsumer(self, self.path(topic), f"bench-{subscription}")
+        return _LeaseConsumer(self, f"{self.path(topic)}/leases/bench-{subscription}")
+
+    def loop_consumer(self, topic: int, subscription: int) -> LoopConsumer:
+        path = f"{self.path(topic)}/leases/bench-{subscription}"
+        return _LeaseCalls(self, path, self.loop_line, self.task_sleep)
 
     def letters(self, topic: int) -> Consumer:
-        return _LeaseConsumer(self, f"{self.path(topic)}-dead", "bench-letters")
+        return _LeaseConsumer(self, f"{self.path(topic)}-dead/leases/bench-letters")
 
     def repeated(self, ask: Callable[[], HttpAnswer]) -> HttpAnswer:
+        """:meth:`repeated_by` of a thread."""
+
+        async def asked() -> HttpAnswer:
+            return ask()
+
+        return at_once(self.repeated_by(asked, self.thread_sleep))
+
+    async def repeated_by(self, ask: Callable[[], Awaitable[HttpAnswer]], sleep: Sleep) -> HttpAnswer:
         """The answer to a request that may be repeated: it does nothing twice.
 
         :raises QueueyError: no attempt had a good answer; OutcomeUnknown if one may have been carried out.
@@ -161,7 +239,7 @@ class QueueyDriver(DeadLetterDriver):
         give_up, pause, unknown = clock.now() + int(GIVE_UP_SECONDS * SECOND), FIRST_PAUSE_MS, False
         while True:
             try:
-                answer = ask()
+                answer = await ask()
                 if answer.status < 300:
                     return answer
                 error = _refusal(answer, self.server.url)
@@ -171,7 +249,7 @@ class QueueyDriver(DeadLetterDriver):
             now = clock.now()
             if not may_pass(error) or now >= give_up:
                 raise OutcomeUnknown(str(error)) if unknown else error
-            clock.sleep_until(now + pause * MILLISECOND)
+            await sleep(now + pause * MILLISECOND)
             pause = min(pause * 2, LAST_PAUSE_MS)
 
 
@@ -214,45 +292,68 @@ def _entry(message: OutgoingMessage) -> dict[str, object]:
     return entry
 
 
-class _LeaseConsumer(StepConsumer):
-    """Receives under leases, or pops."""
+class _LeaseCalls(LoopConsumer):
+    """Receives under leases, or pops: by the same requests in a thread and in an event loop."""
 
-    def __init__(self, driver: QueueyDriver, path: str, group: str) -> None:
-        own = driver.target.workload.queuey.receiving
-        self._driver = driver
-        self._path = f"{path}/leases/{group}".encode()
-        self._head = b"Content-Type: application/json\r\n" + driver.identity
-        self._asked: dict[str, object] = {"max": own.batch, "pop": own.mode == "pop"}
-        if own.mode == "receive":
-            self._asked["visibility"] = own.visibility
+    __slots__ = ("_driver", "_line", "_made", "_path", "_sleep")
 
-    @cached_property
-    def _connection(self) -> HttpConnection:
-        # Made with the first request, in the thread that serves this consumer.
-        return self._driver.receiving_connection()
+    def __init__(self, driver: QueueyDriver, path: str, made: Callable[[], HttpLine], sleep: Sleep) -> None:
+        """:param path: of the lease group.
+        :param made: opens the line of this consumer, with the first request, in the thread or task that it is of.
+        """
+        self._driver, self._path, self._made, self._sleep = driver, path.encode(), made, sleep
+        self._line: HttpLine | None = None
 
-    def receive(self, wait: float) -> Sequence[Delivered]:
-        answer = self._ask({"receive": {**self._asked, "wait": wait}})
+    async def receive(self, wait: float) -> Sequence[Delivered]:
+        answer = await self._ask({"receive": {**self._driver.receive_fields, "wait": wait}})
         return [Delivered(one.body.encode(), one.receipt) for one in answer.messages]
 
-    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
-        stale = {*self._ask({"acknowledge": tokens}).settled.stale}
+    async def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        stale = {*(await self._ask({"acknowledge": tokens})).settled.stale}
         return [token not in stale for token in tokens]
 
-    def fail(self, tokens: Sequence[object]) -> None:
-        self._ask({"release": [{"receipt": token} for token in tokens]})
+    async def fail(self, tokens: Sequence[object]) -> None:
+        await self._ask({"release": [{"receipt": token} for token in tokens]})
 
-    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+    async def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        """As :meth:`~qdo.bench.drivers.StepConsumer.step`."""
         made = {"queue": self._driver.target.queue(topic), "messages": [_entry(one) for one in messages]}
-        self._ask({"acknowledge": tokens, "append": [made]})
+        await self._ask({"acknowledge": tokens, "append": [made]})
 
-    def _ask(self, what: Mapping[str, object]) -> _LeaseAnswer:
+    async def _ask(self, what: Mapping[str, object]) -> _LeaseAnswer:
+        if self._line is None:
+            self._line = self._driver.receiving_line(self._made)
         body = msgspec.json.encode({**what, "attempt": uuid.uuid4().hex})
-        asked = partial(self._connection.ask, b"POST", self._path, self._head, body)
-        return _lease_answer(self._driver.repeated(asked).body)
+        asked = partial(self._line.ask, b"POST", self._path, self._driver.lease_head, body)
+        return _lease_answer((await self._driver.repeated_by(asked, self._sleep)).body)
 
     def close(self) -> None:
-        self._connection.close()
+        if self._line is not None:
+            self._line.close()
+
+
+class _LeaseConsumer(StepConsumer):
+    """The calls in a thread."""
+
+    __slots__ = ("_calls",)
+
+    def __init__(self, driver: QueueyDriver, path: str) -> None:
+        self._calls = _LeaseCalls(driver, path, driver.blocking_line, driver.thread_sleep)
+
+    def receive(self, wait: float) -> Sequence[Delivered]:
+        return at_once(self._calls.receive(wait))
+
+    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        return at_once(self._calls.acknowledge(tokens))
+
+    def fail(self, tokens: Sequence[object]) -> None:
+        at_once(self._calls.fail(tokens))
+
+    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        at_once(self._calls.step(tokens, topic, messages))
+
+    def close(self) -> None:
+        self._calls.close()
 
 
 class _PageConsumer(Consumer):
@@ -265,20 +366,20 @@ class _PageConsumer(Consumer):
         self._cursor = ""
 
     @cached_property
-    def _connection(self) -> HttpConnection:
+    def _line(self) -> HttpLine:
         # Made with the first request, in the thread that serves this consumer.
-        return self._driver.receiving_connection()
+        return self._driver.receiving_line(self._driver.blocking_line)
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         where = f"cursor={quote(self._cursor, safe='')}" if self._cursor else "partitions=all"
         path = f"{self._path}?{where}&limit={self._limit}" + (f"&wait={max(1, round(wait))}" if wait else "")
-        asked = partial(self._connection.ask, b"GET", path.encode(), self._driver.identity, b"")
-        answer = self._driver.repeated(asked)
+        asked = partial(self._line.ask, b"GET", path.encode(), self._driver.identity, b"")
+        answer = at_once(self._driver.repeated_by(asked, self._driver.thread_sleep))
         self._cursor = answer.headers[b"queuey-cursor"].decode()
         return [Delivered(one.body.encode()) for one in _page_answer(answer.body).messages]
 
     def close(self) -> None:
-        self._connection.close()
+        self._line.close()
 
 
 class _FollowConsumer(Consumer):

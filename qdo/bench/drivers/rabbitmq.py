@@ -108,7 +108,7 @@ class RabbitDriver(Driver):
     def prepare(self) -> None:
         connection = self.connection()
         channel = connection.channel()
-        for topic in range(self.target.workload.topics):
+        for topic in self.each_topic():
             exchange = self.target.queue(topic)
             carried_out(channel.exchange_declare, exchange, "fanout", durable=True)
             for view in range(self.target.workload.views):

@@ -75,7 +75,7 @@ class RedisStreamsDriver(RedisDriver):
     def prepare(self) -> None:
         workload = self.target.workload
         with self.client() as client:
-            for topic in range(workload.topics):
+            for topic in self.each_topic():
                 for view in range(workload.subscriptions_per_topic):
                     key, group = self.target.queue(topic), f"bench-{view}"
                     carried_out(client.xgroup_create, key, group, id="0", mkstream=True)

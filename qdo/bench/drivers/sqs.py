@@ -76,7 +76,7 @@ class SqsDriver(DeadLetterDriver):
             raise ConfigurationError("subscriptionsPerTopic: a queue of SQS gives each message once")
         attributes = {"FifoQueue": "true"} if self.fifo else {}
         with closing(self.client()) as client:
-            for topic in range(self.target.workload.topics):
+            for topic in self.each_topic():
                 more = self._dead_after(client, topic, attributes)
                 carried_out(client.create_queue, QueueName=self.queue(topic), Attributes={**attributes, **more})
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import MeasuredSystem, driver_class
-from qdo.bench.generator import Load, Ran, run_load
+from qdo.bench.generator import Load, LoadProgress, Ran, run_load
 from qdo.bench.judge import all_received, all_sent, judged
 from qdo.bench.machine import ProcessorTimes, processor_times
 from qdo.bench.measuring import Meter
@@ -58,7 +58,7 @@ class _Watch:
     seen: list[ProcessorUse] = field(default_factory=list)
     clock: Callable[[], int] = lambda: 0
 
-    def __call__(self, is_sending: bool) -> None:
+    def __call__(self, progress: LoadProgress) -> None:
         self.seen.append(ProcessorUse(self.clock(), self.servers(), self.nodes(), processor_times()))
 
     def between(self, begin: int, end: int) -> tuple[ProcessorUse, ProcessorUse]:

@@ -49,6 +49,8 @@ class StartedSystem(ABC):
     """That speak to it."""
     option_names: ClassVar[Mapping[str, str]] = {"program": "its program, if it is not on the PATH"}
     """Options for its start, beside those of its drivers, and what each is."""
+    keeps_queues: ClassVar[bool] = False
+    """They outlive its data in :attr:`folder`, so a run removes them."""
     needed: ClassVar[Mapping[str, str]] = {}
     """Those without which it cannot be started; names of :attr:`option_names`."""
     program: ClassVar[str]

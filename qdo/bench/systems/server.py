@@ -58,6 +58,7 @@ class ServerOnCassandra(StartedServer):
     It makes the keyspace :data:`KEYSPACE`, which stays: queues have the names of their runs.
     """
 
+    keeps_queues = True
     needed: ClassVar[Mapping[str, str]] = {"hosts": "a Cassandra that runs, as HOST:PORT"}
     option_names: ClassVar[Mapping[str, str]] = {**StartedServer.option_names, **needed}
 

@@ -14,7 +14,7 @@ def test_connections_take_the_servers_in_turn() -> None:
     target = MeasuredSystem(workload_of(), 1, {"url": "http://one:1,http://two:2", "key": "k"})
     driver = SpreadQueueyDriver(target)
 
-    assert [driver.connection()._address for _ in range(3)] == [("one", 1), ("two", 2), ("one", 1)]
+    assert [driver.url() for _ in range(3)] == ["http://one:1", "http://two:2", "http://one:1"]
     assert driver.server.url == "http://one:1"
 
 

@@ -206,3 +206,17 @@ def test_a_scaled_workload_keeps_the_shares_of_its_phases() -> None:
     found = scaled(workload_of(warmup=9, phases=[{"seconds": 10, "rate": 1}, {"seconds": 30, "rate": 2}]), 4)
 
     assert [(one.seconds, one.rate) for one in found.phases] == [(4, 1), (1, 1), (3, 2)]
+
+
+def test_a_process_serves_its_share_of_the_receivers() -> None:
+    herd = workload_of(consumerPerSubscription=10_000, receivers=10_000, processes=4, receiving={"loop": True})
+    users = workload_of(topics=1000, receivers=250, processes=4)
+
+    # A subscription is in one process: that has all of its receivers, and the others have none.
+    assert (herd.receivers_at_once, herd.receivers_with(1), herd.receivers_with(0)) == (10_000, 10_000, 0)
+    assert (users.receivers_at_once, users.receivers_with(250)) == (250, 63)
+
+
+def test_thousands_of_receivers_need_an_event_loop() -> None:
+    with pytest.raises(ConfigurationError, match=r"receivers: 2,001 receive at once.*set receiving\.loop: true"):
+        changed(workload_of(consumerPerSubscription=2001), receivers=2001)
