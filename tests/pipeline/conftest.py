@@ -1,4 +1,4 @@
-"""A real Spark, one for the tests of a process, and real servers for it to read from.
+"""A real Spark, one for these tests in a process, and real servers for it to read from.
 
 A test that asks for a ``running`` meets the embedded store; one that is marked ``on_both_stores`` meets Cassandra as well,
 behind the read delay: there ``settle`` of :mod:`tests.support.pipeline` waits for what was stored, also in ``append`` and ``fill``.
@@ -15,15 +15,13 @@ import pytest
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
-import qdo.pipeline
 from qdo.client import Client
-from qdo.pipeline.jobs.session import lean_home
 from tests.support import on_cassandra, servers
+from tests.support.local_spark import local_spark
 from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import RunningServer
 from tests.support.services.fixtures import Keyspaces, Reached
 
-MASTER = "local[2,4]"
 BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncache_ms = 100\n"
 """Lines of ``[cassandra]``: every promise as with the usual delay of two seconds, and less to wait for."""
 
@@ -31,34 +29,12 @@ BEHIND = "write_budget_ms = 500\nclock_error_ms = 200\nread_delay_ms = 900\ncach
 del PySparkLogger.addHandler
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """Two cores, and a task that fails is tried again: plain ``local[2]`` never does that."""
+    """It ends with the last of these tests that a process runs."""
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    folder = tmp_path_factory.mktemp("spark")
-    (folder / "events").mkdir()
-    builder = (
-        SparkSession.builder.master(MASTER)
-        .appName("tests")
-        .config("spark.ui.enabled", "false")
-        .config("spark.driver.bindAddress", "127.0.0.1")
-        .config("spark.driver.host", "127.0.0.1")
-        .config("spark.driver.memory", "1g")
-        .config("spark.sql.shuffle.partitions", "4")
-        .config("spark.sql.session.timeZone", "UTC")
-        .config("spark.sql.warehouse.dir", str(folder / "warehouse"))
-        .config("spark.local.dir", str(folder / "local"))
-        .config("spark.eventLog.enabled", "true")
-        .config("spark.eventLog.compress", "false")
-        .config("spark.eventLog.dir", (folder / "events").as_uri())
-        .config("spark.python.unix.domain.socket.enabled", "true")
-        .config("spark.log.level", "ERROR")
-    )
-    with lean_home(MASTER):
-        session = builder.getOrCreate()
-    qdo.pipeline.install(session)
-    yield session
-    session.stop()
+    with local_spark(tmp_path_factory.mktemp("spark")) as session:
+        yield session
 
 
 @pytest.fixture(scope="session")

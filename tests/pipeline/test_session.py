@@ -57,6 +57,34 @@ print(*half.first(), half.where("a is null and b is null").count(), half.where("
 """
 
 
+ENDED = """
+import gc, sys, threading
+from pathlib import Path
+from tests.support.local_spark import local_spark
+
+connects = []
+sys.addaudithook(lambda event, _: connects.append(event) if event == "socket.connect" else None)
+for _ in range(2):
+    with local_spark(Path(sys.argv.pop())) as spark:
+        frames = [spark.range(1) for _ in range(50)]
+    connects.clear()
+    del frames, spark
+    gc.collect()
+    print([thread.name for thread in threading.enumerate()], connects)
+"""
+
+
+@pytest.mark.drawn
+def test_the_spark_of_tests_leaves_no_thread_that_connects_for_each_object(tmp_path: Path) -> None:
+    """Its own process. In a whole run a later test met 856 such connections. A second Spark may follow."""
+    folders = [tmp_path / name for name in ("first", "second")]
+    for folder in folders:
+        folder.mkdir()
+    command = [sys.executable, "-c", ENDED, *map(str, folders)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=240, check=False)
+    assert done.stdout == "['MainThread'] []\n" * 2, done.stderr
+
+
 def test_what_is_told_to_end_while_pyspark_is_loaded_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main thread hears the signal while that of the job is in the middle of the import."""
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))

@@ -29,8 +29,8 @@ sys.addaudithook(_note)
 def outgoing() -> Iterator[list[str]]:
     """Every connection that this process begins, and every name that it looks up, but for those of earlier tests.
 
-    What they have left, such as a Spark that is gone, has threads that connect. The garbage collector rests meanwhile: it
-    would let objects of theirs connect.
+    What they have left may have threads that connect. The garbage collector rests meanwhile: it would let objects of theirs
+    connect.
     """
     gc.collect()
     gc.disable()
