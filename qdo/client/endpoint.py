@@ -20,7 +20,7 @@ from urllib3.util.retry import Retry
 from qdo.client.refusals import failure_of, last_word
 from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Request, Steps
 from queuey.contexts import DEFAULT_APPLICATION, context_in_force
-from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidToken
+from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidParameter, InvalidToken
 
 __all__ = ["MAX_PAUSE_SECONDS", "Addressed", "Endpoint", "Named"]
 
@@ -105,6 +105,7 @@ class Endpoint:
             )
         self.root = url.rstrip("/")
         self.timeout_seconds = timeout_seconds
+        self._has_credential = bool(token or key)
         self._credential = f"Bearer {token}" if token else f"Application {key}" if key is not None else None
         self._retry = Retry(total=retries, allowed_methods=None, backoff_factor=0.1, backoff_jitter=0.2, backoff_max=5)
 
@@ -124,13 +125,17 @@ class Endpoint:
         :param how: ``repeats`` and ``withdraw``, as in :class:`Request`. ``stream_seconds`` leaves the body unread, and is the
             longest time without bytes of it. ``held_seconds``: how much longer than others the server may hold back this
             answer.
+        :raises InvalidParameter: the value of a header is no text.
         :raises BadRequest: a header cannot be sent.
         """
         url = "/".join([self.root, *(quote(part, safe="", errors="surrogateescape") for part in path)])
         wanted = dict(headers or {})
         if isinstance(data, Mapping):
             data, wanted["Content-Type"] = urlencode(data).encode(), "application/x-www-form-urlencoded"
-        if any(_UNSENDABLE.search(str(text)) for text in (*wanted, *wanted.values())):
+        for name, text in wanted.items():
+            if not isinstance(text, str):
+                raise InvalidParameter(problems={name: f"{text!r} is no text"})
+        if any(_UNSENDABLE.search(text) for text in (*wanted, *wanted.values())):
             raise BadRequest("This cannot be sent: headers are ASCII, and one line.")
         if self._credential is not None:
             wanted["Authorization"] = self._credential
@@ -163,7 +168,7 @@ class Endpoint:
             if isinstance(outcome, Reply) and outcome.status < 300:
                 _check_form(request, outcome)
                 return outcome
-            failure = failure_of(self.root, outcome)
+            failure = failure_of(self.root, outcome, has_credential=self._has_credential)
             lost = lost or failure.unanswered
             if not failure.again or (failure.unanswered and not repeats.allowed):
                 raise last_word(failure, request.method, lost=lost)

@@ -12,6 +12,7 @@ from queuey.errors import (
     Conflict,
     Forbidden,
     InProgress,
+    InvalidApplicationKey,
     InvalidParameter,
     MessageTooLarge,
     NotFound,
@@ -39,6 +40,9 @@ _FAMILIES: Mapping[int, type[QueueyError]] = {
 }
 """The class for an answer with an unknown code, or for one of a proxy."""
 
+_NO_CREDENTIAL = "Access was denied: no credential came"
+"""So a server begins where it has nothing else to say."""
+
 
 class Failure(NamedTuple):
     """What went wrong with one attempt."""
@@ -51,14 +55,15 @@ class Failure(NamedTuple):
     retry_after: str | None = None
 
 
-def failure_of(root: str, outcome: Reply | NoAnswer) -> Failure:
+def failure_of(root: str, outcome: Reply | NoAnswer, *, has_credential: bool = True) -> Failure:
     """What an attempt failed with.
 
     :param root: the address of the server.
     :param outcome: no success.
+    :param has_credential: the request had a key or a token.
     """
     if isinstance(outcome, Reply):
-        error = error_from(outcome)
+        error = _in_words(error_from(outcome), root, has_credential=has_credential)
         unanswered = isinstance(error, OutcomeUnknown)
         again = unanswered or outcome.status in {429, 503} or isinstance(error, InProgress)
         return Failure(error, again, unanswered, outcome.headers.get("Retry-After"))
@@ -106,6 +111,20 @@ def error_from(answer: Reply) -> QueueyError:
     if issubclass(found, InvalidParameter):
         return found(said) if code in texts else found(problems=texts)  # the first is about no single field
     return found(said, headers=headers)
+
+
+def _in_words(error: QueueyError, root: str, *, has_credential: bool) -> QueueyError:
+    """The same error; one about the credential says where a program gives it, in place of which header carries it.
+
+    What a server says of its own stays.
+    """
+    if isinstance(error, InvalidApplicationKey) and str(error) == str(InvalidApplicationKey()):
+        return InvalidApplicationKey(
+            f"{root} does not know the application key: QUEUEY_KEY, key= or a context gives it"
+        )
+    if isinstance(error, Forbidden) and not has_credential and str(error).startswith(_NO_CREDENTIAL):
+        return Forbidden(f"no key was given for {root}: set QUEUEY_KEY, or pass key= with the address")
+    return error
 
 
 def may_pass(error: QueueyError) -> bool:

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
+from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
@@ -384,10 +385,21 @@ def test_bodies_need_not_be_sent(client: Client, queue: str) -> None:
 
 
 def test_identities_are_told_apart(server: Server, queue: str) -> None:
-    with Client(server.url, server.application) as nobody, pytest.raises(Forbidden):
+    """And each hears where a program gives a key; the server can only name the header."""
+    said = f"no key was given for {server.url}: set QUEUEY_KEY, or pass key= with the address"
+    with Client(server.url, server.application) as nobody, pytest.raises(Forbidden, match=said):
         nobody.read(queue)
-    with Client(server.url, server.application, "0" * 64) as stranger, pytest.raises(InvalidApplicationKey):
+    said = f"{server.url} does not know the application key: QUEUEY_KEY, key= or a context gives it"
+    wrong = Client(server.url, server.application, "0" * 64)
+    with wrong as stranger, pytest.raises(InvalidApplicationKey, match=said):
         stranger.read(queue)
+
+
+def test_an_idempotency_key_that_is_no_text_is_refused_before_it_is_sent(client: Client, queue: str) -> None:
+    """It was an error of the library below."""
+    seven: Any = 7
+    with pytest.raises(InvalidParameter, match="Idempotency-Key: 7 is no text"):
+        client.append(queue, NewMessage("x", headers={"kind": "order"}, idempotency_key=seven))
 
 
 def last_ids(offsets: list[GroupOffset]) -> dict[int, MessageId | None]:
