@@ -9,7 +9,7 @@ import traceback
 from pathlib import Path
 from types import TracebackType
 
-__all__ = ["MOST_CHARACTERS", "bounded", "text_of", "without"]
+__all__ = ["MOST_CHARACTERS", "bounded", "leaves", "text_of", "without"]
 
 MOST_CHARACTERS = 8000
 """Of one traceback."""
@@ -34,10 +34,19 @@ def without(package: Path, error: BaseException) -> TracebackType | None:
 
     All of it if every frame is of this package.
     """
+    return _outside(package, error) or error.__traceback__
+
+
+def leaves(package: Path, error: BaseException) -> bool:
+    """Whether a frame of the error's traceback is outside of this package."""
+    return _outside(package, error) is not None
+
+
+def _outside(package: Path, error: BaseException) -> TracebackType | None:
     found = error.__traceback__
     while found is not None and package in Path(found.tb_frame.f_code.co_filename).parents:
         found = found.tb_next
-    return found or error.__traceback__
+    return found
 
 
 def text_of(error: BaseException, start: TracebackType | None) -> str:

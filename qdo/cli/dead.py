@@ -16,6 +16,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import MessageNotFound
 from queuey.model import header_to_json
+from queuey.model.schedules import TASK_HEADER
 from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_group_names, queue_argument
@@ -33,7 +34,7 @@ from queuey.terminal.output import (
 )
 
 _GROUPS_LOOKED_AT = 20
-COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "reason")
+COLUMNS = ("letter", "time", "partition", "message_id", "group", "failures", "deliveries", "task", "reason")
 
 
 @click.group("dead", cls=CommandGroup)
@@ -75,7 +76,9 @@ def ls(
     if not found and client.find_queue(queue) is None:
         raise NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
     found.sort(key=lambda pair: pair[0].id)
-    write_rows([row(*pair) for pair in (found[-last:] if last else found)], COLUMNS, output)
+    rows = [row(*pair) for pair in (found[-last:] if last else found)]
+    has_tasks = any(one["task"] for one in rows)
+    write_rows(rows, [name for name in COLUMNS if has_tasks or name != "task"], output)
     name = DeadLetterNames(dead_letters).queue_for(queue)
     say(f"{len(found)} in {name}")
     for other, of in _elsewhere(client, queue, name, group).items() if not found else ():
@@ -215,7 +218,7 @@ def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator
 
 def row(message: Message, letter: DeadLetter) -> dict[str, Any]:
     """A letter without its body."""
-    story = letter.story
+    story, task = letter.story, letter.headers.get(TASK_HEADER)
     return {
         "letter": message.id.hex,
         "time": rfc3339(message.id.ticks)[:23] + "Z",
@@ -224,5 +227,6 @@ def row(message: Message, letter: DeadLetter) -> dict[str, Any]:
         "group": story.group,
         "failures": story.failures,
         "deliveries": story.deliveries or None,
+        "task": None if task is None else task.decode("utf-8", "replace"),
         "reason": story.reason,
     }

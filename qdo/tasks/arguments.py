@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import typing
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import date, datetime, timedelta
 from datetime import time as time_of_day
 from decimal import Decimal
@@ -17,6 +17,7 @@ from typing import Any
 from uuid import UUID
 
 import msgspec
+import msgspec.inspect
 
 from queuey.errors import ConfigurationError, InvalidParameter
 
@@ -90,6 +91,11 @@ class Arguments:
     def check(self) -> None:
         """:raises ConfigurationError: a type does not exist, or JSON has no form for it."""
         _ = self._shape
+        for name, hint in self._hints.items():
+            if (foreign := next(_foreign(msgspec.inspect.type_info(hint), set()), None)) is not None:
+                raise ConfigurationError(
+                    f"task {self._task}: JSON has no form for {foreign.__name__}, the type of {name}: {_ADVICE}"
+                )
 
     def encode(self, given: tuple[Any, ...], named: Mapping[str, Any]) -> bytes:
         """A JSON object of the arguments.
@@ -138,6 +144,25 @@ class Arguments:
             raise InvalidParameter(f"task {self._task}: {error}") from error
         values = {name: getattr(found, name) for name in self.names}
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
+
+
+def _foreign(found: Any, seen: set[int]) -> Iterator[type]:
+    """Classes that JSON has no form for.
+
+    :param found: what msgspec knows of a type, whole or a part of it.
+    :param seen: ids of parts that were looked at: a type may contain itself.
+    """
+    if id(found) in seen:
+        return
+    seen.add(id(found))
+    if isinstance(found, msgspec.inspect.CustomType):
+        yield found.cls
+    elif isinstance(found, tuple | list):
+        for part in found:
+            yield from _foreign(part, seen)
+    elif isinstance(found, msgspec.inspect.Type | msgspec.inspect.Field):
+        for field in found.__struct_fields__:
+            yield from _foreign(getattr(found, field), seen)
 
 
 class ReturnValue:

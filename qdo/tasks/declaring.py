@@ -287,15 +287,21 @@ class DeclaredTask(Generic[P, R]):
         return TaskSender(self).then(following, **arguments)
 
     def result(self, task_id: str) -> TaskResult:
-        """The result of a task by its id, in another process than the one that sent it."""
+        """The result of a task by its id, in another process than the one that sent it.
+
+        :raises InvalidParameter: it is no id of a task.
+        """
         return TaskResult(task_id, self.options.results_queue, self.returns)
 
-    def cancel(self, task_id: str) -> None:
+    def cancel(self, sent: TaskResult | str) -> None:
         """Remove the message of a task, so that no worker begins it. A task that has begun goes on.
 
-        :param task_id: of the result that :meth:`send` gave. One that is done, or does not exist, is no error.
+        If it is removed, there will be no result of it, and a ``get`` without a timeout waits for ever.
+
+        :param sent: what :meth:`send` gave, or its id. A task that is done, or does not exist, is no error.
         :raises InvalidParameter: it is no id of a task of this queue.
         """
+        task_id = sent.id if isinstance(sent, TaskResult) else sent
         queue, slash, place = task_id.partition("/")
         if not slash or queue != self.queue:
             raise InvalidParameter(problems={"id": f"{task_id!r} is no id of a task of queue {self.queue}"})

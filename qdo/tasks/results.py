@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from math import ceil
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
 import msgspec
@@ -64,21 +64,37 @@ class TaskResult:
         :raises TimeoutError: there is no result yet.
         :raises ConfigurationError: the task stores no results.
         """
-        if self.results_queue is None:
-            raise ConfigurationError(f"task {self.id} stores no result: declare it with @task(results=True)")
+        self._check()
         until = None if timeout is None else time.monotonic() + timeout
         reader = _readers.reader(default_client(), self)
         while (found := self.found) is None:
             left = WAIT_SECONDS if until is None else until - time.monotonic()
             reader.read(min(ceil(max(left, 0)), WAIT_SECONDS))
-            if not self.is_ready and until is not None and time.monotonic() >= until:
+            if self.found is None and until is not None and time.monotonic() >= until:
                 raise TimeoutError(f"no result of task {self.id} after {timeout:g} s")
         return self._value(found)
 
     @property
     def is_ready(self) -> bool:
-        """Whether the result was read already; a ``get`` does not wait then."""
+        """Whether there is a result: a ``get`` does not wait then. The server is asked, unless the result was read already.
+
+        :raises ConfigurationError: the task stores no results.
+        """
+        self._check()
+        if self.found is None:
+            _readers.reader(default_client(), self).read(0)
         return self.found is not None
+
+    if not TYPE_CHECKING:  # a type checker knows all attributes
+
+        def __getattr__(self, name: str) -> Any:
+            """:raises AttributeError: with the word for it here, if other libraries for tasks have this attribute."""
+            here = f": here it is {_ELSEWHERE[name]}" if name in _ELSEWHERE else ""
+            raise AttributeError(f"the result of a task has no attribute {name!r}{here}")
+
+    def _check(self) -> None:
+        if self.results_queue is None:
+            raise ConfigurationError(f"task {self.id} stores no result: declare it with @task(results=True)")
 
     def _value(self, found: Message) -> Any:
         if header(found, STATUS) == "done":
@@ -88,6 +104,23 @@ class TaskResult:
         except (msgspec.MsgspecError, KeyError, TypeError):
             reason = found.body.decode("utf-8", "replace")
         raise TaskFailed(str(reason))
+
+
+_ELSEWHERE = {
+    "ready": "is_ready",
+    "is_finished": "is_ready",
+    "status": "is_ready, and get() says how it ended",
+    "state": "is_ready, and get() says how it ended",
+    "successful": "get(), which raises TaskFailed",
+    "failed": "get(), which raises TaskFailed",
+    "result": "get()",
+    "return_value": "get()",
+    "get_result": "get()",
+    "wait": "get(timeout=...)",
+    "revoke": "cancel(...) of the task",
+    "abort": "cancel(...) of the task",
+}
+"""Attributes of results in other libraries."""
 
 
 class _Reader:

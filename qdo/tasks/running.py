@@ -6,6 +6,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, NoReturn
 
 import msgspec
@@ -17,9 +18,9 @@ from qdo.tasks.declaring import DeclaredTask
 from qdo.tasks.loading import load_tasks
 from qdo.tasks.results import RESULT_SECONDS
 from qdo.tasks.sending import default_client, make_queue
-from qdo.tasks.timing import awaited, time_limit
+from qdo.tasks.timing import awaited, within
 from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
-from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of
+from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of, unknown_task
 from qdo.worker.spans import name_span
 from queuey.errors import ConfigurationError, InvalidParameter, QueueyError
 
@@ -29,8 +30,6 @@ log = logging.getLogger(__name__)
 
 REFUSED = "its results are refused"
 """Why a message is rejected whose task did its work. In a dead letter the refusal follows."""
-UNKNOWN_ATTEMPTS = 10
-"""Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
 _current: ContextVar[Context] = ContextVar("current_context")
 
 Parcels = list[tuple[str, NewMessage]]
@@ -93,10 +92,7 @@ class TaskJob:
             raise RejectMessage(f"not a task: it has no header {NAME}")
         task = self.tasks.get(name)
         if task is None:
-            reason = f"no task is named {name[:200]} in {', '.join(self._modules)}"
-            if context.attempt >= UNKNOWN_ATTEMPTS:
-                raise RejectMessage(reason)
-            raise RetryLater(2.0 ** (context.attempt - 1), reason)
+            raise unknown_task(context.attempt, f"no task is named {name[:200]} in {', '.join(self._modules)}")
         if context.attempt > task.options.retries + 1:
             raise RejectMessage(f"attempt {context.attempt - 1} did not end: its worker died, or lost its lease")
         try:
@@ -175,8 +171,7 @@ class TaskCall:
         seconds = self.task.options.timeout
         if self.task.is_async:
             return awaited(lambda: self.task.function(**self.arguments), seconds)
-        with time_limit(seconds):
-            return self.task.function(**self.arguments)
+        return within(seconds, partial(self.task.function, **self.arguments))
 
     def done(self, value: Any) -> Parcels:
         """The next step of the chain, or the result; nothing if none is asked for.

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from functools import cache
 from typing import Any
 
-__all__ = ["TaskTimeout", "awaited", "time_limit"]
+__all__ = ["TaskTimeout", "awaited", "within"]
 
 
 _STEPS = 100
@@ -29,24 +29,23 @@ class _TimedOut(BaseException):
     """Ends what runs. It is no Exception, so that ``except Exception`` in a task does not catch it."""
 
 
-@contextmanager
-def time_limit(seconds: float | None) -> Iterator[None]:
-    """Raise TaskTimeout in the block if it takes longer.
+def within(seconds: float | None, call: Callable[[], Any]) -> Any:
+    """What a call returns, within this time.
 
-    In the main thread, as in a process for jobs, a signal interrupts the block anywhere. In another thread the block is
-    interrupted before its next Python instruction: a call that waits in C, such as ``time.sleep``, returns first.
+    In the main thread, as in a process for jobs, a signal interrupts the call anywhere. In another thread the call is
+    interrupted before its next Python instruction: one that waits in C, such as ``time.sleep``, returns first.
 
     :param seconds: None for no limit.
+    :raises TaskTimeout: it takes longer. The traceback says where it was.
     """
     if seconds is None:
-        yield
-        return
+        return call()
     limit = _by_signal if threading.current_thread() is threading.main_thread() else _by_thread
     try:
         with limit(seconds):
-            yield
-    except _TimedOut:
-        raise TaskTimeout(seconds) from None
+            return call()
+    except _TimedOut as error:
+        raise TaskTimeout(seconds).with_traceback(error.__traceback__) from None
 
 
 def awaited(made: Callable[[], Awaitable[Any]], seconds: float | None) -> Any:
@@ -60,12 +59,16 @@ def awaited(made: Callable[[], Awaitable[Any]], seconds: float | None) -> Any:
         try:
             async with limit:
                 return await made()
-        except TimeoutError:
+        except TimeoutError as error:
             if limit.expired() and seconds is not None:
-                raise TaskTimeout(seconds) from None
+                where = (error.__context__ or error).__traceback__
+                raise TaskTimeout(seconds).with_traceback(where) from None
             raise
 
-    return asyncio.run_coroutine_threadsafe(limited(), _loop()).result()
+    future = asyncio.run_coroutine_threadsafe(limited(), _loop())
+    if (error := future.exception()) is not None:
+        raise error  # without the lines of the library that waits
+    return future.result()
 
 
 _loop_lock = threading.Lock()

@@ -16,8 +16,9 @@ from qdo.client.values import Message, NewMessage
 from qdo.groups.coordination import Claim
 from queuey import tracebacks
 from queuey.clock import Clock
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, QueueyError
 from queuey.ids import TICKS_PER_SECOND
+from queuey.model.schedules import TASK_HEADER
 
 __all__ = [
     "Context",
@@ -31,12 +32,15 @@ __all__ = [
     "load_hook",
     "load_module",
     "reason_of",
+    "unknown_task",
 ]
 
 _MOST_REASON = 500
 """Characters."""
 MOST_LATER_SECONDS = 43_200.0
 """The longest delay of a message that is released."""
+UNKNOWN_ATTEMPTS = 10
+"""Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
 
 Job = Callable[[Any, "Context"], Any]
 """Called with a message, or a list of messages, and its context. Its return value is ignored; a coroutine is awaited."""
@@ -74,6 +78,14 @@ class RetryLater(Exception):
 
     def __str__(self) -> str:
         return self.reason or f"again in {self.seconds:g} s"
+
+
+def unknown_task(attempt: int, reason: str) -> RejectMessage | RetryLater:
+    """What becomes of a message whose task this worker does not have: workers may be brought out after senders.
+
+    :param attempt: of the message, from 1.
+    """
+    return RejectMessage(reason) if attempt >= UNKNOWN_ATTEMPTS else RetryLater(2.0 ** (attempt - 1), reason)
 
 
 class Context:
@@ -194,6 +206,16 @@ class FailedMessages:
     attempts: int
     error: BaseException
 
+    def subject(self, where: object) -> str:
+        """What failed, for a log: the first message, and the task that it names.
+
+        :param where: the queue or the partition.
+        """
+        first = self.messages[0]
+        name = first.headers.get(TASK_HEADER)
+        task = "" if name is None else f"task {name.decode('utf-8', 'backslashreplace')[:_MOST_REASON]}, "
+        return f"{task}message {first.id.hex} in {where}"
+
     @property
     def reason(self) -> str:
         """The class of the error and the first line of its text; of a message that was rejected the text alone.
@@ -211,8 +233,14 @@ class FailedMessages:
 
     @property
     def has_traceback(self) -> bool:
-        """Whether there is more to show than that the job said how to go on."""
-        return not isinstance(self._cause, RejectMessage | RetryLater)
+        """Whether there is more to show than that the job said how to go on.
+
+        An error of Queuey that no line of the job raised, such as of what it returned, says all in its text.
+        """
+        cause = self._cause
+        if isinstance(cause, RejectMessage | RetryLater):
+            return False
+        return not isinstance(cause, QueueyError) or tracebacks.leaves(Path(__file__).parents[1], cause)
 
     @property
     def shown(self) -> tuple[type[BaseException], BaseException, TracebackType | None] | None:

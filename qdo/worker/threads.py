@@ -141,8 +141,8 @@ class JobThreads:
         except RejectMessage as error:
             failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
             log.warning(
-                "message %s in %s is rejected after attempt %d: %s",
-                *(messages[0].id.hex, key_queue.buffer.claim.partition, failed.attempts, failed.reason),
+                "%s is rejected after attempt %d: %s",
+                *(failed.subject(key_queue.buffer.claim.partition), failed.attempts, failed.reason),
                 exc_info=failed.shown,
             )
             return self._give_up(key_queue, failed, client)
@@ -150,8 +150,8 @@ class JobThreads:
             self.counts.failed += 1
             failed = FailedMessages(context.queue, messages, key_queue.attempt, error)
             log.warning(
-                "attempt %d at %s in %s failed: %s",
-                *(failed.attempts, messages[0].id.hex, key_queue.buffer.claim.partition, failed.reason),
+                "%s: attempt %d failed: %s",
+                *(failed.subject(key_queue.buffer.claim.partition), failed.attempts, failed.reason),
                 exc_info=failed.shown,
             )
             pause = None if self._options.at_most_once else self._retry.pause(key_queue.attempt)

@@ -57,6 +57,16 @@ def rows(result: Result) -> list[dict[str, Any]]:
     return [json.loads(line) for line in result.stdout.splitlines()]
 
 
+def test_a_letter_says_which_task_failed(server: Server, client: Client, run: Run) -> None:
+    queue = server.queue()
+    rejected(server, client, queue, NewMessage("{}", headers={"queuey-task": "shop.pack"}), reason="no")
+
+    (letter,) = rows(run("dead", "ls", queue, "-o", "jsonl"))
+
+    assert letter["task"] == "shop.pack"
+    assert "shop.pack" in run("dead", "ls", queue, "-o", "table").stdout
+
+
 def test_the_default_name_is_the_servers() -> None:
     assert DEFAULT_DEAD_LETTERS.format(queue="jobs") == dead_letter_queue("jobs")
 
@@ -69,6 +79,8 @@ def test_letters_of_a_lease_group_are_listed_shown_and_retried(server: Server, c
     (letter,) = rows(run("dead", "ls", queue, "-o", "jsonl"))
     assert (letter["partition"], letter["message_id"], letter["group"]) == (3, message_id, "hands")
     assert (letter["failures"], letter["deliveries"], letter["reason"]) == (0, 1, "no picture: \u00fc")
+    assert letter["task"] is None
+    assert "TASK" not in run("dead", "ls", queue, "-o", "table").stdout
     assert rows(run("dead", "ls", queue, "-o", "jsonl", "-g", "others")) == []
 
     shown = json.loads(run("dead", "show", queue, message_id).stdout)

@@ -215,13 +215,46 @@ def told_of(client: Client) -> list[str]:
 def test_a_task_that_this_worker_does_not_know_yet_waits_for_one_that_does(
     client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("qdo.tasks.running.UNKNOWN_ATTEMPTS", 2)
+    monkeypatch.setattr("qdo.worker.job.UNKNOWN_ATTEMPTS", 2)
     client.create_queue("mail")
     client.append("mail", NewMessage("{}", headers={"queuey-task": "of.tomorrow"}))
 
     worker = done()
 
     assert (worker.counts.failed, told_of(client)) == (1, [f"no task is named of.tomorrow in {MODULE}"])
+
+
+def test_a_log_names_the_task_and_says_when_it_is_tried_again(client: Client, caplog: pytest.LogCaptureFixture) -> None:
+    sent = fail.send("x")
+
+    done()
+
+    name = re.escape(f"task {fail.name}, message {sent.id.rpartition(':')[2]} in mail")
+    assert re.search(rf"{name}: attempt 1 failed, again in [0-9.]+ s: ", caplog.text)
+    assert re.search(rf"{name} is rejected after attempt ", caplog.text)
+
+
+def test_whether_there_is_a_result_is_asked_at_the_server(client: Client) -> None:
+    sent = add.send(1, 2)
+    before = sent.is_ready
+
+    done()
+
+    assert (before, sent.is_ready) == (False, True), "nobody has read it yet"
+    assert add.result(sent.id).is_ready
+    assert sent.get(0) == 3
+    with pytest.raises(ConfigurationError, match="stores no result"):
+        assert note.send("x").is_ready
+    with pytest.raises(AttributeError, match="has no attribute 'ready': here it is is_ready"):
+        sent.ready()  # type: ignore[attr-defined]
+
+
+def test_what_send_gave_can_be_cancelled(client: Client) -> None:
+    sent = add.send(1, 2)
+
+    add.cancel(sent)
+
+    assert not client.read("numbers").messages
 
 
 def test_an_attempt_that_takes_too_long_is_ended(client: Client) -> None:
@@ -247,7 +280,9 @@ def test_results_come_back_with_their_type(client: Client) -> None:
     assert len(list(client.iterate("numbers-results"))) == 6
 
 
-def test_a_result_without_a_form_in_json_is_a_failure_with_what_to_do(client: Client) -> None:
+def test_a_result_without_a_form_in_json_is_a_failure_with_what_to_do(
+    client: Client, caplog: pytest.LogCaptureFixture
+) -> None:
     sent = no_json.send()
 
     done()
@@ -256,6 +291,8 @@ def test_a_result_without_a_form_in_json_is_a_failure_with_what_to_do(client: Cl
         TaskFailed, match="InvalidParameter: result: Encoding objects of type object is unsupported: send"
     ):
         sent.get(WAIT)
+    assert f"task {no_json.name}, message " in caplog.text
+    assert "Traceback" not in caplog.text, "no line of the task raised it"
     with pytest.raises(ConfigurationError, match=r"declare it with @task\(results=True\)"):
         note.send("x").get(0)
 

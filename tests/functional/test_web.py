@@ -21,7 +21,7 @@ import uvicorn
 
 from qdo.adapters.clients import is_done
 from qdo.adapters.outbox import OutboxRelay
-from qdo.client import Client
+from qdo.client import Client, NewMessage
 from queuey.errors import Forbidden
 from tests.support import servers
 from tests.support.client import Server, emptied
@@ -332,8 +332,39 @@ def test_a_message_that_is_no_task_of_the_site_is_a_dead_letter(site: Site, clie
     done = double.enqueue(1)
     client.append("default", "no task")
 
-    site.command("queuey_tasks", exit_at_end=True, queue=["default"])
+    said = site.command("queuey_tasks", exit_at_end=True, queue=["default"])
 
     done.refresh()
     assert done.return_value == 2
     assert len(bodies(client, "default-dead")) == 1
+    assert said == "works on default; Ctrl-C ends once the tasks under way are done\n1 done, 1 given up\n"
+
+
+def test_a_task_that_the_site_does_not_have_yet_is_tried_again(
+    site: Site, client: Client, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Senders may be brought out before workers. It was a dead letter at once."""
+    monkeypatch.setattr("qdo.worker.job.UNKNOWN_ATTEMPTS", 2)
+    headers = {"queuey-django-task": "examples.web.django_shop.tasks.of_tomorrow"}
+    client.create_queue("default")
+    client.append("default", NewMessage('{"args": [], "kwargs": {}, "enqueued_at": "2026-11-27"}', headers=headers))
+
+    site.command("queuey_tasks", exit_at_end=True, queue=["default"])
+
+    assert "attempt 1 failed, again in 1 s: no task of this site: ImportError" in caplog.text
+    assert len(bodies(client, "default-dead")) == 1
+
+
+def test_a_worker_of_django_waits_for_a_server_that_is_away(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
+    from qdo.adapters.django.management.commands.queuey_tasks import TasksCommand
+    from tests.support.tasks_of_django import tasks
+
+    monkeypatch.setenv("QUEUEY_URL", "http://127.0.0.1:9")
+    backend = tasks.task_backends["default"]
+    backend.close()
+    said = StringIO()
+
+    TasksCommand(stderr=cast("Any", said))._make_queues(backend)
+
+    backend.close()
+    assert said.getvalue() == "no server answers at http://127.0.0.1:9. Waiting for it.\n"

@@ -33,7 +33,7 @@ except ImportError:  # before Django 6
 from qdo.adapters.clients import ThreadClients, make_job_queue
 from qdo.client import Client, Message, NewMessage
 from qdo.client.values import address
-from qdo.worker.job import Context, RejectMessage, reason_of
+from qdo.worker.job import Context, RejectMessage, reason_of, unknown_task
 from queuey import tracebacks
 from queuey.errors import NotFound, QueueNotFound, QueueyError
 
@@ -174,7 +174,7 @@ class QueueyTaskBackend(BaseTaskBackend):
     def _task(self, path: str, queue: str) -> Any:
         found = import_string(path)
         if not isinstance(found, Task):
-            raise TypeError(f"{path} is no task")
+            raise ImportError(f"{path} is no task")  # noqa: TRY004 -- as where there is nothing of this name
         return found.using(queue_name=queue, backend=self.alias)
 
 
@@ -189,12 +189,15 @@ class TaskRunner:
 
         One whose end was recorded by a worker that died before it acknowledged the message is not run again.
 
-        :raises RejectMessage: the message is no task of this site.
+        :raises RejectMessage: the message is no task.
+        :raises RetryLater: this site does not have the task yet.
         """
         try:
             result = self._backend.waiting(context.queue, message)
-        except (ImportError, LookupError, TypeError, ValueError) as error:
-            raise RejectMessage(f"no task of this site: {reason_of(error)}") from error
+        except (LookupError, TypeError, ValueError) as error:
+            raise RejectMessage(f"no task of Django: {reason_of(error)}") from error
+        except ImportError as error:
+            raise unknown_task(context.attempt, f"no task of this site: {reason_of(error)}") from None
         if context.generation > 1:  # it was handed out before, and its worker may have died
             result = self._known(result)
             if result.status in (TaskResultStatus.SUCCESSFUL, TaskResultStatus.FAILED):

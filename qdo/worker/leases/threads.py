@@ -104,20 +104,24 @@ class LeaseThreads:
         except RejectMessage as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
             log.warning(
-                "message %s in %s is rejected after attempt %d: %s",
-                *(messages[0].id.hex, context.queue, context.attempt, failed.reason),
+                "%s is rejected after attempt %d: %s",
+                *(failed.subject(context.queue), context.attempt, failed.reason),
                 exc_info=failed.shown,
             )
             traceback = bounded(failed.traceback, MOST_TRACEBACK) if failed.has_traceback else ""
             return Ended(held, JobOutcome.REJECTED, failed.reason, traceback, results=by_queue(error.results))
         except Exception as error:
             failed = FailedMessages(context.queue, messages, context.attempt, error)
+            delay = error.seconds if isinstance(error, RetryLater) else None
             log.warning(
-                "attempt %d at %s in %s failed: %s",
-                *(context.attempt, messages[0].id.hex, context.queue, failed.reason),
+                "%s: attempt %d failed%s: %s",
+                failed.subject(context.queue),
+                context.attempt,
+                "" if delay is None else f", again in {delay:g} s",
+                failed.reason,
                 exc_info=failed.shown,
             )
-            return Ended(held, JobOutcome.FAILED, delay=error.seconds if isinstance(error, RetryLater) else None)
+            return Ended(held, JobOutcome.FAILED, delay=delay)
         if context.is_lost:
             log.warning("the lease of %s in %s ended before its job did", messages[0].id.hex, context.queue)
         if not context.results:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
@@ -164,6 +165,23 @@ def test_a_type_that_does_not_exist_is_found_by_check() -> None:
     def strange(order: Missing) -> None: ...  # type: ignore[name-defined] # noqa: F821
 
     with pytest.raises(ConfigurationError, match="a type of its parameters is none: name 'Missing' is not defined"):
+        Arguments(strange, "task").check()
+
+
+@dataclass
+class Holder:
+    held: list[Plain]
+
+
+@pytest.mark.parametrize("hint", [Plain, Plain | None, list[Plain], dict[str, Holder], tuple[int, Plain], Path])
+def test_a_type_without_a_form_in_json_is_found_by_check(hint: Any) -> None:
+    """It was found only when somebody sent one."""
+
+    def strange(order): ...  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+
+    strange.__annotations__["order"] = hint
+    name = "Path" if hint is Path else "Plain"
+    with pytest.raises(ConfigurationError, match=f"JSON has no form for {name}, the type of order: send what it is"):
         Arguments(strange, "task").check()
 
 

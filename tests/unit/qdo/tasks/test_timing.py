@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 
-from qdo.tasks.timing import TaskTimeout, time_limit
+from qdo.tasks.timing import TaskTimeout, awaited, within
 
 
 def endless() -> None:
@@ -21,7 +25,7 @@ def endless() -> None:
             continue
 
 
-def in_a_thread(function: Callable[[], None]) -> BaseException | None:
+def in_a_thread(function: Callable[[], object]) -> BaseException | None:
     raised: list[BaseException] = []
 
     def run() -> None:
@@ -37,8 +41,7 @@ def in_a_thread(function: Callable[[], None]) -> BaseException | None:
 
 
 def limited() -> None:
-    with time_limit(0.05):
-        endless()
+    within(0.05, endless)
 
 
 def test_a_thread_is_interrupted() -> None:
@@ -46,18 +49,32 @@ def test_a_thread_is_interrupted() -> None:
 
 
 def test_the_main_thread_is_interrupted_while_it_waits() -> None:
-    with pytest.raises(TaskTimeout), time_limit(0.05):
-        threading.Event().wait(60)
+    with pytest.raises(TaskTimeout):
+        within(0.05, lambda: threading.Event().wait(60))
+
+
+async def endless_and_async() -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(
+    ("limited", "where"),
+    [(lambda: within(0.05, endless), "endless"), (lambda: awaited(endless_and_async, 0.05), "endless_and_async")],
+)
+def test_the_traceback_says_where_it_was(limited: Callable[[], object], where: str) -> None:
+    error = in_a_thread(limited)
+
+    assert error is not None
+    frames = traceback.extract_tb(error.__traceback__)
+    assert where in [frame.name for frame in frames]
+    assert not {"contextlib.py", "_base.py"} & {Path(frame.filename).name for frame in frames}
 
 
 def test_a_limit_that_is_over_interrupts_nothing() -> None:
     def again_and_again() -> None:
         for _ in range(200):
-            try:
-                with time_limit(0.0005):
-                    sum(range(2000))
-            except TaskTimeout:
-                pass
+            with suppress(TaskTimeout):
+                within(0.0005, lambda: sum(range(2000)))
             sum(range(500))
 
     assert in_a_thread(again_and_again) is None
@@ -65,13 +82,12 @@ def test_a_limit_that_is_over_interrupts_nothing() -> None:
 
 LIMITED_THEN_TRACED = """
 import sys, threading, time
-from qdo.tasks.timing import TaskTimeout, time_limit
+from qdo.tasks.timing import TaskTimeout, within
 
 def limited():
     for _ in range(50):
         try:
-            with time_limit(0.001):
-                time.sleep(0.001)
+            within(0.001, lambda: time.sleep(0.001))
         except TaskTimeout:
             pass
 
@@ -90,5 +106,4 @@ def test_limits_leave_nothing_to_look_for_in_the_interpreter() -> None:
 
 
 def test_without_a_limit_there_is_none() -> None:
-    with time_limit(None):
-        assert threading.active_count() >= 1
+    assert within(None, threading.active_count) >= 1

@@ -8,6 +8,7 @@ from django.core.management.base import BaseCommand, CommandError
 
 from qdo.adapters.django.tasks import QueueyTaskBackend, TaskRunner, task_backends
 from qdo.adapters.stopping import stopped_by_signals
+from qdo.client.refusals import may_pass
 from qdo.worker import Worker
 from queuey.errors import QueueyError
 
@@ -31,11 +32,12 @@ class TasksCommand(BaseCommand):
             raise CommandError(
                 f"{min(strange)} is no queue of TASKS[{backend!r}]: it has {', '.join(sorted(found.queues))}"
             )
+        queues = queue or sorted(found.queues)
         try:
-            found.make_queues()
+            self._make_queues(found)
             worker = Worker(
                 TaskRunner(found),
-                queue or sorted(found.queues),
+                queues,
                 None,
                 found.make_client,
                 lease=True,
@@ -43,10 +45,21 @@ class TasksCommand(BaseCommand):
                 threads=threads,
                 exit_at_end=exit_at_end,
             )
+            self.stdout.write(f"works on {', '.join(queues)}; Ctrl-C ends once the tasks under way are done")
             with stopped_by_signals(worker.stop):
                 worker.run()
         except QueueyError as error:
             raise CommandError(str(error)) from error
+        self.stdout.write(f"{worker.counts.done} done, {worker.counts.dead} given up")
+
+    def _make_queues(self, backend: QueueyTaskBackend) -> None:
+        """Make the queues. If the server is away, the worker waits for it, and tasks make their queues."""
+        try:
+            backend.make_queues()
+        except QueueyError as error:
+            if not may_pass(error):
+                raise
+            self.stderr.write(f"{error}. Waiting for it.")
 
 
 Command = TasksCommand
