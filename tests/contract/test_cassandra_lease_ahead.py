@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from queuey.ids import MessageId
 from queuey.model import ReadRequest
 from queuey.storage.cassandra import lease_ahead
 from queuey.storage.cassandra.messages import CassandraMessages
@@ -114,3 +115,16 @@ def test_messages_that_wait_long_are_read_again(lease_servers: LeaseServers, mon
         now += lease_ahead.AHEAD_SECONDS + 0.1
     assert [*map(int, found)] == [*range(9)]
     assert noted.wasted >= 8
+
+
+def test_messages_whose_transaction_is_undone_are_as_old_as_before() -> None:
+    stretches, ids = lease_ahead._Stretches(), [MessageId(at, 0) for at in range(100)]
+    for at in range(1, 4):
+        stretches.add(ids[10 * at], float(at))
+    assert stretches.oldest(ids[10]) == 2.0
+    assert stretches.oldest(ids[5]) == 1.0
+    assert stretches.oldest(ids[30]) is None
+    for at in range(31, 31 + lease_ahead._STRETCHES):
+        stretches.add(ids[at], float(at))
+    assert stretches.oldest(ids[5]) == 1.0, "what is forgotten makes nothing younger"
+    assert stretches.oldest(ids[45]) == 46.0

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from queuey.errors import QueueyError
 from queuey.future import Future, start
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import MessageId
 from queuey.model import Columns, Message, Page, PartitionId, ReadRequest
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.messages import CassandraMessages
@@ -30,6 +30,11 @@ _RENEWED_SECONDS = 0.6
 """Messages of this age are read again while a transaction is under way."""
 _READS_TOGETHER = 16
 """Partitions whose messages are read at the same time."""
+_STRETCHES = 16
+"""Those of a partition whose age is known."""
+_READY_SECONDS = 0.2
+_LEAST_TURNS, _MOST_TURNS = 2, 4
+"""Messages are read ahead for the transactions that begin within this time, but for so many at least and at most."""
 _LEAST_AHEAD = 16
 """Messages of a partition that are read together, if fewer are needed."""
 
@@ -89,7 +94,10 @@ class _Reading(NamedTuple):
 
 
 class _Stretches:
-    """When the messages ahead of one partition were read."""
+    """When the messages ahead of one partition were read.
+
+    Those of messages that are handed out stay for a while: the transaction may be undone.
+    """
 
     def __init__(self) -> None:
         self._read: deque[tuple[MessageId, float]] = deque()
@@ -97,14 +105,16 @@ class _Stretches:
 
     def add(self, upto: MessageId, began: float) -> None:
         """Note that all messages up to this one are read."""
-        if not self._read or self._read[-1][0] < upto:
-            self._read.append((upto, began))
+        if self._read and self._read[-1][0] >= upto:
+            return
+        self._read.append((upto, began))
+        if len(self._read) > _STRETCHES:
+            (_, oldest), (upto, _) = self._read.popleft(), self._read.popleft()
+            self._read.appendleft((upto, oldest))
 
     def oldest(self, after: MessageId) -> float | None:
         """When the oldest messages behind an id were read; None if none were."""
-        while self._read and self._read[0][0] <= after:
-            self._read.popleft()
-        return self._read[0][1] if self._read else None
+        return next((began for upto, began in self._read if upto > after), None)
 
     def forget(self) -> None:
         """Note that what was read is forgotten."""
@@ -130,6 +140,8 @@ class GroupAhead:
         self._usual = Demand(0, {})
         """By the calls of the last transactions."""
         self._began = 0.0
+        self._turn = _READY_SECONDS
+        """Usual seconds from one transaction to the next."""
 
     @property
     def kept_bytes(self) -> int:
@@ -140,7 +152,6 @@ class GroupAhead:
     def keep(self, book: PartitionBook) -> None:
         """Keep what was read for a state that is to be forgotten."""
         if book.left:
-            self._read_at(book)  # forgets when those were read that are handed out
             self._kept[book.place.number] = book.give_ahead()
 
     def installed(self, book: PartitionBook) -> None:
@@ -159,7 +170,7 @@ class GroupAhead:
         return self._stretches[book.place.number].oldest(book.state.frontier)
 
     def _is_kept_long(self, number: int) -> bool:
-        read_at = self._stretches[number].oldest(ZERO_ID)
+        read_at = self._stretches[number].oldest(self._kept[number].since)
         return read_at is None or self._began - read_at >= AHEAD_SECONDS
 
     def _waste(self, messages: int) -> None:
@@ -182,7 +193,8 @@ class GroupAhead:
 
         :param demand: by the calls that are known. Messages that are not in memory are read for all partitions at once.
         """
-        self._began = perf_counter()
+        now = perf_counter()
+        self._turn, self._began = (self._turn + min(now - self._began, _READY_SECONDS)) / 2, now
         for number in [at for at in self._kept if self._is_kept_long(at)]:
             self._waste(len(self._kept.pop(number).messages))
         for number, book in books.items():
@@ -241,7 +253,7 @@ class GroupAhead:
         :param calls: of this transaction, which is carried out in memory.
         """
         self._usual = Demand.by(calls).at_least(self._usual.most * 3 // 4)
-        wanted = self._usual.times(2)
+        wanted = self._usual.times(round(min(max(_READY_SECONDS / self._turn, _LEAST_TURNS), _MOST_TURNS)))
         soon, first = _needed(books, wanted, self._with_more), _first(books, wanted.most)
         for number, book in books.items():
             if len(self._reading) >= _READS_TOGETHER:
