@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import cycle
 from time import sleep
 from typing import Any
 from uuid import UUID, uuid4
@@ -319,6 +320,33 @@ def test_all_servers_choose_the_same_home_and_one_that_goes_leaves_the_other_gro
     ]
     lease_servers.clock.advance(AWAY_SECONDS + LISTED_SECONDS)
     assert homes(several[0]) == before, "it is asked again"
+
+
+def test_servers_that_take_each_other_for_away_hand_nothing_out_twice(lease_servers: LeaseServers) -> None:
+    """Each one is the home for itself, and the third one asks now this one and now that one."""
+    clock = SystemClock()
+    lease_servers.session.driver.execute(f"truncate {lease_servers.session.options.keyspace}.servers")
+    several = [Linked(lease_servers, clock=clock, ids=IdGenerator(clock)) for _ in range(3)]
+    first, place = several[0].server, (several[0].server.log.queue.uuid, "workers")
+    first.log.append(*[draft(b"%d" % number) for number in range(200)])
+    for one, other in (several[:2], several[1::-1]):
+        one.homes._has_left(other.links.contact)
+    homes = cycle([one.links.contact for one in several[:2]])
+    several[2].homes.home = lambda place: next(homes)  # type: ignore[method-assign]
+    receivers = [one.server.jobs(first) for one in several for _ in range(2)]
+
+    def work(jobs: Receiver) -> list[bytes]:
+        found: list[bytes] = []
+        while handed := jobs.step(receive=ReceiveRequest(1, pop=True)).handed:
+            found += bodies([*handed])
+        return found
+
+    with ThreadPoolExecutor(len(receivers)) as threads:
+        found = [body for each in threads.map(work, receivers) for body in each]
+
+    assert sorted(map(int, found)) == list(range(200))
+    assert several[2].counted.handed["done"]
+    assert {one.homes.home(place) for one in several[:2]} <= {None, several[2].links.contact}
 
 
 def test_servers_of_another_version_are_no_homes(lease_servers: LeaseServers) -> None:
