@@ -73,7 +73,7 @@ export class Client {
     const { application, key, token, timeoutMs } = known(options, ["application", "key", "token", "timeoutMs"]);
     if (!application) throw new TypeError("name the application: new Client(url, { application, key })");
     if (!key === !token) throw new TypeError("give a key or a token, and not both");
-    this.#base = `${String(url).replace(/\/+$/, "")}/v1/${part(application)}`;
+    this.#base = `${address(url)}/v1/${part(application)}`;
     this.#authorization = key ? `Application ${key}` : `Bearer ${token}`;
     this.#timeoutMs = timeoutMs ?? 60_000;
   }
@@ -411,6 +411,17 @@ function known(options, names) {
   const strange = Object.keys(options).filter((name) => !names.includes(name));
   if (strange.length) throw new TypeError(`unknown option ${strange.join(", ")}: expected ${names.join(", ")}`);
   return options;
+}
+
+/** The address of a server. In a page it may be relative to the page. */
+function address(url) {
+  const page = globalThis.location?.href;
+  try {
+    if (url != null && /^https?:$/.test(new URL(url, page).protocol)) return String(url).replace(/\/+$/, "");
+  } catch {
+    // what follows says so
+  }
+  throw new TypeError(`${JSON.stringify(url)} is no address of a server: expected one such as http://127.0.0.1:5000`);
 }
 
 /** A name in a path. Some would lead elsewhere: a message for the queue "" would make a queue. */

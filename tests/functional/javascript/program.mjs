@@ -142,6 +142,9 @@ await scene("refusals say what was wrong", async () => {
   await assert.rejects(queue.commit("mail", "1", { partitions: 2 }), /unknown option partitions/);
   assert.throws(() => queue.leases("mail").release("receipt", { dealy: 4 }), /unknown option dealy/);
   assert.throws(() => new Client(url, { key }), /name the application/);
+  for (const none of [undefined, null, "", "127.0.0.1:5000", "localhost:5000", "http://"]) {
+    assert.throws(() => new Client(none, { application: "queuey", key }), /is no address of a server: expected/);
+  }
   assert.throws(() => new Client(url, { application: "queuey" }), /give a key or a token/);
   const wrong = new Client(url, { application: "queuey", key: "no such key, but long enough to be one" });
   await assert.rejects(all(wrong.queue("q").read()), (error) => error.status === 401 || error.status === 403);
