@@ -280,7 +280,9 @@ def load_module(name: str) -> ModuleType:
     try:
         return importlib.import_module(name)
     except ImportError as error:
-        raise ConfigurationError(f"module {name} cannot be imported: {error}") from error
+        module = name.removesuffix(".py").strip("/").replace("/", ".")
+        hint = "" if module == name else f"; a module has a name, no path: {module}"
+        raise ConfigurationError(f"module {name} cannot be imported: {error}{hint}") from error
 
 
 def load_hook(text: str) -> Any:

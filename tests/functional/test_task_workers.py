@@ -430,6 +430,7 @@ def test_more_retries_than_the_group_allows_raise_what_it_allows(
     ("modules", "options", "said"),
     [
         (["no.such"], {}, "module no.such cannot be imported"),
+        (["no/such.py"], {}, r"module no/such.py cannot be imported: .*; a module has a name, no path: no\.such"),
         (["json"], {}, "module json has no task"),
         ([MODULE], {"queues": ["nail"]}, "no task is sent to queue nail: expected mail"),
         ([MODULE], {"lease": True}, "lease is no option of a worker on tasks"),
