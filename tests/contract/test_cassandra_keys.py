@@ -14,6 +14,7 @@ from queuey.errors import InProgress, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, Draft, IdempotencyKey, Queue
+from queuey.model.values import IDEMPOTENCY_SECONDS
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
@@ -179,3 +180,21 @@ def test_a_key_is_free_again_after_an_append_that_was_refused(servers: tuple[Ser
 
     assert second.bodies(stored) == [b"a"]
     assert list(first.append(draft(b"a")).placed) == list(stored.placed)
+
+
+def test_a_key_that_ran_out_is_free_again_after_an_append_that_was_refused(
+    servers: tuple[Server, Server], clock: ManualClock
+) -> None:
+    """The record of the first attempt is still there: it counts for no other attempt, and keeps none from its claim."""
+    first, second = servers
+    before = first.append(draft(b"a", ttl_seconds=10 * IDEMPOTENCY_SECONDS))
+    clock.advance(IDEMPOTENCY_SECONDS + 1)
+    with pytest.raises(StorageUnavailable):
+        first.append(draft(b"x" * (17 << 20)))
+
+    stored = second.append(draft(b"b"))
+
+    assert not stored.repeated
+    assert second.bodies(before) == [b"a"]
+    assert second.bodies(stored) == [b"b"]
+    assert list(first.append(draft(b"b")).placed) == list(stored.placed)
