@@ -34,7 +34,7 @@ _STRETCHES = 16
 """Those of a partition whose age is known."""
 _READY_SECONDS = 0.2
 _LEAST_TURNS, _MOST_TURNS = 2, 4
-"""Messages are read ahead for the transactions that begin within this time, but for so many at least and at most."""
+"""Messages are read ahead for the transactions that begin within this time, but for at least and at most this number."""
 _LEAST_AHEAD = 16
 """Messages of a partition that are read together, if fewer are needed."""
 
