@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections import Counter, defaultdict, deque
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from heapq import merge
 from itertools import islice
@@ -32,11 +31,6 @@ _READS_TOGETHER = 16
 """Partitions whose messages are read at the same time."""
 _STRETCHES = 16
 """Those of a partition whose age is known."""
-_READY_SECONDS = 0.2
-_LEAST_TURNS, _MOST_TURNS = 2, 4
-"""Messages are read ahead for the transactions that begin within this time, but for at least and at most this number."""
-_LEAST_AHEAD = 16
-"""Messages of a partition that are read together, if fewer are needed."""
 
 
 class Demand(NamedTuple):
@@ -61,10 +55,6 @@ class Demand(NamedTuple):
         """As many calls again."""
         named = {number: factor * most for number, most in self.named.items()}
         return Demand(min(factor * self.most, MOST_AHEAD), named)
-
-    def at_least(self, most: int) -> Demand:
-        """The same, but for as many of any partition."""
-        return self._replace(most=max(self.most, most))
 
     def of(self, number: int) -> int:
         """At most, of one partition."""
@@ -138,10 +128,8 @@ class GroupAhead:
         self._with_more: set[int] = set()
         """Partitions that have more messages than were read."""
         self._usual = Demand(0, {})
-        """By the calls of the last transactions."""
+        """By the calls of the last transaction."""
         self._began = 0.0
-        self._turn = _READY_SECONDS
-        """Usual seconds from one transaction to the next."""
 
     @property
     def kept_bytes(self) -> int:
@@ -193,8 +181,7 @@ class GroupAhead:
 
         :param demand: by the calls that are known. Messages that are not in memory are read for all partitions at once.
         """
-        now = perf_counter()
-        self._turn, self._began = (self._turn + min(now - self._began, _READY_SECONDS)) / 2, now
+        self._began = perf_counter()
         for number in [at for at in self._kept if self._is_kept_long(at)]:
             self._waste(len(self._kept.pop(number).messages))
         for number, book in books.items():
@@ -203,24 +190,27 @@ class GroupAhead:
             if read_at is not None and self._is_old(book.place, read_at):
                 book.forget_ahead()
                 self._stretches[number].forget()
-        demand = demand.at_least(self._usual.most)
+        demand = Demand(max(demand.most, self._usual.most), demand.named)
         for number in [number for number, reading in self._reading.items() if reading.page.done]:
             self._take(number, books)
-        for number in _needed(books, demand, self._with_more):
+        for number in _needed(books, demand):
             self._take(number, books)
-        needed = [*_needed(books, demand, self._with_more).items()]
+        needed = _needed(books, demand)
         for first in range(0, len(needed), _READS_TOGETHER):
             some = needed[first : first + _READS_TOGETHER]
-            for number, limit in some:
-                self._read(books[number], watermark, now_ticks, limit)
-            for number, _ in some:
+            for number in some:
+                self._read(books[number], watermark, now_ticks, demand)
+            for number in some:
                 self._take(number, books)
 
-    def _read(self, book: PartitionBook, watermark: int, now_ticks: int, limit: int, *, renews: bool = False) -> None:
+    def _read(
+        self, book: PartitionBook, watermark: int, now_ticks: int, demand: Demand, *, renews: bool = False
+    ) -> None:
         """Begin to read messages of one partition."""
-        request = book.next_request(watermark, limit, renews=renews)
+        number = book.place.number
+        request = book.next_request(watermark, demand.of(number), renews=renews)
         page = start(self._messages.page(request, now_ticks=now_ticks))
-        self._reading[book.place.number] = _Reading(request, page, perf_counter(), renews)
+        self._reading[number] = _Reading(request, page, perf_counter(), renews)
 
     def _take(self, number: int, books: Mapping[int, PartitionBook]) -> None:
         """Take in what is read of one partition."""
@@ -252,9 +242,9 @@ class GroupAhead:
 
         :param calls: of this transaction, which is carried out in memory.
         """
-        self._usual = Demand.by(calls).at_least(self._usual.most * 3 // 4)
-        wanted = self._usual.times(round(min(max(_READY_SECONDS / self._turn, _LEAST_TURNS), _MOST_TURNS)))
-        soon, first = _needed(books, wanted, self._with_more), _first(books, wanted.most)
+        self._usual = Demand.by(calls)
+        demand = self._usual.times(2)
+        soon = {*_needed(books, demand)} & self._with_more
         for number, book in books.items():
             if len(self._reading) >= _READS_TOGETHER:
                 return
@@ -262,10 +252,9 @@ class GroupAhead:
                 continue
             read_at = self._read_at(book)
             if read_at is not None and self._began - read_at > _RENEWED_SECONDS:
-                limit = max(soon.get(number, 0), _among(book, first, wanted.most), 1)
-                self._read(book, watermark, now_ticks, limit, renews=True)
-            elif number in soon and number in self._with_more:
-                self._read(book, watermark, now_ticks, soon[number])
+                self._read(book, watermark, now_ticks, demand, renews=True)
+            elif number in soon:
+                self._read(book, watermark, now_ticks, demand)
 
     def note(self, books: Mapping[int, PartitionBook]) -> None:
         """Note when messages were read that lie ahead now."""
@@ -276,42 +265,19 @@ class GroupAhead:
                 self._stretches[number].forget()
 
 
-def _needed(books: Mapping[int, PartitionBook], demand: Demand, with_more: Collection[int]) -> Mapping[int, int]:
-    """Partitions of which more is to be read, for the messages that wait longest to be in memory, and how many of each.
-
-    What is known of a partition ends at some message. Of those that have more, the one that ends first gives half of the
-    messages that are missing, the next one half of the rest, and so on. What the others have, nobody knows.
-
-    :param with_more: partitions that have more messages than were read.
-    """
+def _needed(books: Mapping[int, PartitionBook], demand: Demand) -> Sequence[int]:
+    """Partitions of which more is to be read, for the messages that wait longest to be in memory."""
     short = [number for number, book in books.items() if book.left < demand.of(number) and not book.passes_over]
     if not short:
-        return {}
-    most, found, given = demand.most, dict[int, int](), 0
-    first = _first(books, most)
-    short.sort(key=lambda number: books[number].upto)
-    for number in short:
-        book = books[number]
-        missing = most - bisect_right(first, book.upto.ticks) - given
-        missing_here = demand.named.get(number, 0) - book.left
-        if missing <= 0 and missing_here <= 0:
-            continue
-        if number in with_more:
-            limit = max(missing if number == short[-1] else -(-missing // 2), missing_here, _LEAST_AHEAD)
-            given += limit
-        else:
-            limit = max(-(-most // len(books)), missing_here, _LEAST_AHEAD)
-        found[number] = min(limit, MOST_AHEAD)
-    return found
+        return ()
+    most = demand.most
+    ticks = merge(*[book.ahead.ticks[book.at : book.at + most] for book in books.values()])
+    last = next(islice(ticks, most - 1, None), None) if most else None
+    return [number for number in short if _is_needed(books[number], demand.named.get(number, 0), last, most)]
 
 
-def _first(books: Mapping[int, PartitionBook], most: int) -> Sequence[int]:
-    """The ticks of the messages in memory that wait longest, in order."""
-    return [*islice(merge(*[book.ahead.ticks[book.at : book.at + most] for book in books.values()]), most)]
-
-
-def _among(book: PartitionBook, first: Sequence[int], most: int) -> int:
-    """How many messages a partition has among the first ones. Of one that has none, the next message is enough."""
-    if len(first) < most:
-        return book.left
-    return bisect_right(book.ahead.ticks, first[-1], book.at) - book.at if first else 0
+def _is_needed(book: PartitionBook, named: int, last: int | None, most: int) -> bool:
+    """:param last: the ticks of the last message that calls of all partitions may be handed; None if that is not known."""
+    if book.left < named or (most and not book.left):
+        return True
+    return most > 0 and (last is None or book.ahead.ticks[-1] < last)

@@ -30,7 +30,7 @@ from queuey.storage.cassandra.session import ALL_CENTRES, Rows
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.book import GroupBook, LeaseBook
 from queuey.storage.leasing.changes import begun
-from queuey.storage.leasing.partition_book import AHEAD, PartitionBook
+from queuey.storage.leasing.partition_book import PartitionBook
 
 __all__ = ["BUSY", "GroupMeans", "GroupMemory"]
 
@@ -76,7 +76,6 @@ class GroupMemory:
         """None if there is no such group."""
         self.book = LeaseBook(
             FOLD_BYTES,
-            most_ahead=AHEAD,  # what is read ahead grows old
             installed=self.ahead.installed,
             observer=self._means.server.observer.leases,
         )

@@ -16,7 +16,7 @@ from queuey.model.lease_state import LeaseState
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.access import LeaseAccess, partition_key
 from queuey.storage.leasing.changes import StoredChanges, begun
-from queuey.storage.leasing.partition_book import MOST_AHEAD, PartitionBook
+from queuey.storage.leasing.partition_book import PartitionBook
 from queuey.storage.observing import LeaseObserver, UnobservedLeases
 
 __all__ = ["MOST_AHEAD_BYTES", "MOST_GROUPS", "MOST_HOLES", "GroupBook", "LeaseBook"]
@@ -63,17 +63,14 @@ class LeaseBook:
         fold_bytes: int | None = None,
         *,
         in_portions: bool = False,
-        most_ahead: int = MOST_AHEAD,
         installed: Callable[[PartitionBook], None] = lambda _: None,
         observer: LeaseObserver | None = None,
     ) -> None:
         """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`.
         :param in_portions: fold a large state over several transactions.
-        :param most_ahead: see :class:`queuey.storage.leasing.partition_book.BookOwner`.
         :param installed: hears of each state that was read.
         """
         self.observer = observer or UnobservedLeases()
-        self.most_ahead = most_ahead
         self._installed = installed
         self._fold_bytes, self._in_portions = fold_bytes, in_portions
         self._groups: OrderedDict[GroupName, GroupBook] = OrderedDict()

@@ -15,13 +15,12 @@ from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.leasing.passing import cost, has_passed_enough, most_together
 from queuey.storage.observing import LeaseObserver
 
-__all__ = ["AHEAD", "AHEAD_BYTES", "MOST_AHEAD", "BookOwner", "PartitionBook"]
+__all__ = ["AHEAD_BYTES", "MOST_AHEAD", "BookOwner", "PartitionBook"]
 
 AHEAD = 64
-"""Messages that are read together at first, if fewer are asked for. Each further time it is twice as many, up to
-:attr:`BookOwner.most_ahead`."""
+"""Messages that are read together at first, if fewer are asked for. Each further time it is twice as many."""
 MOST_AHEAD = 1024
-"""The most of them in any store."""
+"""The most of them."""
 AHEAD_BYTES = 256 << 10
 """Bytes of bodies that are read together, or one body."""
 _ROW_BYTES = 256
@@ -33,8 +32,6 @@ class BookOwner(Protocol):
     """Hears of what is to be saved, and of what is read."""
 
     observer: LeaseObserver
-    most_ahead: int
-    """Messages of a partition that are read together at most, if fewer are asked for."""
     unsaved: list[PartitionBook]
 
     def keep_ahead(self, book: PartitionBook) -> None:
@@ -152,13 +149,13 @@ class PartitionBook:
         self._owner.keep_ahead(self)
         self._pass(self.state.frontier)
 
-    def next_request(self, watermark: int, limit: int, *, renews: bool = False) -> ReadRequest:
+    def next_request(self, watermark: int, most: int = 1, *, renews: bool = False) -> ReadRequest:
         """A read of the next messages, whose page :meth:`take_page` takes in.
 
-        :param renews: begin at the frontier.
+        :param renews: begin at the frontier. More than ``most`` messages are not needed now.
         """
         span = Span(self.state.frontier if renews else self.upto, MessageId.last_of(watermark))
-        return ReadRequest(self.place, span, limit, max_bytes=AHEAD_BYTES)
+        return ReadRequest(self.place, span, max(self._together, most), max_bytes=AHEAD_BYTES)
 
     def take_page(self, request: ReadRequest, page: Page) -> None:
         """Take in messages that were read outside of a transaction, unless some are passed over, or are missing."""
@@ -171,7 +168,7 @@ class PartitionBook:
             self.take_ahead(ReadAhead(request.span.after, upto, found))
             return
         if page.more:
-            self._together = min(2 * self._together, self._owner.most_ahead)
+            self._together = min(2 * self._together, MOST_AHEAD)
         else:
             self.next_unread = request.span.upto.ticks + 1
         self._add(found)
@@ -203,7 +200,7 @@ class PartitionBook:
         if passed_over and not self.ahead:
             self.change(Change(last))
         if page.more:
-            self._together = min(2 * self._together, self._owner.most_ahead)
+            self._together = min(2 * self._together, MOST_AHEAD)
             self.upto = last
             return passed_over
         self.upto = max(end, self.upto)
