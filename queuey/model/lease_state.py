@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
+from weakref import proxy
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
 from queuey.model.columns import Columns
@@ -120,8 +121,10 @@ class LeaseState:
         """The holes of each key, in order."""
         self.leased_of: Counter[str] | None = Counter() if counts_keys else None
         """In a fair group: the holes of each key that are counted in ``leased``."""
+        me = proxy(self)  # a state that refers to itself stays in memory until Python looks for cycles, which is seldom
         self.held_back = HeldBack(
-            lambda at: None if (hole := self.holes.find(at)) is None else self.visible_at(hole), self._enter
+            lambda at: None if (hole := me.holes.find(at)) is None else me.visible_at(hole),
+            lambda at, due: me.enter(at, due),  # noqa: PLW0108 - me.enter would refer to the state itself
         )
         """In a fair group."""
         self._due = VisibleTimes(self.holes)
@@ -192,7 +195,7 @@ class LeaseState:
         ready = self._ready
         while self._due.reaches(now) and not (ready and ready[0][0] <= now):
             for hole in self._due.take(now):
-                self._enter(hole.id, self.visible_at(hole))
+                self.enter(hole.id, self.visible_at(hole))
         return bool(ready) and ready[0][0] <= now
 
     def take_due(self, now: int) -> Due | None:
@@ -207,7 +210,7 @@ class LeaseState:
             if visible_at == since:
                 self._out.add(message_id)
                 return Due(since, hole)
-            self._enter(message_id, visible_at)
+            self.enter(message_id, visible_at)
         return None
 
     def put_back(self, dues: Sequence[Due]) -> None:
@@ -223,7 +226,7 @@ class LeaseState:
             return later
         return ready[0][0] if later is None else min(ready[0][0], later)
 
-    def _enter(self, message_id: MessageId, visible_at: int) -> None:
+    def enter(self, message_id: MessageId, visible_at: int) -> None:
         """Enter a hole among those that fall due later, or among those that have or will in a moment."""
         if not self._due.add(visible_at, message_id):
             heapq.heappush(self._ready, (visible_at, message_id))
@@ -297,7 +300,7 @@ class LeaseState:
         if before is not None:
             self._leave(before)
         self.holes.put(hole)
-        self._enter(hole.id, hole.visible_at)
+        self.enter(hole.id, hole.visible_at)
         self.leased += hole.flags & LEASED
         if hole.key is not None and self.leased_of is not None:
             if hole.flags & LEASED:

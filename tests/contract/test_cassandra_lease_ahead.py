@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections import Counter
 from typing import Any
 
@@ -126,3 +128,15 @@ def test_messages_whose_transaction_is_undone_are_as_old_as_before() -> None:
         stretches.add(ids[at], float(at))
     assert stretches.oldest(ids[5]) == 1.0, "what is forgotten makes nothing younger"
     assert stretches.oldest(ids[45]) == 46.0
+
+
+def test_a_group_that_is_forgotten_leaves_memory_at_once(server: LeaseServer, jobs: Receiver) -> None:
+    jobs.receive()
+    line = server.leases._line(server.log.queue.uuid, jobs.name)
+    state = weakref.ref(line.memory.books[1].state)
+    gc.disable()
+    try:
+        line.memory.forget()
+        assert state() is None
+    finally:
+        gc.enable()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,12 @@ from queuey.errors import InvalidReceipt, OutcomeUnknown, QueueyError, StorageUn
 from queuey.model import AppendRequest, IdempotencyKey, holes
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
+from queuey.model.lease_state import LeaseState
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import HISTORIES, QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_passing import append_for
-from queuey.storage.contract.lease_receiver import bodies, settle_of
+from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import book as leasing_book
 from queuey.storage.leasing import changes as leasing_changes
 from queuey.storage.leasing import partition_book, passing
@@ -392,6 +394,32 @@ def test_settling_goes_on_when_the_store_is_full(opened: Opened, monkeypatch: py
     assert bodies(opened.jobs().receive(9)) == [b"1"]
     with pytest.raises(StorageUnavailable, match="full"):
         opened.jobs().step(appends=[AppendRequest(opened.log.queue, [draft(b"x")])])
+
+
+def test_a_group_that_is_forgotten_leaves_memory_at_once(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server lets Python look for cycles at everything once a minute, and seldom if there is much."""
+    monkeypatch.setattr(leasing_book, "MOST_GROUPS", 2)
+    opened.log.append(*[draft(b"x")] * 9)
+
+    def use(number: int) -> None:
+        jobs = Receiver(opened.stores.leases, opened.log, f"group-{number}")
+        jobs.token, jobs.new = number, LeaseGroup(number)
+        (one,) = jobs.receive()
+        assert jobs.settle(one)
+
+    def states() -> int:
+        return sum([type(one) is LeaseState for one in gc.get_objects()])
+
+    use(1)
+    gc.collect()
+    gc.disable()
+    try:
+        before = states()
+        for number in range(2, 52):
+            use(number)
+        assert states() - before < 50
+    finally:
+        gc.enable()
 
 
 UNTIL_FOUND = settings(HISTORIES, max_examples=100, phases=[Phase.generate])

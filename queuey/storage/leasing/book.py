@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from uuid import UUID
+from weakref import proxy
 
 from queuey.model import PartitionId
 from queuey.model.lease_groups import LeaseGroup
@@ -123,7 +124,7 @@ class LeaseBook:
 
     def install(self, group: GroupBook, place: PartitionId, state: LeaseState, stored: StoredChanges) -> PartitionBook:
         """Take in a state that was read. Its changes must be all that are stored now."""
-        known = group.partitions[place.number] = PartitionBook(self, place, group.name, state, stored)
+        known = group.partitions[place.number] = PartitionBook(proxy(self), place, group.name, state, stored)
         self.watched.setdefault(partition_key(place), []).append(known)
         self._count(known)
         self._installed(known)

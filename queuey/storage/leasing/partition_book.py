@@ -65,7 +65,9 @@ class PartitionBook:
     def __init__(
         self, owner: BookOwner, place: PartitionId, group: str, state: LeaseState, stored: StoredChanges
     ) -> None:
-        """:param owner: hears of what is to be saved, and of what is read."""
+        """:param owner: hears of what is to be saved, and of what is read. If it has this object, it is a weak proxy: what refers to
+        itself stays in memory until Python looks for cycles.
+        """
         self.place, self._group, self.state = place, group, state
         self._owner, self._stored = owner, stored
         self._unsaved: list[Change] = []
