@@ -93,6 +93,10 @@ class TaskOptions:
             raise ConfigurationError(f"missed is {self.missed!r}: expected one of {', '.join(MISSED)}")
         if self.cron is not None:
             Cron(self.cron, self.tz)
+            return
+        for name, usual in (("tz", "UTC"), ("missed", "one")):
+            if getattr(self, name) != usual:
+                raise ConfigurationError(f"{name} is of a task that workers send by themselves: give cron as well")
 
     @classmethod
     def of(cls, given: Mapping[str, Any]) -> TaskOptions:

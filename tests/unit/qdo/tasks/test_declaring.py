@@ -95,6 +95,8 @@ def test_a_chain_that_cannot_be_called_is_refused() -> None:
         ({"queue": "q" * 45, "results": True}, "q-results': expected 1 to 50 letters, digits, _ . -; results=NAME"),
         ({"missed": "some"}, "missed is 'some': expected one of one, all, none"),
         ({"cron": "* *"}, "cron is '"),
+        ({"tz": "Europe/Berlin"}, "tz is of a task that workers send by themselves: give cron as well"),
+        ({"missed": "all"}, "missed is of a task that workers send by themselves: give cron as well"),
         ({"cron": "0 6 * * *"}, "has a cron line: number needs a default"),
     ],
 )
