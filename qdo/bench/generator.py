@@ -1,7 +1,8 @@
 """The load: processes that send and receive by a workload, and the parent that watches over them.
 
-A process has a thread for each connection, or an event loop for all receivers. Each thread writes a file of its own; nothing is shared but counters that say
-when all messages have arrived. Processes are spawned, so that none inherits what another one holds.
+A process has a thread for each connection, or one thread with an event loop for all of its receivers. Each thread writes a
+file of its own; nothing is shared but counters that say when all messages have arrived. Processes are spawned, so that none
+inherits what another one holds.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ MOST_READ_HERE = 100_000_000
 
 
 Shown = Callable[[str, float], AbstractContextManager[Callable[[float], None]]]
-"""Given the name of a part of a run and its size, what to call with how much of it is done."""
+"""Shows a part of a run by its name and its size. What it gives is called again and again with how much of that is done."""
 
 
 @contextmanager

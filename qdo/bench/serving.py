@@ -25,7 +25,7 @@ class ReceiverThread(ABC):
     def __init__(self, context: ReceiverContext) -> None:
         self.context = context
         self.lag = TimeHistogram()
-        """For how long at most what came had to wait for the generator; without values if nothing can wait."""
+        """The longest times for which messages may have waited for this thread; empty where none can wait."""
 
     @abstractmethod
     def consumer(self, topic: int, view: int) -> LoopConsumer:
@@ -97,7 +97,7 @@ class InLoop(ReceiverThread):
 
 
 class WatchedSelector(selectors.DefaultSelector):
-    """Notes for how long at most the events of a loop waited for it.
+    """Notes the longest times for which the events of a loop may have waited for it.
 
     An event that is found without a wait may have been there since the loop looked before. It is handled when the loop
     looks again at the latest.

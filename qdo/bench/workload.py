@@ -33,7 +33,7 @@ MOST_VARIANTS = 100
 MOST_PARTIES = 1_000_000
 """Producers, or consumers, in all: each is an object of the generator."""
 MOST_THREADS = 2000
-"""That receive."""
+"""Threads of all processes that receive."""
 MOST_VIEWS = 65_535
 MOST_DELAY_SECONDS = 4_000_000
 """46 days: what a body, and a row of the records, has room for."""
@@ -247,12 +247,12 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
         return min(self.consumers, self.queuey.receivers)
 
     def receivers_with(self, views: int) -> int:
-        """Of these, those of a process that serves this number of the views of all queues."""
+        """How many of them a process has that serves this number of views, of those of all queues."""
         return min(views * self.receivers_of_view, -(-self.queuey.receivers * views // (self.topics * self.views)))
 
     @property
     def messages_in_all(self) -> int | None:
-        """That are sent; None if the time of the load decides."""
+        """Messages that are sent; None if the time of the load decides."""
         return self.producers * self.queuey.messages if self.queuey.messages else None
 
     @property

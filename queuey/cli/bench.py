@@ -136,7 +136,7 @@ def run_command(
 
     On a terminal, bars show how many queues are made, and how much of the load is done: a million queues take most
     of an hour ('many-queues'). 10,000 receivers that wait ('waiters') need as many open files; if that is more than
-    a process may have, nothing is run, and the limit to set is said.
+    a process may have, the run is refused, and the error names the limit to set.
     """  # noqa: D301 -- click reads the character
     from qdo.bench.document import save_log
     from qdo.bench.json_files import write_json

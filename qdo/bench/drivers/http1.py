@@ -54,13 +54,13 @@ class HttpPlace(NamedTuple):
 class AnswerReader:
     """Takes answers out of what a connection brings, one after the other."""
 
-    __slots__ = ("_came", "_head", "_whole")
+    __slots__ = ("_came", "_head", "_size")
 
     def __init__(self) -> None:
         self._came = bytearray()
         self._head: tuple[int, dict[bytes, bytes]] | None = None
-        self._whole = 0
-        """Bytes of the answer, its head included, once that is known."""
+        self._size = 0
+        """Bytes of the body, once the head is there."""
 
     def feed(self, piece: bytes) -> HttpAnswer | None:
         """The answer, if it is whole with this piece.
@@ -75,24 +75,24 @@ class AnswerReader:
                 if len(came) > MOST_HEAD:
                     raise ValueError("the head of the answer has no end")
                 return None
-            self._take_head(bytes(came[:end]), end + 4)
+            self._take_head(bytes(came[:end]))
             del came[: end + 4]
-        if self._head is None or len(came) < self._whole:
+        if self._head is None or len(came) < self._size:
             return None
         status, headers = self._head
-        body = bytes(came[: self._whole])
-        del came[: self._whole]
+        body = bytes(came[: self._size])
+        del came[: self._size]
         self._head = None
         return HttpAnswer(status, headers, body)
 
-    def _take_head(self, head: bytes, begin: int) -> None:
+    def _take_head(self, head: bytes) -> None:
         first, *lines = head.split(b"\r\n")
         status = int(first[9:12])
         headers = {name.lower(): value.strip() for name, _, value in (one.partition(b":") for one in lines)}
         if status in (204, 304):
-            self._whole = 0
+            self._size = 0
         elif b"content-length" in headers:
-            self._whole = int(headers[b"content-length"])
+            self._size = int(headers[b"content-length"])
         else:
             raise ValueError("the answer does not say how long it is")
         self._head = status, headers

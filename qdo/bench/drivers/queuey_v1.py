@@ -47,7 +47,7 @@ TTL_SECONDS = 86_400
 MAKERS = 16
 """Connections by which queues are made and removed."""
 LOOK_SECONDS = 0.2
-"""At how many are made."""
+"""Seconds between two looks at the number of queues that are made."""
 
 
 class _Leased(msgspec.Struct):

@@ -30,7 +30,7 @@ _RENEWED_SECONDS = 0.6
 _READS_TOGETHER = 16
 """Partitions whose messages are read at the same time."""
 _STRETCHES = 16
-"""Those of a partition whose age is known."""
+"""The most stretches of a partition that each have an age of their own."""
 
 
 class Demand(NamedTuple):

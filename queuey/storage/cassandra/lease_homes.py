@@ -257,8 +257,9 @@ class LeaseHomes:
         return start(self._met_by(server, (asked.queue, asked.name)))
 
     def _take_step(self, server: UUID, step: LeaseStep, changed: Sequence[int], until: int) -> Future[bytes]:
-        """A step that comes too late is left alone. This server may have stood still until the attempt was forgotten that the
-        other one has repeated meanwhile.
+        """Carry out a step, unless it comes too late.
+
+        Then this server has stood still. Meanwhile the step may have been repeated elsewhere, and its attempt forgotten.
         """
         if self._server.clock.now_ticks() > until:
             return Future.failed(NotTaken())

@@ -425,9 +425,9 @@ class LeaseLine:
 
 
 def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
-    """Leave those calls alone that nobody waits for any more, since this server stood still.
+    """Refuse those calls that nobody waits for any more, since this server stood still.
 
-    What others change from now on lets the transaction of the other calls fail.
+    If others change the group from now on, the transaction of the other calls fails.
     """
     since = elapsed - MOST_WAIT_SECONDS
     _fail([call for call in calls if call.since < since], StorageUnavailable(_LATE))

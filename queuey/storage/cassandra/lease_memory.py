@@ -61,7 +61,7 @@ class GroupMemory:
         self._weak = WeakGroup(means.rows, place, means.server.observer.leases)
         self.holes = self.ahead_bytes = 0
         """As :meth:`measure` found them. Any thread may read them."""
-        self.book = LeaseBook(observer=means.server.observer.leases)
+        self.book = LeaseBook()
         self.ahead = GroupAhead(means.server, means.messages)
         self.forget()
 

@@ -65,8 +65,8 @@ class PartitionBook:
     def __init__(
         self, owner: BookOwner, place: PartitionId, group: str, state: LeaseState, stored: StoredChanges
     ) -> None:
-        """:param owner: hears of what is to be saved, and of what is read. If it has this object, it is a weak proxy: what refers to
-        itself stays in memory until Python looks for cycles.
+        """:param owner: hears of what is to be saved, and of what is read. The book that has this object gives a weak proxy of
+        itself, so that both leave memory as soon as they are forgotten.
         """
         self.place, self._group, self.state = place, group, state
         self._owner, self._stored = owner, stored
