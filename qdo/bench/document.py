@@ -161,6 +161,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "busy_before": repeat.busy_before,
             "stolen": repeat.stolen,
             "processor_shares": list(repeat.processor_shares),
+            "nice": repeat.nice,
             "refusals": dict(repeat.refusals),
             "memory_mib": repeat.memory_mib,
             "faults": [{"second": second, "what": what} for second, what in repeat.faults],

@@ -204,6 +204,7 @@ class OneRun:
             tuple(refusals.most_common(10)),
             tuple(((moment - ran.start) / SECOND - workload.warmup_seconds, what) for moment, what in around.faults),
             max(one.lag.percentile(99) for one in ran.processes) / 1e6,
+            max(one.nice for one in ran.processes),
             around.memory_mib,
         )
 

@@ -47,6 +47,9 @@ def test_a_generator_that_lags_is_not_trusted() -> None:
         late.times.lag.record(1_200_000)
 
     assert failed(late, late) == ["the generator is on time"]
+    for nice, hint in ((0, True), (-10, False)):
+        said = checks([replace(late, nice=nice)] * 2)[0].said
+        assert ("root's generator goes before other processes" in said) == hint
 
 
 def test_a_lag_that_is_small_beside_the_response_is_allowed() -> None:
