@@ -32,9 +32,10 @@ _ADDRESS = re.compile(r"https?://127\.0\.0\.1:[1-9][0-9]*")
 _TICK = os.sysconf("SC_CLK_TCK")
 
 
-def cpu_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+def cpu_seconds(pid: int, thread: int | None = None) -> float:
+    """Processor time that a process has used, or one of its threads."""
+    where = Path(f"/proc/{pid}") if thread is None else Path(f"/proc/{pid}/task/{thread}")
+    fields = (where / "stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICK
 
 

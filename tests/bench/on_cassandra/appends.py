@@ -19,8 +19,6 @@ from tests.bench.servers import APPLICATION, Server
 from tests.bench.table import Row, number
 
 QUEUE = "bench"
-WARM_SECONDS = 5.0
-"""Java is slow until it has compiled what is often done."""
 
 
 class Appending(NamedTuple):
@@ -31,13 +29,12 @@ class Appending(NamedTuple):
     keyspace: str
 
     def against(self, plan: Plan, what: str, script: str, connections: int) -> tuple[list[float], list[Load]]:
-        """Messages a second of the bare driver, and the runs of ours; first both once that do not count."""
+        """Messages a second of the bare driver, and the runs of ours; first both until the node is warm."""
 
         def baseline(seconds: float) -> float:
             return measured(self.nodes, what, self.keyspace, uuid.uuid4(), seconds)
 
-        baseline(WARM_SECONDS)
-        drive(self.server, script, connections, WARM_SECONDS)
+        self.nodes.warm(plan, baseline, lambda seconds: drive(self.server, script, connections, seconds))
         below: list[float] = []
         loads: list[Load] = []
         alternate(
@@ -88,8 +85,7 @@ def keyed(plan: Plan) -> Iterator[Row]:
         def load(script: str, seconds: float) -> Load:
             return drive(there.server, script, CONNECTIONS, seconds)
 
-        load(plain, WARM_SECONDS)
-        load(named(text, next(runs)), WARM_SECONDS)
+        there.nodes.warm(plan, lambda s: load(plain, s), lambda s: load(named(text, next(runs)), s))
         below, ours = alternate(
             lambda: load(plain, plan.seconds), lambda: load(named(text, next(runs)), plan.seconds), plan.rounds
         )

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
@@ -16,7 +17,6 @@ from typing import NamedTuple
 from tests.bench.drivers import drive
 from tests.bench.leases import FILLED, GROUP, TOGETHER, lease_script
 from tests.bench.measure import BenchFailed, alternate, ratios
-from tests.bench.on_cassandra.appends import WARM_SECONDS
 from tests.bench.on_cassandra.driver import measured
 from tests.bench.on_cassandra.nodes import Nodes, cluster
 from tests.bench.plan import BODY, CONNECTIONS, TTL_SECONDS, Plan
@@ -28,6 +28,8 @@ PARTITIONS = 8
 TENS = 10
 RECEIVERS = 16
 SERVERS = 3
+HOME_SECONDS = 2.0
+"""Until a new group has its home, for sure."""
 _MOST_A_SECOND = 40_000
 """More messages than are handed out."""
 _READ_DELAY_SECONDS = 3.0
@@ -102,8 +104,7 @@ def _against(plan: Plan, nodes: Nodes, *, exact: bool) -> Row:
         def ours(seconds: float) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds).rate
 
-        driver(WARM_SECONDS)
-        ours(WARM_SECONDS)
+        nodes.warm(plan, driver, ours)
         below, above = alternate(lambda: driver(plan.seconds), lambda: ours(plan.seconds), plan.rounds)
     return _beside_the_driver(below, above, exact=exact)
 
@@ -142,8 +143,7 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
             lambda seconds: received(earlier, seconds),
             lambda seconds: received(later, seconds),
         ]
-        for turn in turns:
-            turn(WARM_SECONDS)
+        nodes.warm(plan, *turns)
         found: list[list[float]] = [[], [], []]
         for round_ in range(plan.rounds):
             for at in range(len(turns)):
@@ -170,7 +170,7 @@ def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
         def received(seconds: float, attempt_seed: int | None = None) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempt_seed).rate
 
-        received(WARM_SECONDS, next(runs))
+        nodes.warm(plan, lambda seconds: received(seconds, next(runs)))
         without, under = alternate(
             lambda: received(plan.seconds), lambda: received(plan.seconds, next(runs)), plan.rounds
         )
@@ -183,17 +183,20 @@ def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
 
 
 def _at_servers(plan: Plan, nodes: Nodes) -> Row:
-    """Sixteen receivers at one server and at three."""
+    """Sixteen receivers at one server and at three, once each group has its home: that takes up to a second."""
     with ExitStack() as running:
         keyspace = nodes.keyspace()
         servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(SERVERS)]
         queues = _Queues(servers[0], exact=True)
-        for server in servers:
-            _received([server], queues.next(WARM_SECONDS), RECEIVERS, WARM_SECONDS)
+
+        def received(some: Sequence[Server], seconds: float) -> Received:
+            queue = queues.next(HOME_SECONDS + seconds)
+            _received(some, queue, RECEIVERS, HOME_SECONDS)
+            return _received(some, queue, RECEIVERS, seconds)
+
+        nodes.warm(plan, *(partial(received, some) for some in (*([server] for server in servers), servers)))
         alone, together = alternate(
-            lambda: _received(servers[:1], queues.next(plan.seconds), RECEIVERS, plan.seconds),
-            lambda: _received(servers, queues.next(plan.seconds), RECEIVERS, plan.seconds),
-            plan.rounds,
+            lambda: received(servers[:1], plan.seconds), lambda: received(servers, plan.seconds), plan.rounds
         )
     lost = median(one.lost for one in together)
     return Row(

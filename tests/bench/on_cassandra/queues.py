@@ -25,8 +25,7 @@ from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.cassandra.tables import CQL
 from tests.bench.drivers import NUMBER, append_one, drive, in_turn, read_page, request, scattered
 from tests.bench.measure import alternate, ratios, until
-from tests.bench.on_cassandra.appends import WARM_SECONDS
-from tests.bench.on_cassandra.nodes import cluster
+from tests.bench.on_cassandra.nodes import WARM_SECONDS, cluster
 from tests.bench.plan import BODY, PAGE, PARTITIONS, Plan
 from tests.bench.servers import APPLICATION, Server
 from tests.bench.table import Row, number

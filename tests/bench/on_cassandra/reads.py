@@ -10,7 +10,7 @@ from uuid import UUID
 
 from tests.bench.drivers import drive, in_turn, request, times
 from tests.bench.measure import alternate, rate_of, ratios, until
-from tests.bench.on_cassandra.appends import WARM_SECONDS, batch_into
+from tests.bench.on_cassandra.appends import batch_into
 from tests.bench.on_cassandra.driver import PAGE, measured
 from tests.bench.on_cassandra.nodes import Nodes, cluster
 from tests.bench.plan import BATCH, Plan
@@ -36,13 +36,12 @@ class Reading(NamedTuple):
     """The first message of each page."""
 
     def against(self, plan: Plan, subject: Callable[[float], float]) -> tuple[list[float], list[float]]:
-        """Messages a second of the bare driver and of ours; first both once that do not count."""
+        """Messages a second of the bare driver and of ours; first both until the node is warm."""
 
         def baseline(seconds: float) -> float:
             return measured(self.nodes, "pages", self.keyspace, self.queue, seconds)
 
-        baseline(WARM_SECONDS)
-        subject(WARM_SECONDS)
+        self.nodes.warm(plan, baseline, subject)
         return alternate(lambda: baseline(plan.seconds), lambda: subject(plan.seconds), plan.rounds)
 
 

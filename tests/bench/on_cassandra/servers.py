@@ -8,12 +8,13 @@ import time
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
+from functools import partial
 from statistics import median
 from typing import NamedTuple
 
 from tests.bench.drivers import append_one, drive, in_turn
 from tests.bench.measure import ratios
-from tests.bench.on_cassandra.appends import QUEUE, WARM_SECONDS
+from tests.bench.on_cassandra.appends import QUEUE
 from tests.bench.on_cassandra.driver import SINGLES_IN_FLIGHT
 from tests.bench.on_cassandra.nodes import Nodes, cluster
 from tests.bench.plan import PARTITIONS, Plan
@@ -67,8 +68,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         keyspace = nodes.keyspace()
         servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(MOST)]
         servers[0].create(QUEUE, PARTITIONS)
-        for server in servers:
-            together(nodes, [server], WARM_SECONDS)
+        nodes.warm(plan, *(partial(together, nodes, [server]) for server in servers))
         found: list[list[Shared]] = [[] for _ in range(MOST)]
         for turn in range(plan.rounds):
             for count in sorted(range(MOST), reverse=bool(turn % 2)):
