@@ -55,8 +55,11 @@ class AppendCalls:
         new = NewMessage.of_json(json) if message is None else _new(message)
         once = new.idempotency_key or unique_bytes().hex()
         if not can_go_raw(new):
-            stored = yield from self._append_all(queue, [replace(new, idempotency_key=None).to_wire()], once, headers)
-            return stored[0]
+            entry = replace(new, idempotency_key=None).to_wire()
+            try:
+                return (yield from self._append_all(queue, [entry], once, headers))[0]
+            except InvalidParameter as error:
+                raise _of_one(error) from None
         answer = yield from self._endpoint.ask(
             "POST",
             *queue_path(self.application, queue),
@@ -171,3 +174,10 @@ class AppendCalls:
         """
         for some in in_calls(where):
             yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), addresses(some))
+
+
+def _of_one(error: InvalidParameter) -> InvalidParameter:
+    """A refusal of a batch of one, which names fields by their place, as that of its only message."""
+    if not any(field.startswith("0.") for field in error.problems):
+        return error
+    return InvalidParameter(problems={field.removeprefix("0."): text for field, text in error.problems.items()})

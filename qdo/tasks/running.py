@@ -81,7 +81,7 @@ class TaskJob:
             refused = RejectMessage(f"{REFUSED}: {error}")
             _raise(self._given_up(refused, message, context) if call.is_last else error, error)
         if call.is_last:
-            context.reject_if_refused(_result_that_failed(message, context, REFUSED))
+            context.reject_if_refused(_result_that_failed(message, context, f"{REFUSED}: see its dead letter"))
 
     def _call_of(self, message: Message, context: Context) -> TaskCall:
         """:raises RejectMessage: the message is no task, or its arguments are not the task's.

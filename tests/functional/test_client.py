@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -159,6 +159,17 @@ def test_every_problem_of_a_message_comes_across(client: Client, queue: str) -> 
         client.append(queue, NewMessage("x", ttl_seconds=0, partition=9))
 
     assert set(caught.value.problems) == {"ttl", "partition"}
+
+
+@pytest.mark.parametrize("headers", [{}, {"a": "b"}], ids=["as it is", "as a batch of one"])
+def test_the_fields_of_one_message_have_no_place_in_a_batch(
+    client: Client, queue: str, headers: Mapping[str, str]
+) -> None:
+    """It said '0.delay' for a message with headers, as each task has them."""
+    with pytest.raises(InvalidParameter) as caught:
+        client.append(queue, NewMessage("x", delay_seconds=-1, partition=900, headers=headers))
+
+    assert sorted(caught.value.problems) == ["delay", "partition"]
 
 
 def test_a_scheduled_message_can_be_taken_back(client: Client, queue: str) -> None:
