@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -22,6 +23,7 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
+from queuey.storage.cassandra.lease_memory import GroupMemory
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
@@ -68,6 +70,29 @@ def unsure(session: CassandraSession) -> Iterator[Unsure]:
     unsure = Unsure(session.options)
     yield unsure
     unsure.close()
+
+
+@pytest.mark.parametrize("where", ["measure", "look"])
+def test_a_mistake_in_the_memory_of_a_group_costs_the_calls_of_a_transaction_and_no_more(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch, where: str
+) -> None:
+    """Where it was raised outside of the transaction, nobody served the group's calls any more."""
+    server = lease_servers.another()
+    server.log.append(*[draft(b"%d" % number) for number in range(4)])
+    jobs = server.jobs()
+    first = jobs.receive(1)
+    works = getattr(GroupMemory, where)
+
+    def breaks(memory: GroupMemory, *values: Any, **how: Any) -> Any:
+        monkeypatch.setattr(GroupMemory, where, works)
+        raise ReferenceError("weakly-referenced object no longer exists")
+
+    monkeypatch.setattr(GroupMemory, where, breaks)
+    with contextlib.suppress(ReferenceError):
+        jobs.receive(1)
+
+    assert len(first) == 1
+    assert len(jobs.receive(4)) >= 2
 
 
 @pytest.mark.parametrize("carries_out", [True, False])

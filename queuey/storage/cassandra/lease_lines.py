@@ -118,12 +118,13 @@ class LeaseLine:
                 self._carry_out(calls)
                 if not self._waiting:
                     self._finish()
+                self.memory.measure()
             except BaseException as error:
                 log.exception("calls of the lease group %s of queue %s failed", self._place[1], self._place[0])
-                self.memory.forget()
-                _fail([*calls, *(() if self._storing is None else self._storing.calls)], error)
-                self._storing = None
-            self.memory.measure()
+                failed = [*calls, *(() if self._storing is None else self._storing.calls)]
+                # Whatever state the memory is in, the next calls are served.
+                self.memory, self._storing = GroupMemory(self._means, self._place), None
+                _fail_each(failed, error)
 
     def _has_calls(self) -> bool:
         """Whether calls wait. If none does, nobody serves them from here on."""
@@ -432,6 +433,15 @@ def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
     since = elapsed - MOST_WAIT_SECONDS
     _fail([call for call in calls if call.since < since], StorageUnavailable(_LATE))
     calls[:] = [call for call in calls if call.since >= since]
+
+
+def _fail_each(calls: Sequence[GroupCall], error: BaseException) -> None:
+    """As :func:`_fail`; if the one that waits for a call raises something, the others still hear of theirs."""
+    for call in calls:
+        try:
+            _fail([call], error)
+        except Exception:
+            log.exception("the one that waits for a call of a lease group has failed")
 
 
 def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:
