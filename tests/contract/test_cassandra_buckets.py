@@ -7,19 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from typing import Any
 
 import pytest
 
 from queuey.clock import ManualClock
+from queuey.future import Future
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Location, Overwrite
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
 from queuey.storage.cassandra import deleting as cassandra_deleting
+from queuey.storage.cassandra import pages as cassandra_pages
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket
 from queuey.storage.cassandra.messages import CassandraMessages
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract import PartitionHistory
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.reading import CountingSpans, Fetching, Reading
@@ -33,6 +36,7 @@ def stores(
 ) -> Iterator[CassandraStores]:
     monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1)
     monkeypatch.setattr(cassandra_walk, "_MARKS", 2)
+    monkeypatch.setattr(cassandra_pages, "_FIRST_ROWS", 2)
     monkeypatch.setattr(cassandra_deleting, "_DELETES_PER_HEAD", 3)
     stores = CassandraStores(session, clock, ids)
     yield stores
@@ -96,3 +100,35 @@ class TestSmallBuckets(Reading, Fetching, CountingSpans):
 
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()
+
+    @pytest.mark.parametrize("newest_first", [False, True], ids=["oldest first", "newest first"])
+    def test_a_page_asks_the_bucket_that_has_its_rows_and_not_each_bucket_of_its_time(
+        self,
+        session: CassandraSession,
+        clock: ManualClock,
+        ids: IdGenerator,
+        monkeypatch: pytest.MonkeyPatch,
+        newest_first: bool,
+    ) -> None:
+        """Each bucket of one time was asked for a whole page: a lease group read three rows for each that it could hand out."""
+        monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 50)
+        monkeypatch.setattr(cassandra_pages, "_FIRST_ROWS", 5)
+        store = messages_of(session, clock, ids)
+        log, found = QueueLog(store, clock), list[int]()
+        placed = [one.id for _ in range(3) for one in log.append(*[draft(b"x")] * 50).placed]
+        asks = session.ask
+
+        def counted(name: str, *values: Any, **how: Any) -> Future[Rows]:
+            answer = asks(name, *values, **how)
+            if name.startswith("read_"):
+                answer.add_done_callback(lambda rows: found.append(len(rows.result())))
+            return answer
+
+        monkeypatch.setattr(session, "ask", counted)
+        page = log.read(limit=40, newest_first=newest_first)
+
+        ends = sorted(placed, reverse=newest_first)
+        assert [message.id for message in page.messages] == ends[:40]
+        assert page.more
+        assert sum(found) <= 40 + 1 + len(WIDTHS) * 5
+        store.close()

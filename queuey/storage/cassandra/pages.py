@@ -20,6 +20,8 @@ _HELD = 4
 """The most bytes of one query, in multiples of its page, if all its bodies were as large as the bucket's largest."""
 _MOST_AT_ONCE = 8
 """Buckets that are opened together if the ones before had few messages."""
+_FIRST_ROWS = 64
+"""Asked of each of several buckets: that tells which of them has the rows."""
 _ROWS_TOGETHER = 4096
 """Rows of several buckets in one query."""
 
@@ -52,7 +54,7 @@ async def read_page(
             at_once = min(2 * at_once, _MOST_AT_ONCE)
         if not streams:
             break
-        await _fetch([stream for stream in streams if not stream.block.length and not stream.ended])
+        await _fetch([stream for stream in streams if not stream.block.length and not stream.ended], page.lacking)
         final = _final(streams, upcoming[0] if upcoming else None, newest_first=newest_first)
         page.take(final)
         must_open = not final.length
@@ -71,8 +73,8 @@ class _Stream:
         self.block = NO_ROWS
         self.ended = False
         fitting = _HELD * request.max_bytes >> size_class if request.with_bodies else request.limit
-        self.step = max(1, min(request.limit + 1, fitting))
-        """Rows of one query."""
+        self.most = self.step = max(1, min(request.limit + 1, fitting))
+        """Rows of one query: of any, and of the last one."""
 
     def take(self, found: Block) -> None:
         """Take the rows of a query."""
@@ -98,11 +100,17 @@ class _Stream:
         return block.between(0, end)
 
 
-async def _fetch(streams: Sequence[_Stream]) -> None:
+async def _fetch(streams: Sequence[_Stream], lacking: int) -> None:
     """Fetch some rows of each of these buckets.
 
-    It sends one query if possible, else one for each bucket, all at the same time.
+    It sends one query if possible, else one for each bucket, all at the same time. A server fills the buckets of one time
+    one after the other, widest first (:mod:`queuey.storage.cassandra.buckets`). So mostly one of them has the next rows,
+    and the others have later ones. First each says a few; then the one whose rows are used up is asked for the rest.
+
+    :param lacking: rows that the page still takes, one more than it has room for included.
     """
+    for stream in streams:
+        stream.step = min(stream.most, lacking if len(streams) == 1 else _FIRST_ROWS)
     if _alike(streams):
         await _fetch_together(streams)
         return
@@ -170,6 +178,11 @@ class BlockPage:
     @property
     def _count(self) -> int:
         return len(self._columns[0])
+
+    @property
+    def lacking(self) -> int:
+        """Rows until the page is full, or known to be."""
+        return self._request.limit + 1 - self._count
 
     def take(self, block: Block) -> None:
         """Take the live rows, each checked, up to the limits of count and bytes."""
