@@ -46,8 +46,8 @@ LOOK_SECONDS = 0.02
 SWITCH_SECONDS = 0.0005
 """A thread that is due gets the interpreter after this time, not after Python's 5 ms."""
 COLLECTIONS = (10_000, 20, 1_000_000)
-"""Python's thresholds for looking for cycles in a process of the generator: it never looks at all objects during a run, for
-with 10,000 receivers in its event loop that takes some 30 ms, and they are not late by that."""
+"""Python's thresholds for looking for cycles in a process of the generator. It never looks at all objects during a run: with
+10,000 receivers in an event loop that takes some 30 ms, in which no answer is taken."""
 QUIET_SECONDS = 3.0
 """Without a new message, beyond the time in which one may come back from a lease."""
 
