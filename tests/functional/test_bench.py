@@ -118,7 +118,7 @@ def test_receivers_that_an_event_loop_serves_are_judged_as_all_others(small: Pat
 
     (run,) = runs_of(tmp_path / "a.json")
     assert done.returncode == 1, done.stderr
-    # As much before others as this user's processes may be.
+    # The niceness that a process of this user can get.
     asked = subprocess.run(["nice", "-n", str(machine.NICE), "nice"], capture_output=True, text=True, check=True)
     assert run["nice"] == int(asked.stdout)
     assert (run["stored"], run["found"]["lost"]) == (400, run["planted"])

@@ -124,7 +124,7 @@ class LeaseLine:
                 failed = [*calls, *(() if self._storing is None else self._storing.calls)]
                 # Whatever state the memory is in, the next calls are served.
                 self.memory, self._storing = GroupMemory(self._means, self._place), None
-                _fail_each(failed, error)
+                _fail(failed, error)
 
     def _has_calls(self) -> bool:
         """Whether calls wait. If none does, nobody serves them from here on."""
@@ -435,16 +435,11 @@ def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
     calls[:] = [call for call in calls if call.since >= since]
 
 
-def _fail_each(calls: Sequence[GroupCall], error: BaseException) -> None:
-    """As :func:`_fail`; if the one that waits for a call raises something, the others still hear of theirs."""
+def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:
+    """Give all of these calls an error that have no outcome yet, also if what waits for one of them raises something."""
     for call in calls:
         try:
-            _fail([call], error)
+            if not call.future.done:
+                call.future.set_error(error)
         except Exception:
-            log.exception("the one that waits for a call of a lease group has failed")
-
-
-def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:
-    for call in calls:
-        if not call.future.done:
-            call.future.set_error(error)
+            log.exception("what waits for a call of a lease group has failed")

@@ -91,13 +91,8 @@ class Nodes:
 
     def _compiled(self) -> float:
         """Processor seconds that Java has compiled for."""
-        return sum(
-            cpu_seconds(node.pid, int(thread.name))
-            for node in self.service.nodes
-            if node.pid is not None
-            for thread in Path(f"/proc/{node.pid}/task").iterdir()
-            if (thread / "comm").read_text().startswith(("C1 Compiler", "C2 Compiler"))
-        )
+        pids = [node.pid for node in self.service.nodes if node.pid is not None]
+        return sum(_compiler_seconds(pid, thread) for pid in pids for thread in Path(f"/proc/{pid}/task").iterdir())
 
     @contextmanager
     def session(self, keyspace: str) -> Iterator[CassandraSession]:
@@ -116,6 +111,15 @@ class Nodes:
         """
         with queuey(plan.fresh("server"), self._where(keyspace), root=root) as server:
             yield server
+
+
+def _compiler_seconds(pid: int, thread: Path) -> float:
+    """Processor time of one thread, if it compiles; of a thread that has ended meanwhile, none."""
+    try:
+        name = (thread / "comm").read_text()
+        return cpu_seconds(pid, int(thread.name)) if name.startswith(("C1 Compiler", "C2 Compiler")) else 0.0
+    except OSError:
+        return 0.0
 
 
 @contextmanager

@@ -162,6 +162,10 @@ class Measuring:
         """Processor time of all servers: a lease group may be at home on one that no receiver asks."""
         return sum(one.cpu_seconds() for one in self._servers)
 
+    def warm(self, workload: Callable[[float], Workload], servers: int, seconds: float) -> None:
+        """One run whose figures do not count."""
+        self.run(workload(seconds), servers, RECEIVERS)
+
     def run(self, workload: Workload, servers: int, in_flight: float) -> MeasuredCost:
         """One run with connections to the first of the servers."""
         some = self._servers[:servers]
@@ -191,14 +195,8 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(SERVERS)]
         measuring = Measuring(plan, nodes, servers)
         seconds = plan.seconds
-        nodes.warm(
-            plan,
-            *(
-                partial(lambda load, count, took: measuring.run(load(took), count, RECEIVERS), load, count)
-                for load in (partial(sending, SENDERS), partial(receiving, RECEIVERS, rate=LIKELY))
-                for count in range(1, SERVERS + 1)
-            ),
-        )
+        for workload in (partial(sending, SENDERS), partial(receiving, RECEIVERS, rate=LIKELY)):
+            nodes.warm(plan, *(partial(measuring.warm, workload, count) for count in range(1, SERVERS + 1)))
         guess = measuring.run(receiving(RECEIVERS, seconds, LIKELY), 1, RECEIVERS).rate * BATCH / 2
         turns: dict[tuple[str, int, int], Callable[[], MeasuredCost]] = {}
         for senders in ALONE:
