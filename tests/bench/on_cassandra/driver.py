@@ -38,10 +38,11 @@ _FIRST_BUCKET = "select bucket from buckets where queue = %s and part = 1 limit 
 
 
 def measured(nodes: Nodes, what: str, keyspace: str, queue: UUID, seconds: float) -> float:
-    """Messages a second, in a process of its own.
+    """Messages a second, in a process of its own, once the nodes rest.
 
     :raises BenchFailed: it could not.
     """
+    nodes.rest()
     command = [sys.executable, "-m", "tests.bench.on_cassandra.driver", what, nodes.hosts, str(nodes.service.port)]
     done = subprocess.run(
         [*command, keyspace, queue.hex, str(seconds)], cwd=ROOT, capture_output=True, text=True, check=False

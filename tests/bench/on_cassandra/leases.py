@@ -48,8 +48,8 @@ class Received(NamedTuple):
 class _Queues:
     """A queue for each run, with more messages than the run hands out."""
 
-    def __init__(self, server: Server, *, exact: bool) -> None:
-        self._server, self._exact = server, exact
+    def __init__(self, nodes: Nodes, server: Server, *, exact: bool) -> None:
+        self._nodes, self._server, self._exact = nodes, server, exact
         self._names = (f"leases-{exact}-{at}".lower() for at in count())
 
     def next(self, seconds: float) -> str:
@@ -62,6 +62,7 @@ class _Queues:
             messages = [{"body": BODY, "ttl": TTL_SECONDS, "partition": at % PARTITIONS + 1}] * FILLED
             self._server.ask("POST", f"/v1/{APPLICATION}/{queue}", json={"messages": messages})
         sleep(_READ_DELAY_SECONDS)
+        self._nodes.rest()
         return queue
 
 
@@ -99,7 +100,7 @@ def _against(plan: Plan, nodes: Nodes, *, exact: bool) -> Row:
         return measured(nodes, what, keyspace, uuid.uuid4(), seconds)
 
     with nodes.server(plan, keyspace) as server:
-        queues = _Queues(server, exact=exact)
+        queues = _Queues(nodes, server, exact=exact)
 
         def ours(seconds: float) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds).rate
@@ -133,7 +134,7 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
     what = "transactions" if exact else "writes"
     before, now = nodes.keyspace(root), nodes.keyspace()
     with nodes.server(plan, before, root) as earlier, nodes.server(plan, now) as later:
-        queues = {server.url: _Queues(server, exact=exact) for server in (earlier, later)}
+        queues = {server.url: _Queues(nodes, server, exact=exact) for server in (earlier, later)}
 
         def received(server: Server, seconds: float) -> float:
             return _received([server], queues[server.url].next(seconds), CONNECTIONS, seconds).rate
@@ -165,7 +166,7 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
 def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
     """Each request an attempt of its own, as our clients have it, against none."""
     with nodes.server(plan, nodes.keyspace()) as server:
-        queues, runs = _Queues(server, exact=True), count()
+        queues, runs = _Queues(nodes, server, exact=True), count()
 
         def received(seconds: float, attempt_seed: int | None = None) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempt_seed).rate
@@ -187,7 +188,7 @@ def _at_servers(plan: Plan, nodes: Nodes) -> Row:
     with ExitStack() as running:
         keyspace = nodes.keyspace()
         servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(SERVERS)]
-        queues = _Queues(servers[0], exact=True)
+        queues = _Queues(nodes, servers[0], exact=True)
 
         def received(some: Sequence[Server], seconds: float) -> Received:
             queue = queues.next(HOME_SECONDS + seconds)

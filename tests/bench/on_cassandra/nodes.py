@@ -27,6 +27,9 @@ MOST_WARMING = 60.0
 """Times the seconds of a measurement: a node has not compiled everything that is often done by then, but nearly."""
 COMPILING = 0.15
 """Of a processor: a node that spends less on compiling is as fast as one that has run for days."""
+RESTING = 0.1
+"""Of a processor: a node that spends less has written its tables and merged them."""
+MOST_REST_SECONDS = 30.0
 
 
 @dataclass
@@ -87,6 +90,18 @@ class Nodes:
                 load(WARM_SECONDS)
             turns += len(loads)
             if turns >= most or self._compiled() - compiled < COMPILING * (time.monotonic() - began):
+                return
+
+    def rest(self) -> None:
+        """Wait until the nodes have written and merged what they took, or for half a minute.
+
+        What a run prepares must not be paid for by what it measures.
+        """
+        until = time.monotonic() + MOST_REST_SECONDS
+        while time.monotonic() < until:
+            began, used = time.monotonic(), self.cpu_seconds()
+            time.sleep(1.0)
+            if self.cpu_seconds() - used < RESTING * (time.monotonic() - began):
                 return
 
     def _compiled(self) -> float:
