@@ -34,7 +34,7 @@ class Appending(NamedTuple):
         def baseline(seconds: float) -> float:
             return measured(self.nodes, what, self.keyspace, uuid.uuid4(), seconds)
 
-        self.nodes.warm(plan, baseline, lambda seconds: drive(self.server, script, connections, seconds))
+        self.nodes.warm(plan.seconds, baseline, lambda seconds: drive(self.server, script, connections, seconds))
         below: list[float] = []
         loads: list[Load] = []
         alternate(
@@ -85,7 +85,7 @@ def keyed(plan: Plan) -> Iterator[Row]:
         def load(script: str, seconds: float) -> Load:
             return drive(there.server, script, CONNECTIONS, seconds)
 
-        there.nodes.warm(plan, lambda s: load(plain, s), lambda s: load(named(text, next(runs)), s))
+        there.nodes.warm(plan.seconds, lambda s: load(plain, s), lambda s: load(named(text, next(runs)), s))
         below, ours = alternate(
             lambda: load(plain, plan.seconds), lambda: load(named(text, next(runs)), plan.seconds), plan.rounds
         )

@@ -105,7 +105,7 @@ def _against(plan: Plan, nodes: Nodes, *, exact: bool) -> Row:
         def ours(seconds: float) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds).rate
 
-        nodes.warm(plan, driver, ours)
+        nodes.warm(plan.seconds, driver, ours)
         below, above = alternate(lambda: driver(plan.seconds), lambda: ours(plan.seconds), plan.rounds)
     return _beside_the_driver(below, above, exact=exact)
 
@@ -144,7 +144,7 @@ def _against_revision(plan: Plan, nodes: Nodes, root: Path, revision: str, *, ex
             lambda seconds: received(earlier, seconds),
             lambda seconds: received(later, seconds),
         ]
-        nodes.warm(plan, *turns)
+        nodes.warm(plan.seconds, *turns)
         found: list[list[float]] = [[], [], []]
         for round_ in range(plan.rounds):
             for at in range(len(turns)):
@@ -171,7 +171,7 @@ def _under_attempts(plan: Plan, nodes: Nodes) -> Row:
         def received(seconds: float, attempt_seed: int | None = None) -> float:
             return _received([server], queues.next(seconds), CONNECTIONS, seconds, attempt_seed).rate
 
-        nodes.warm(plan, lambda seconds: received(seconds, next(runs)))
+        nodes.warm(plan.seconds, lambda seconds: received(seconds, next(runs)))
         without, under = alternate(
             lambda: received(plan.seconds), lambda: received(plan.seconds, next(runs)), plan.rounds
         )
@@ -195,7 +195,7 @@ def _at_servers(plan: Plan, nodes: Nodes) -> Row:
             _received(some, queue, RECEIVERS, HOME_SECONDS)
             return _received(some, queue, RECEIVERS, seconds)
 
-        nodes.warm(plan, *(partial(received, some) for some in (*([server] for server in servers), servers)))
+        nodes.warm(plan.seconds, *(partial(received, some) for some in (*([server] for server in servers), servers)))
         alone, together = alternate(
             lambda: received(servers[:1], plan.seconds), lambda: received(servers, plan.seconds), plan.rounds
         )

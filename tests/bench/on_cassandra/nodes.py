@@ -24,7 +24,7 @@ from tests.support.services.cassandra import Cassandra
 HEAP_MB = 1024
 WARM_SECONDS = 5.0
 MOST_WARMING = 60.0
-"""Times the seconds of a measurement: a node has not compiled everything that is often done by then, but nearly."""
+"""The most, in times of a measurement: a node has not compiled everything that is often done by then, but nearly."""
 COMPILING = 0.15
 """Of a processor: a node that spends less on compiling is as fast as one that has run for days."""
 RESTING = 0.1
@@ -76,20 +76,21 @@ class Nodes:
         """Processor time of all nodes."""
         return sum(cpu_seconds(node.pid) for node in self.service.nodes if node.pid is not None)
 
-    def warm(self, plan: Plan, *loads: Callable[[float], object]) -> None:
+    def warm(self, seconds: float, *loads: Callable[[float], object]) -> None:
         """Carry out loads in turn until Java has compiled what they need.
 
         Compiling takes up to half of a processor in the first minute, and what is not compiled yet is several times
         slower. The simple side of a comparison is through it long before the other one.
+
+        :param seconds: of a measurement.
         """
-        most = MOST_WARMING * plan.seconds / WARM_SECONDS
-        turns = 0
+        until = time.monotonic() + MOST_WARMING * seconds
         while True:
-            began, compiled = time.monotonic(), self._compiled()
+            compiled = self._compiled()
             for load in loads:
                 load(WARM_SECONDS)
-            turns += len(loads)
-            if turns >= most or self._compiled() - compiled < COMPILING * (time.monotonic() - began):
+            is_warm = self._compiled() - compiled < COMPILING * WARM_SECONDS * len(loads)
+            if is_warm or time.monotonic() > until:
                 return
 
     def rest(self) -> None:

@@ -196,7 +196,7 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         measuring = Measuring(plan, nodes, servers)
         seconds = plan.seconds
         for workload in (partial(sending, SENDERS), partial(receiving, RECEIVERS, rate=LIKELY)):
-            nodes.warm(plan, *(partial(measuring.warm, workload, count) for count in range(1, SERVERS + 1)))
+            nodes.warm(plan.seconds, *(partial(measuring.warm, workload, count) for count in range(1, SERVERS + 1)))
         guess = measuring.run(receiving(RECEIVERS, seconds, LIKELY), 1, RECEIVERS).rate * BATCH / 2
         turns: dict[tuple[str, int, int], Callable[[], MeasuredCost]] = {}
         for senders in ALONE:

@@ -41,7 +41,7 @@ class Reading(NamedTuple):
         def baseline(seconds: float) -> float:
             return measured(self.nodes, "pages", self.keyspace, self.queue, seconds)
 
-        self.nodes.warm(plan, baseline, subject)
+        self.nodes.warm(plan.seconds, baseline, subject)
         return alternate(lambda: baseline(plan.seconds), lambda: subject(plan.seconds), plan.rounds)
 
 

@@ -68,7 +68,7 @@ def measure(plan: Plan) -> Iterator[Row]:
         keyspace = nodes.keyspace()
         servers = [running.enter_context(nodes.server(plan, keyspace)) for _ in range(MOST)]
         servers[0].create(QUEUE, PARTITIONS)
-        nodes.warm(plan, *(partial(together, nodes, [server]) for server in servers))
+        nodes.warm(plan.seconds, *(partial(together, nodes, [server]) for server in servers))
         found: list[list[Shared]] = [[] for _ in range(MOST)]
         for turn in range(plan.rounds):
             for count in sorted(range(MOST), reverse=bool(turn % 2)):
