@@ -22,11 +22,12 @@ from ctypes import c_int64
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 from qdo.bench.arrivals import drawn
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
+from qdo.bench.ending import LoadProgress, RunEnd
 from qdo.bench.histogram import TimeHistogram
 from qdo.bench.machine import run_before_others
 from qdo.bench.planting import Plant, Planting
@@ -48,8 +49,6 @@ SWITCH_SECONDS = 0.0005
 COLLECTIONS = (10_000, 20, 1_000_000)
 """Python's thresholds for looking for cycles in a process of the generator. It never looks at all objects during a run: with
 10,000 receivers in an event loop that takes some 30 ms, in which no answer is taken."""
-QUIET_SECONDS = 3.0
-"""Without a new message, beyond the time in which one may come back from a lease."""
 
 
 @dataclass(frozen=True)
@@ -80,15 +79,6 @@ class ProcessReport:
     failures: list[str] = field(default_factory=list)
 
 
-class LoadProgress(NamedTuple):
-    """Of all processes."""
-
-    is_sending: bool
-    """There is still something to be sent."""
-    stored: int
-    distinct: int
-
-
 @dataclass
 class Ran:
     """A run that is over."""
@@ -108,6 +98,7 @@ class _Shared:
 
     def __init__(self, context: Any, processes: int) -> None:
         self.stored = context.RawArray(c_int64, processes)
+        self.unknown = context.RawArray(c_int64, processes)
         self.distinct = context.RawArray(c_int64, processes)
         self.answers = context.RawArray(c_int64, processes)
         """To receivers, with messages or without."""
@@ -117,6 +108,11 @@ class _Shared:
         self.over = context.Event()
         """Receivers end."""
         self.abort = context.Event()
+
+    def progress(self) -> LoadProgress:
+        """As of now. The counts of senders that ended are whole: they are read after it."""
+        is_sending = any(self.sending)
+        return LoadProgress(is_sending, sum(self.stored), sum(self.unknown), sum(self.distinct), sum(self.answers))
 
 
 def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda progress: None) -> Ran:
@@ -198,35 +194,18 @@ def _said(pipe: Pipe, seconds: float) -> Any:
 
 
 def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[LoadProgress], None]) -> None:
-    """Begin and end the receivers.
-
-    They end when all has arrived; or when nothing came for a while although they were answered: a server that is away says
-    nothing about what it has.
-    """
+    """Begin and end the receivers."""
     workload = load.target.workload
-    own = workload.queuey
-    quiet = QUIET_SECONDS + own.delay + own.receiving.wait + (2 * own.receiving.visibility if workload.leases else 0)
-    seen, changed, sent_at, answers = -1, time.monotonic(), 0.0, 0
-    receivers = workload.consumers
+    end = RunEnd(workload)
     while True:
-        is_sending = any(shared.sending)
-        # Read after it, the counts of senders that ended are whole.
-        stored, distinct = sum(shared.stored), sum(shared.distinct)
-        during(LoadProgress(is_sending, stored, distinct))
-        now = time.monotonic()
-        if not shared.receive.is_set() and (stored >= workload.backlog_messages or not is_sending):
+        progress = shared.progress()
+        during(progress)
+        if not shared.receive.is_set() and (progress.stored >= workload.backlog_messages or not progress.is_sending):
             shared.receive.set()
         if shared.abort.is_set() or any(process.exitcode for process in processes):
             break
-        if distinct != seen:
-            seen, changed, answers = distinct, now, sum(shared.answers)
-        if not is_sending:
-            sent_at = sent_at or now
-            is_all = distinct >= stored * workload.views
-            is_quiet = now - max(changed, sent_at) >= (own.linger if is_all else quiet)
-            is_answered = is_all or sum(shared.answers) - answers >= receivers
-            if (is_quiet and is_answered) or now - sent_at >= own.drain + own.linger:
-                break
+        if end.is_over(progress, time.monotonic()):
+            break
         time.sleep(LOOK_SECONDS)
     shared.receive.set()
     shared.over.set()
@@ -329,6 +308,7 @@ class _Work:
     def _publish(self, *, is_sending: bool) -> None:
         """:param is_sending: as it was before now, so that the counts of senders that ended are whole."""
         self._shared.stored[self._at] = sum(sender.stored for sender, _ in self._senders)
+        self._shared.unknown[self._at] = sum(sender.unknown for sender, _ in self._senders)
         self._shared.answers[self._at] = sum(one.context.answers for one in self._threads)
         self._shared.distinct[self._at] = self._distinct.count
         self._shared.sending[self._at] = int(is_sending)

@@ -167,6 +167,7 @@ class Judge:
     def __init__(self, workload: Workload, views: Sequence[int] | None = None) -> None:
         """:param views: those that are judged here; by default all."""
         own = workload.queuey
+        self._workload = workload
         self._judged_views = range(workload.views) if views is None else views
         self._keep = int((own.receiving.visibility + own.receiving.wait + SLACK_SECONDS) * SECOND)
         self._late = int(own.expect.late_seconds * SECOND)
@@ -205,6 +206,9 @@ class Judge:
         if tried is None or not tried.has(row.number):
             found.found("ghosts", f"{_name_of(row)}: refused, or never sent")
             return
+        if self._is_elsewhere(row):
+            found.found("ghosts", f"{_name_of(row)}: it was sent to another queue")
+            return
         found.received += 1
         self._forget(row.arrived)
         view = self._views[row.subscription, row.stream]
@@ -232,6 +236,14 @@ class Judge:
             self.findings.counts["out_of_order"] += view.order.out_of_order
             self.findings.moved += view.order.moved
         return self.findings
+
+    def _is_elsewhere(self, row: ReceivedRow) -> bool:
+        """It came out of a queue to which it was not sent. Consumers are numbered by queue, then by view."""
+        workload = self._workload
+        if workload.topics == 1:
+            return False
+        queue = row.consumer // (workload.views * workload.receivers_of_view)
+        return queue != workload.topic_of(row.stream)
 
     def _by_key(self, row: ReceivedRow, view: _View) -> None:
         if row.key == NO_KEY:

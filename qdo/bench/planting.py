@@ -28,9 +28,11 @@ FIGURE_OF: dict[str, str] = {
 class Planting:
     """Between a receiver and its file."""
 
-    def __init__(self, kind: Plant, write: Callable[[ReceivedRow], None]) -> None:
+    def __init__(self, kind: Plant, write: Callable[[ReceivedRow], None], every: int = EVERY) -> None:
+        """:param every: one in this number of receipts is falsified."""
         self._kind = kind
         self._write = write
+        self._every = every
         self._count = 0
         self._kept: ReceivedRow | None = None
         self.planted = 0
@@ -41,7 +43,7 @@ class Planting:
             self._swap(row)
             return
         self._count += 1
-        if self._count % EVERY:
+        if self._count % self._every:
             self._write(row)
         elif self._kind == "swap":
             self._kept = row
@@ -74,6 +76,6 @@ class Planting:
         if self._kind == "dup":
             return [row, row]
         if self._kind == "overlap":
-            other = row._replace(consumer=row.consumer + 1, asked=row.arrived, held_until=row.held_until + 1)
+            other = row._replace(asked=row.arrived, held_until=row.held_until + 1)
             return [row._replace(settled=0), other._replace(settled=0)]
         return [row._replace(not_before=row.arrived + SECOND)]

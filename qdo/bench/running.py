@@ -15,8 +15,9 @@ from tempfile import TemporaryDirectory
 from qdo.bench.clock import SECOND
 from qdo.bench.document import Document, Subject, document_of
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
+from qdo.bench.ending import LoadProgress
 from qdo.bench.faults import FaultMaker
-from qdo.bench.generator import Load, LoadProgress, Ran, run_load
+from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.judge import Findings, all_received, all_sent
 from qdo.bench.judge_parts import judged_by_parts
 from qdo.bench.machine import busy_share, demand_files, environment, processor_times

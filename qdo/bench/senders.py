@@ -47,6 +47,8 @@ class LoadSender:
         self._weights = [size.weight for size in workload.sizes]
         self.stored = 0
         """Messages that were acknowledged."""
+        self.unknown = 0
+        """Messages whose sending had no answer."""
         self.unsent = 0
         """Requests that were due, and for which the time of the run was over."""
         self.refusals = Counter[str]()
@@ -95,6 +97,7 @@ class LoadSender:
             self.stored += batch
         except OutcomeUnknown as error:
             outcome = UNKNOWN
+            self.unknown += batch
             self.refusals[f"{error.code}: {error}"[:200]] += 1
         except QueueyError as error:
             outcome = REFUSED

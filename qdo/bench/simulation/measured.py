@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import MeasuredSystem, driver_class
-from qdo.bench.generator import Load, LoadProgress, Ran, run_load
+from qdo.bench.ending import LoadProgress
+from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.judge import all_received, all_sent, judged
 from qdo.bench.machine import ProcessorTimes, processor_times
 from qdo.bench.measuring import Meter

@@ -83,6 +83,18 @@ def test_a_message_that_nobody_sent_is_a_ghost(ghost: ReceivedRow) -> None:
     assert counted(found(*ALL, ghost)) == {"ghosts": 1}
 
 
+def test_a_message_that_comes_out_of_another_queue_is_a_ghost_there_and_lost_to_its_own() -> None:
+    """Two queues, each with one producer and two consumers."""
+    workload = workload_of(topics=2, consumerPerSubscription=2, seconds=1)
+    sends = [sent(0, 2, stream=stream) for stream in (0, 1)]
+    right = [receipt(0, 1, consumer=1), receipt(0, 2, consumer=2, stream=1), receipt(1, 3, consumer=3, stream=1)]
+
+    findings = judged(workload, sends, [*right, receipt(1, 4, consumer=2)])
+
+    assert counted(findings) == {"lost": 1, "ghosts": 1}
+    assert findings.examples["ghosts"] == ["message 1 of producer 0, view 0, consumer 2: it was sent to another queue"]
+
+
 def test_a_changed_body_is_found_and_its_message_is_lost() -> None:
     assert counted(found(ALL[0], ALL[1], receipt(0, 3, flags=CORRUPT))) == {"corrupt": 1, "lost": 1}
 

@@ -8,8 +8,10 @@ from typing import get_args
 import pytest
 
 from qdo.bench.bodies import NO_KEY
+from qdo.bench.clock import SECOND
+from qdo.bench.judge import judged
 from qdo.bench.planting import EVERY, FIGURE_OF, Plant, Planting
-from qdo.bench.records import ReceivedRow
+from qdo.bench.records import STORED, ReceivedRow, SentRow
 from qdo.bench.verdict import FOUND, NOT_TRUSTED, exit_code, unfound
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
@@ -25,6 +27,25 @@ def test_each_planted_fault_is_found(plant: Plant) -> None:
     assert repeat.planted >= 2000 / EVERY * 0.9
     assert repeat.findings.counts[FIGURE_OF[plant]] == repeat.planted
     assert exit_code([repeat], workload.queuey.expect, plant) == FOUND
+
+
+@pytest.mark.parametrize("plant", get_args(Plant))
+def test_one_fault_in_a_hundred_thousand_is_found(plant: Plant) -> None:
+    """Each message is received a moment after it was sent, and its lease is over after a second."""
+    messages, step = 100_010, 10_000
+    written: list[ReceivedRow] = []
+    planting = Planting(plant, written.append, every=100_000)
+    for number in range(messages):
+        at = number * step
+        row = ReceivedRow(0, 0, 0, number, NO_KEY, 0, at, at, at, at, at + 10, held_until=at + SECOND, settled=at + 20)
+        planting.write(row)
+    planting.end()
+    workload = workload_of(seconds=2, receiving={"visibility": 1, "wait": 0})
+
+    found = judged(workload, [SentRow(0, at, 10, STORED, 0, 0, 0, 0) for at in range(0, messages, 10)], written)
+
+    assert planting.planted == 1
+    assert found.counts[FIGURE_OF[plant]] == 1
 
 
 def test_messages_that_are_swapped_come_before_their_time_no_more_than_they_did() -> None:

@@ -1,0 +1,61 @@
+"""When a run is over: not before what was acknowledged has had its time to come."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from qdo.bench.ending import QUIET_SECONDS, LoadProgress, RunEnd
+from tests.support.bench_by_clock import workload_of
+
+VISIBILITY, LINGER, DRAIN = 5, 0.5, 60
+QUIET = QUIET_SECONDS + 2 * VISIBILITY
+SENT = LoadProgress(is_sending=False, stored=100, unknown=0, distinct=100, answers=50)
+
+
+def over_after(progress: LoadProgress, *, answered: bool = True, **workload: Any) -> float:
+    """Seconds from the last sending until the run is over, if nothing more arrives."""
+    receiving = {"visibility": VISIBILITY, "wait": 0}
+    end = RunEnd(workload_of(linger=LINGER, drain=DRAIN, seconds=1, receiving=receiving, **workload))
+    begin = 1_000.0
+    assert not end.is_over(progress._replace(is_sending=True), begin - 100)
+    for tenths in range(10_000):
+        answers = progress.answers + (tenths if answered else 0)
+        if end.is_over(progress._replace(answers=answers), begin + tenths / 10):
+            return tenths / 10
+    raise AssertionError("the run is never over")
+
+
+def test_a_run_whose_messages_all_arrived_goes_on_for_the_time_to_linger() -> None:
+    assert over_after(SENT) == LINGER
+
+
+def test_a_message_that_is_missing_has_the_time_of_two_leases_to_come() -> None:
+    assert over_after(SENT._replace(distinct=99)) == QUIET
+
+
+def test_what_came_without_an_answer_does_not_stand_in_for_what_is_missing() -> None:
+    """100 are acknowledged, and 100 have arrived: one of them is one of three whose sending had no answer."""
+    assert over_after(SENT._replace(unknown=3)) == QUIET
+    assert over_after(SENT._replace(unknown=3, distinct=103)) == LINGER
+
+
+def test_each_view_must_have_them() -> None:
+    assert over_after(SENT, subscriptionsPerTopic=2) == QUIET
+    assert over_after(SENT._replace(distinct=200), subscriptionsPerTopic=2) == LINGER
+
+
+def test_receivers_that_get_no_answer_are_waited_for_as_long_as_the_run_has_time() -> None:
+    assert over_after(SENT._replace(distinct=99), answered=False) == DRAIN + LINGER
+
+
+@pytest.mark.parametrize("distinct", [99, 100])
+def test_a_message_that_arrives_begins_the_time_anew(distinct: int) -> None:
+    end = RunEnd(workload_of(linger=LINGER, seconds=1, receiving={"mode": "pop", "wait": 0}))
+    assert not end.is_over(SENT._replace(distinct=distinct - 1), 0)
+    assert not end.is_over(SENT._replace(distinct=distinct, answers=100), 2.9)
+    wait = LINGER if distinct == 100 else QUIET_SECONDS
+
+    assert not end.is_over(SENT._replace(distinct=distinct, answers=200), 2.8 + wait)
+    assert end.is_over(SENT._replace(distinct=distinct, answers=200), 3 + wait)
