@@ -113,7 +113,7 @@ class DeadLetter:
             failed.attempts,
             failed.reason,
             traceback=failed.traceback,
-        )
+        ).after(message.headers)
         return cls(story, message.body, message.content_type, message.key, message.headers)
 
     @classmethod

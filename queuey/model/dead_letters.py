@@ -15,6 +15,7 @@ import re
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+from queuey.ids import MessageId
 from queuey.model.headers import decode_headers, encode_headers
 
 __all__ = [
@@ -68,11 +69,34 @@ class Story(NamedTuple):
     """Of that body, hexadecimal. It stands together with ``size``."""
     ttl: int | None = None
     """Seconds that the message was to live; None if whoever wrote the letter does not know."""
+    first_id: str | None = None
+    """If the message was a dead letter itself: the id that it had before it was one for the first time."""
+    earlier_deliveries: int = 0
+    """How often it was handed out before it came to this queue."""
+
+    @property
+    def first_message_id(self) -> str:
+        """The id that the message had when it was sent, through however many dead-letter queues it came."""
+        return self.first_id or self.message_id
+
+    @property
+    def all_deliveries(self) -> int:
+        """How often it was handed out in all queues through which it came."""
+        return self.deliveries + self.earlier_deliveries
 
     @property
     def is_alone(self) -> bool:
         """Whether the letter has the story alone, and the message is in its queue only."""
         return self.size is not None
+
+    def after(self, headers: Mapping[str, bytes]) -> Story:
+        """This story; and if the message, which has these headers, was a dead letter itself, what it was before that."""
+        try:
+            before = story_of(headers)
+            MessageId.parse(before.first_message_id)
+        except ValueError:
+            return self  # no dead letter, or none that this program wrote
+        return self._replace(first_id=before.first_message_id, earlier_deliveries=before.all_deliveries)
 
     def alone(self, body: bytes) -> Story:
         """The story for a letter that has no room for the message of this body."""
@@ -80,8 +104,9 @@ class Story(NamedTuple):
 
 
 _REQUIRED = [name for name in Story._fields if name not in Story._field_defaults]
-_NUMBERS = {"partition", "failures", "deliveries", "size", "ttl"}
+_NUMBERS = {"partition", "failures", "deliveries", "size", "ttl", "earlier_deliveries"}
 """Numbers of 0 or more; the other members are texts."""
+_IDS = {"message_id", "first_id"}
 
 
 def story_to_header(story: Story) -> bytes:
@@ -153,4 +178,4 @@ def without_story(headers: Mapping[str, bytes]) -> dict[str, bytes]:
 def _is_member(name: str, value: Any) -> bool:
     if name in _NUMBERS:
         return type(value) is int and value >= 0
-    return isinstance(value, str) and (name != "message_id" or _ID.fullmatch(value) is not None)
+    return isinstance(value, str) and (name not in _IDS or _ID.fullmatch(value) is not None)

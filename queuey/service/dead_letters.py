@@ -24,7 +24,6 @@ from queuey.model.dead_letters import (
     DEAD_LETTER_SECONDS,
     Story,
     parted_reason,
-    story_of,
     story_to_header,
     with_story,
 )
@@ -65,14 +64,6 @@ def _name_of(one: GroupStep, given_up: GivenUp, group: LeaseGroup) -> Idempotenc
     """
     place = f"{one.queue.uuid.hex} {one.name} {group.token} {given_up.partition} {given_up.hole.id.hex}"
     return IdempotencyKey(f"† {place}", b"dead letter")
-
-
-def _sent_ticks(message: Message) -> int:
-    """When a message was sent, or was due first: of one that is a dead letter already, the message that it was."""
-    try:
-        return MessageId.parse(story_of(decode_headers(message.headers)).message_id).ticks
-    except ValueError:
-        return message.ticks
 
 
 class DeadLetters:
@@ -156,8 +147,8 @@ class DeadLetters:
             format_timestamp(self._clock.now_ticks()),
             traceback=traceback,
             ttl=min((message.expires_ticks - message.ticks) // TICKS_PER_SECOND, MAX_TTL_SECONDS),
-        )
-        partition, ttl = partition_for(dead, message.key), self._ttl(message, dead)
+        ).after(decode_headers(message.headers))
+        partition, ttl = partition_for(dead, message.key), self._ttl(story, dead)
         stays = one.queue.retention is not Retention.ACKNOWLEDGED
         for told, bounded in ((story, True), (story._replace(traceback=""), stays)):
             try:
@@ -170,10 +161,11 @@ class DeadLetters:
         body, headers = story_to_header(alone), with_story(None, alone)
         return Draft(partition, body, ttl, ALONE_TYPE, message.key, headers=headers)
 
-    def _ttl(self, message: Message, dead: Queue) -> int:
-        """Seconds that the letter of a message lives."""
+    def _ttl(self, story: Story, dead: Queue) -> int:
+        """Seconds that the letter of a message lives: from the send, or the delivery time, of what it was first."""
         life = dead.leases.letters
         if life is None:
             return DEAD_LETTER_SECONDS
-        age = round((self._clock.now_ticks() - _sent_ticks(message)) / TICKS_PER_SECOND) if life.from_send else 0
+        sent = MessageId.parse(story.first_message_id).ticks
+        age = round((self._clock.now_ticks() - sent) / TICKS_PER_SECOND) if life.from_send else 0
         return max(life.seconds - age, 1)

@@ -176,7 +176,7 @@ def parts_of(headers: bytes | None) -> MessageParts:
     if STORY_HEADER in found:
         try:
             story = story_of(found)
-            MessageId.parse(story.message_id)
+            MessageId.parse(story.first_message_id)
         except ValueError:
             story = None  # another door wrote it
     types = own.get("types", {})

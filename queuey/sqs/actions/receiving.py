@@ -172,7 +172,7 @@ class _Messages:
         text, body = shown_body(message.body)
         parts = parts_of(message.headers)
         found: dict[str, Any] = {
-            "MessageId": message_id(message.id) if parts.story is None else str(UUID(parts.story.message_id)),
+            "MessageId": message_id(message.id) if parts.story is None else str(UUID(parts.story.first_message_id)),
             "ReceiptHandle": handle,
             "MD5OfBody": md5_of_body(body),
             "Body": text,
@@ -188,8 +188,8 @@ class _Messages:
 
     def _system_attributes(self, message: Message, lease: Hole, parts: MessageParts) -> dict[str, str]:
         own, story, owner = parts.own, parts.story, self._queue.application
-        before = 0 if story is None else story.deliveries
-        first_id = message.id if story is None else MessageId.parse(story.message_id)
+        before = 0 if story is None else story.all_deliveries
+        first_id = message.id if story is None else MessageId.parse(story.first_message_id)
         first = unix_ms(self._outcome.to_wall(lease.first_delivered))
         found = {
             "SenderId": account_of(own.get("sender") or owner),

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from queuey.ids import TICKS_PER_SECOND
 from queuey.sqs.policies import OWNERS_ACTIONS
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
@@ -288,3 +289,28 @@ def test_messages_wait_for_a_dead_letter_queue_that_is_deleted_and_made_again(
     timed.clock.advance(10)
     assert bodies(client.receive_message(QueueUrl=url)) == []
     assert bodies(client.receive_message(QueueUrl=dead)) == ["m"]
+@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+def test_two_queues_may_have_each_others_dead_letters(timed: TimedSqs, timed_make: Make, *, fifo: bool) -> None:
+    """Each receive moves a message once. It stays what it was, its receives are counted on, and in the end it is too old."""
+    client, first = timed.client, timed_make(fifo=fifo, ContentBasedDeduplication="true") if fifo else timed_make()
+    second = timed_make(fifo=fifo, **policy(client, first))
+    client.set_queue_attributes(QueueUrl=first, Attributes=policy(client, second))
+    sent = client.send_message(QueueUrl=first, MessageBody="m", **({"MessageGroupId": "g"} if fifo else {}))
+    begun = timed.clock.now_ticks()
+    seen = []
+
+    for turn in range(6):
+        here, there = (first, second) if turn % 2 == 0 else (second, first)
+        (message,) = client.receive_message(QueueUrl=here, AttributeNames=["All"], VisibilityTimeout=1)["Messages"]
+        timed.clock.advance(2)
+        assert bodies(client.receive_message(QueueUrl=here)) == []  # it moves
+        found = message["Attributes"]
+        seen.append((message["MessageId"], found["ApproximateReceiveCount"], found["SentTimestamp"]))
+        assert found.get("DeadLetterQueueSourceArn", arn_of(client, there)) == arn_of(client, there)
+
+    assert seen == [(sent["MessageId"], str(turn + 1), seen[0][2]) for turn in range(6)]
+    if not fifo:  # on a FIFO queue each move begins its age anew
+        timed.clock.advance(345_600 + 1 - (timed.clock.now_ticks() - begun) // TICKS_PER_SECOND)
+        assert bodies(client.receive_message(QueueUrl=first)) == []
+
+

@@ -30,6 +30,8 @@ STORIES = st.builds(
     size=st.none(),
     sha256=st.none(),
     ttl=st.none() | NUMBERS,
+    first_id=st.none() | st.text("0123456789abcdef", min_size=32, max_size=32),
+    earlier_deliveries=NUMBERS,
 )
 
 
@@ -53,6 +55,24 @@ def test_a_story_says_only_what_is_known() -> None:
         "reason",
     ]
     assert not STORY.is_alone
+
+
+def test_a_story_tells_what_a_dead_letter_was_first() -> None:
+    """Through any number of queues; and of a message that is none, or whose header another program wrote, it tells nothing."""
+    later = "2f9f6640e56711f189bf02fc00000002"
+    first = STORY._replace(deliveries=2)
+    second = Story("jobs-dead", 1, later, "workers", 3, "so", 3).after(_headers(first))
+    third = Story("last", 1, "3f9f6640e56711f189bf02fc00000003", "workers", 4, "so", 4).after(_headers(second))
+
+    assert [one.first_message_id for one in (first, second, third)] == [STORY.message_id] * 3
+    assert [one.all_deliveries for one in (first, second, third)] == [2, 5, 9]
+    assert third.message_id.startswith("3f9f")
+    for headers in ({}, {STORY_HEADER: b"{}"}, _headers(STORY._replace(message_id="0" * 32))):
+        assert first.after(headers) == first
+
+
+def _headers(story: Story) -> dict[str, bytes]:
+    return {STORY_HEADER: story_to_header(story)}
 
 
 def test_a_story_alone_has_size_and_digest_of_the_body() -> None:
