@@ -1,13 +1,14 @@
 """Policies of queues: which other accounts may do what there.
 
 The owner of a queue may do everything. A policy only adds to that: its statements allow actions to accounts, which are
-applications of this server. Some actions stay the owner's (:data:`OWNERS_ACTIONS`). What a policy can say at Amazon's service and cannot be kept here, such as conditions and
-denials, is refused when it is set, so that nobody relies on it.
+applications of this server. Some actions stay the owner's (:data:`OWNERS_ACTIONS`). What a policy can say at Amazon's
+service and cannot be kept here, such as conditions and denials, is refused when it is set, so that nobody relies on it.
+So is a statement about another queue, which would open this one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -53,6 +54,8 @@ class Statement(NamedTuple):
     """Account numbers, or ``*`` for every caller with a valid signature."""
     actions: tuple[str, ...]
     """Names of actions, or ``*``."""
+    resources: tuple[str, ...] = (_ANY,)
+    """ARNs of queues, or ``*``."""
 
     def allows(self, action: str, account: str) -> bool:
         is_named = _ANY in self.actions or action in self.actions or action.removesuffix("Batch") in self.actions
@@ -79,6 +82,15 @@ class Policy(NamedTuple):
     def allows(self, action: str, account: str) -> bool:
         """Whether another account may do this."""
         return action not in OWNERS_ACTIONS and any(one.allows(action, account) for one in self.statements)
+
+    def check_resources(self, is_this: Callable[[str], bool]) -> None:
+        """:param is_this: whether an ARN is that of the queue.
+        :raises SqsError: a statement is about another queue.
+        """
+        for one in self.statements:
+            for resource in one.resources:
+                if resource != _ANY and not is_this(resource):
+                    raise _wrong(f"Resource must be the ARN of this queue, or *, and not {shown(resource)}")
 
     def document(self, arn: str) -> str:
         """The policy as JSON, in one spelling for equal policies.
@@ -160,7 +172,7 @@ def _statement(at: int, given: Any) -> Statement:
         principal = principal["AWS"]
     accounts = tuple([_account(one) for one in _texts("Principal", principal)])
     actions = tuple([_action(one) for one in _texts("Action", given.get("Action"))])
-    return Statement(label, accounts, actions)
+    return Statement(label, accounts, actions, tuple(_texts("Resource", given.get("Resource", _ANY))))
 
 
 def _texts(name: str, given: Any) -> Iterable[str]:

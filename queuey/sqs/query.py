@@ -155,6 +155,8 @@ def _map(field: Field, given: Any, path: str) -> dict[str, Any]:
             if part not in each:
                 raise missing_parameter(f"{where}.{part}")
         key = _simple("string", each[field.key], f"{where}.{field.key}")
+        if key in values:
+            raise invalid_parameter(f"{shown(where)} names {shown(key)} again: each name may stand once.")
         values[key] = _item(field, each[field.value], f"{where}.{field.value}")
     return values
 

@@ -11,6 +11,7 @@ from queuey.errors import QueueExists, QueueNotFound
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import Queue, Retention
 from queuey.model.lease_groups import GroupSettings
+from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission, permits
 from queuey.service.backlogs import count_backlog
 from queuey.service.queues import QueueSettings
@@ -83,6 +84,7 @@ async def create_queue(asked: SqsRequest) -> Result:
     if attributes.is_fifo != name.endswith(".fifo"):
         raise invalid_parameter(_FIFO_NAME_RULE if attributes.is_fifo else _NAME_RULE)
     attributes = replace(attributes, tags=_tagged({}, asked.values.get("tags", {})))
+    _check_resources(asked, name, attributes)
     found = await asked.service.queues.find(asked.application, name)
     if found is None:
         await _check_dead_letters(asked, name, attributes)
@@ -249,7 +251,11 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         after = before.changed(given)
         return replace(after, waits_until=max(before.waits_until, last_due)) if after.is_fifo else after
 
-    await _check_dead_letters(asked, queue.name, change(attributes_of(queue)))
+    after = change(attributes_of(queue))
+    if "Policy" in given:
+        _check_resources(asked, queue.name, after)
+    if "RedrivePolicy" in given:  # another change is good whatever has become of the dead-letter queue
+        await _check_dead_letters(asked, queue.name, after)
     await _change_both(asked, queue, change)
     return {}
 
@@ -312,6 +318,11 @@ async def _change_group(asked: SqsRequest, queue: Queue, change: _Change) -> Non
             return
 
 
+def _check_resources(asked: SqsRequest, name: str, attributes: QueueAttributes) -> None:
+    """:raises SqsError: a statement of the policy is about another queue than this one of the caller."""
+    attributes.policy.check_resources(lambda arn: _names(arn, asked, name))
+
+
 async def _check_dead_letters(asked: SqsRequest, name: str, attributes: QueueAttributes) -> None:
     """:raises SqsError: the dead-letter queue is none that this queue may have."""
     text = attributes.given.get("RedrivePolicy")
@@ -341,8 +352,8 @@ async def _check_dead_letters(asked: SqsRequest, name: str, attributes: QueueAtt
 
 
 def _names(arn: str, asked: SqsRequest, name: str) -> bool:
-    place = parse_arn(arn)
-    return place is not None and place[1] == name and asked.application_of(place[0]) == asked.application
+    """Whether it is the ARN of this queue of the caller, in any region."""
+    return parse_arn(arn) == (account_of(asked.application), name)
 
 
 async def tag_queue(asked: SqsRequest) -> Result:

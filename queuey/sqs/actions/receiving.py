@@ -235,17 +235,20 @@ async def _receipt(asked: SqsRequest, queue: Queue, handle: str) -> Receipt:
     return receipt
 
 
+_NO_GROUP = (InvalidReceipt, LeaseGroupNotFound)
+"""Receipts are of another lease group, or of a former one of this name: of no lease that SQS clients have."""
+
+
 async def _settle(asked: SqsRequest, queue: Queue, token: int, settles: Mapping[int, Sequence[Settle]]) -> bool:
-    """Settle leases of one group; False if one has ended, or the group is no more.
+    """Settle leases of one group; False if one has ended.
 
     :param settles: by partition.
+    :raises InvalidReceipt: the token is not that of the group of SQS clients, and nothing is done.
+    :raises LeaseGroupNotFound: likewise, and there is no such group.
     """
     step = LeaseStep([GroupStep(queue, GROUP, None, token, settles)])
-    try:
-        with CountedRoom(asked.call.ticket, None) as room:
-            return not (await asked.service.leases.step(step, room)).stale
-    except (InvalidReceipt, LeaseGroupNotFound):
-        return False
+    with CountedRoom(asked.call.ticket, None) as room:
+        return not (await asked.service.leases.step(step, room)).stale
 
 
 async def delete_message(asked: SqsRequest) -> Result:
@@ -261,12 +264,15 @@ async def _delete(asked: SqsRequest, queue: Queue, handle: str) -> None:
     place, token = receipt.partition, receipt.token
     if is_fifo and await _is_late(asked, queue, receipt):
         raise _late(handle)
-    if await _settle(asked, queue, token, {place: Acknowledged([receipt.id], [receipt.delivery])}):
-        return
-    if not is_fifo:  # an older handle will do
-        await _settle(asked, queue, token, {place: [Settle(receipt.id, receipt.delivery, Action.REMOVE)]})
-    elif await _is_late(asked, queue, receipt):
-        raise _late(handle)
+    try:
+        if await _settle(asked, queue, token, {place: Acknowledged([receipt.id], [receipt.delivery])}):
+            return
+        if not is_fifo:  # an older handle will do
+            await _settle(asked, queue, token, {place: [Settle(receipt.id, receipt.delivery, Action.REMOVE)]})
+        elif await _is_late(asked, queue, receipt):
+            raise _late(handle)
+    except _NO_GROUP:
+        raise invalid_receipt_handle(handle) from None
 
 
 def _late(handle: str) -> SqsError:
@@ -318,7 +324,10 @@ async def _delete_together(asked: SqsRequest, queue: Queue, receipts: Receipts) 
             if await _is_late(asked, queue, Receipt(queue.uuid, receipts.token, number, id_, delivery)):
                 return False
     settles = {number: Acknowledged(ids, deliveries) for number, ids, deliveries in receipts.by_partition()}
-    return await _settle(asked, queue, receipts.token, settles)
+    try:
+        return await _settle(asked, queue, receipts.token, settles)
+    except _NO_GROUP:
+        return False
 
 
 def _handle(entry: Mapping[str, Any]) -> str:
@@ -331,8 +340,10 @@ def _handle(entry: Mapping[str, Any]) -> str:
 async def change_message_visibility(asked: SqsRequest) -> Result:
     """Let a lease run for some seconds from now. With 0 the message may be received at once."""
     queue = await asked.queue(Permission.RECEIVE)
-    change = await _change_of(asked, queue, asked.values["ReceiptHandle"], asked.values["VisibilityTimeout"])
-    await _change_all(asked, queue, [] if change is None else [change])
+    handle = asked.values["ReceiptHandle"]
+    change = await _change_of(asked, queue, handle, asked.values["VisibilityTimeout"])
+    if change is not None and await _change_all(asked, queue, [change]):
+        raise invalid_receipt_handle(handle)
     return {}
 
 
@@ -342,20 +353,27 @@ async def change_message_visibility_batch(asked: SqsRequest) -> Result:
     entries = asked.values["Entries"]
     check_entries(entries, "ChangeMessageVisibilityBatchRequestEntry")
     structure = ACTIONS["ChangeMessageVisibilityBatch"].members["Entries"].structure or NO_STRUCTURE
-    changes: list[_LeaseChange] = []
-    done, failures = [], []
+    changes: dict[str, _LeaseChange] = {}
+    wrong: dict[str, QueueyError] = {}
     for entry in entries:
         try:
             check_bounds(structure, entry)
             if "VisibilityTimeout" not in entry:
                 raise missing_parameter("VisibilityTimeout")
             change = await _change_of(asked, queue, _handle(entry), entry["VisibilityTimeout"])
-            changes += [] if change is None else [change]
-            done.append({"Id": entry["Id"]})
+            if change is not None:
+                changes[entry["Id"]] = change
         except QueueyError as error:
-            failures.append(failed(entry["Id"], error))
-    await _change_all(asked, queue, changes)
-    return {"Successful": done, "Failed": failures}
+            wrong[entry["Id"]] = error
+    tokens = await _change_all(asked, queue, [*changes.values()])
+    for entry in entries:
+        if entry["Id"] in changes and changes[entry["Id"]].receipt.token in tokens:
+            wrong[entry["Id"]] = invalid_receipt_handle(_handle(entry))
+    ids = [entry["Id"] for entry in entries]
+    return {
+        "Successful": [{"Id": id_} for id_ in ids if id_ not in wrong],
+        "Failed": [failed(id_, wrong[id_]) for id_ in ids if id_ in wrong],
+    }
 
 
 class _LeaseChange(NamedTuple):
@@ -388,8 +406,12 @@ async def _change_of(asked: SqsRequest, queue: Queue, handle: str, seconds: int)
     return _LeaseChange(receipt, Settle(receipt.id, receipt.delivery, action, float(seconds)))
 
 
-async def _change_all(asked: SqsRequest, queue: Queue, changes: Sequence[_LeaseChange]) -> None:
-    """Change leases in one step; one that is named again is changed in another step behind it."""
+async def _change_all(asked: SqsRequest, queue: Queue, changes: Sequence[_LeaseChange]) -> set[int]:
+    """Change leases in one step; one that is named again is changed in another step behind it.
+
+    :returns: the tokens of receipts that are of no lease that SQS clients have. With these, nothing is changed.
+    """
+    wrong: set[int] = set()
     while changes:
         token, left = changes[0].receipt.token, list[_LeaseChange]()
         settles: dict[int, dict[MessageId, Settle]] = {}
@@ -399,5 +421,9 @@ async def _change_all(asked: SqsRequest, queue: Queue, changes: Sequence[_LeaseC
                 left.append(one)
             else:
                 known[one.receipt.id] = one.settle
-        await _settle(asked, queue, token, {number: [*some.values()] for number, some in settles.items() if some})
+        try:
+            await _settle(asked, queue, token, {number: [*some.values()] for number, some in settles.items() if some})
+        except _NO_GROUP:
+            wrong.add(token)
         changes = left
+    return wrong

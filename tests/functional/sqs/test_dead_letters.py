@@ -11,6 +11,7 @@ import pytest
 
 from queuey.ids import TICKS_PER_SECOND
 from queuey.sqs.policies import OWNERS_ACTIONS
+from tests.support.client import new_name
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
 
@@ -227,12 +228,52 @@ def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) ->
         "{",
         '{"Statement": [{"Effect": "Deny", "Principal": "*", "Action": "SQS:*"}]}',
         '{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "SQS:*", "Condition": {}}]}',
+        '{"Statement": [{"Effect": "Allow", "NotPrincipal": {"AWS": "000000000000"}, "Action": "SQS:*"}]}',
+        '{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "SQS:*", "Resource": "arn:aws:sqs:*:0:q"}]}',
+        '{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "SQS:*", "Resource": ["*", "arn:aws:s3:::b"]}]}',
+        '{"Statement": [{"Effect": "Allow", "Principal": "*", "Action": "SQS:*", "Resource": 1}]}',
     ],
 )
 def test_a_policy_that_cannot_be_kept_is_refused(client: Any, make: Make, given: str) -> None:
     change = client.set_queue_attributes
 
     assert code_of(change, QueueUrl=make(), Attributes={"Policy": given}) == "InvalidAttributeValue"
+
+
+def test_a_statement_is_about_its_queue_and_no_other(client: Any, make: Make) -> None:
+    """One about another queue is refused: kept, it would open this one."""
+    url, another = make(), make()
+    change, allowed = client.set_queue_attributes, {"Effect": "Allow", "Principal": "*", "Action": "SQS:SendMessage"}
+
+    def about(resource: Any) -> dict[str, str]:
+        return {"Policy": json.dumps({"Statement": [{**allowed, "Resource": resource}]})}
+
+    for good in ("*", arn_of(client, url), [arn_of(client, url)], arn_of(client, url).replace("eu-west-1", "*")):
+        change(QueueUrl=url, Attributes=about(good))
+    name = new_name()
+    made = client.create_queue(QueueName=name, Attributes=about(arn_of(client, url).rpartition(":")[0] + f":{name}"))
+
+    text = f"Resource must be the ARN of this queue, or *, and not {arn_of(client, another)}"
+    said = ("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {text}.")
+    assert refused(change, QueueUrl=url, Attributes=about([arn_of(client, url), arn_of(client, another)])) == said
+    assert refused(client.create_queue, QueueName=new_name(), Attributes=about(arn_of(client, another))) == said
+    assert made["QueueUrl"].endswith(name)
+
+
+def test_other_attributes_change_whatever_became_of_the_dead_letter_queue(client: Any, make: Make) -> None:
+    url, dead = with_dead(client, make)
+    account = arn_of(client, url).split(":")[4]
+    arns = [f"arn:aws:sqs:eu-west-1:{(int(account) + 1) % 10**12:012}:{url.rsplit('/', 1)[1]}"]
+    change = client.set_queue_attributes
+    allow = {"redrivePermission": "byQueue", "sourceQueueArns": arns}  # a queue of this name in another account
+    change(QueueUrl=dead, Attributes={"RedriveAllowPolicy": json.dumps(allow)})
+    again = policy(client, dead, 2)
+
+    change(QueueUrl=url, Attributes={"DelaySeconds": "1"})
+    assert refused(change, QueueUrl=url, Attributes=again)[1].endswith("does not allow this queue as a source.")
+    client.delete_queue(QueueUrl=dead)
+    change(QueueUrl=url, Attributes={"DelaySeconds": "2"})
+    assert refused(change, QueueUrl=url, Attributes=again)[1].endswith("Dead letter target does not exist.")
 
 
 @pytest.mark.parametrize(("fifo", "ends_at"), [(False, 100), (True, 180)], ids=["standard", "fifo"])
@@ -270,26 +311,6 @@ def test_a_dead_letter_that_is_too_old_for_its_queue_goes_at_once(timed: TimedSq
 
 
 @pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
-def test_messages_wait_for_a_dead_letter_queue_that_is_deleted_and_made_again(
-    timed: TimedSqs, timed_make: Make, *, fifo: bool
-) -> None:
-    """The server makes none in its place, which would be of no type and in the way of the one that its owner makes."""
-    client, dead = timed.client, timed_make(fifo=fifo)
-    name = dead.rsplit("/", 1)[1]
-    url = timed_make(fifo=fifo, **policy(client, dead, 1))
-    more = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
-    client.send_message(QueueUrl=url, MessageBody="m", **more)
-    client.receive_message(QueueUrl=url, VisibilityTimeout=0)
-    client.delete_queue(QueueUrl=dead)
-
-    assert bodies(client.receive_message(QueueUrl=url)) == []
-    assert code_of(client.get_queue_url, QueueName=name) == "AWS.SimpleQueueService.NonExistentQueue"
-
-    client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"} if fifo else {})
-    timed.clock.advance(10)
-    assert bodies(client.receive_message(QueueUrl=url)) == []
-    assert bodies(client.receive_message(QueueUrl=dead)) == ["m"]
-@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
 def test_two_queues_may_have_each_others_dead_letters(timed: TimedSqs, timed_make: Make, *, fifo: bool) -> None:
     """Each receive moves a message once. It stays what it was, its receives are counted on, and in the end it is too old."""
     client, first = timed.client, timed_make(fifo=fifo, ContentBasedDeduplication="true") if fifo else timed_make()
@@ -314,3 +335,23 @@ def test_two_queues_may_have_each_others_dead_letters(timed: TimedSqs, timed_mak
         assert bodies(client.receive_message(QueueUrl=first)) == []
 
 
+@pytest.mark.parametrize("fifo", [False, True], ids=["standard", "fifo"])
+def test_messages_wait_for_a_dead_letter_queue_that_is_deleted_and_made_again(
+    timed: TimedSqs, timed_make: Make, *, fifo: bool
+) -> None:
+    """The server makes none in its place, which would be of no type and in the way of the one that its owner makes."""
+    client, dead = timed.client, timed_make(fifo=fifo)
+    name = dead.rsplit("/", 1)[1]
+    url = timed_make(fifo=fifo, **policy(client, dead, 1))
+    more = {"MessageGroupId": "g", "MessageDeduplicationId": "d"} if fifo else {}
+    client.send_message(QueueUrl=url, MessageBody="m", **more)
+    client.receive_message(QueueUrl=url, VisibilityTimeout=0)
+    client.delete_queue(QueueUrl=dead)
+
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+    assert code_of(client.get_queue_url, QueueName=name) == "AWS.SimpleQueueService.NonExistentQueue"
+
+    client.create_queue(QueueName=name, Attributes={"FifoQueue": "true"} if fifo else {})
+    timed.clock.advance(10)
+    assert bodies(client.receive_message(QueueUrl=url)) == []
+    assert bodies(client.receive_message(QueueUrl=dead)) == ["m"]

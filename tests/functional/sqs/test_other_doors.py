@@ -13,7 +13,7 @@ from queuey.future import run
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from tests.support.client import Server, new_name
-from tests.support.sqs_clients import TimedSqs, bodies
+from tests.support.sqs_clients import TimedSqs, bodies, refused
 
 Make = Callable[..., str]
 
@@ -166,3 +166,31 @@ def test_what_another_group_has_settled_stays_for_sqs_clients_that_have_not_come
     run(service.retained.turn())
 
     assert bodies(client.receive_message(QueueUrl=url)) == ["m"]
+
+
+def test_a_handle_of_another_lease_group_is_none(client: Any, make: Make, v1: Server) -> None:
+    """Also one of a former group of this name, which v1 has let forget its leases: a delete that is answered deletes."""
+    url = make()
+    client.send_message(QueueUrl=url, MessageBody="m")
+    (message,) = client.receive_message(QueueUrl=url)["Messages"]
+    taken = v1.call("POST", name_of(url), "leases", "other", json={"receive": {"max": 1}}).json()["messages"][0]
+    v1.call("DELETE", name_of(url), "leases", "sqs")
+
+    for already in (False, True):
+        if already:
+            (again,) = client.receive_message(QueueUrl=url)["Messages"]
+        for handle in (message["ReceiptHandle"], taken["receipt"]):
+            entry = {"Id": "a", "ReceiptHandle": handle}
+            deleted = client.delete_message_batch(QueueUrl=url, Entries=[entry])
+            assert refused(client.delete_message, QueueUrl=url, ReceiptHandle=handle)[0] == "ReceiptHandleIsInvalid"
+            assert [one["Code"] for one in deleted["Failed"]] == ["ReceiptHandleIsInvalid"]
+            if already:
+                changed = client.change_message_visibility_batch(
+                    QueueUrl=url, Entries=[{**entry, "VisibilityTimeout": 0}]
+                )
+                assert [one["Code"] for one in changed["Failed"]] == ["ReceiptHandleIsInvalid"]
+                change = client.change_message_visibility
+                said = refused(change, QueueUrl=url, ReceiptHandle=handle, VisibilityTimeout=0)
+                assert said[0] == "ReceiptHandleIsInvalid"
+    client.delete_message(QueueUrl=url, ReceiptHandle=again["ReceiptHandle"])
+    assert bodies(client.receive_message(QueueUrl=url)) == []

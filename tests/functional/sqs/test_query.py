@@ -197,6 +197,16 @@ def test_of_two_actions_that_of_the_form_counts(sqs: SqsServer) -> None:
         ({}, "MissingParameter"),
         ({"QueueName": "q", "Attribute.1.Name": "DelaySeconds"}, "MissingParameter"),
         ({"QueueName": "q", "Attribute.0.Name": "DelaySeconds"}, "InvalidParameterValue"),
+        (
+            {
+                "QueueName": "q",
+                "Attribute.1.Name": "DelaySeconds",
+                "Attribute.1.Value": "1",
+                "Attribute.2.Name": "DelaySeconds",
+                "Attribute.2.Value": "2",
+            },
+            "InvalidParameterValue",
+        ),
         ({"QueueName": "q", "Attribute.1.Name": "Colour", "Attribute.1.Value": "b"}, "InvalidAttributeName"),
     ],
 )
