@@ -36,7 +36,7 @@ from qdo.client import (
 )
 
 if typing.TYPE_CHECKING:
-    from qdo.tasks import DeclaredTask, TaskFailed, TaskResult, TaskTimeout, current_context, task
+    from qdo.tasks import DeclaredTask, TaskFailed, TaskRemoved, TaskResult, TaskTimeout, current_context, task
     from qdo.worker import Worker
     from qdo.worker.job import Context, RejectMessage, RetryLater, RetryPolicy, StopWorker
 
@@ -73,6 +73,7 @@ __all__ = [
     "StopWorker",
     "StreamEnd",
     "TaskFailed",
+    "TaskRemoved",
     "TaskResult",
     "TaskTimeout",
     "Worker",
@@ -81,7 +82,7 @@ __all__ = [
 ]
 
 _OF_WORKERS = ("Context", "RejectMessage", "RetryLater", "RetryPolicy", "StopWorker", "Worker")
-_OF_TASKS = ("DeclaredTask", "TaskFailed", "TaskResult", "TaskTimeout", "current_context", "task")
+_OF_TASKS = ("DeclaredTask", "TaskFailed", "TaskRemoved", "TaskResult", "TaskTimeout", "current_context", "task")
 
 
 def __getattr__(name: str) -> object:

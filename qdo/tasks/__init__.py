@@ -18,7 +18,7 @@ from __future__ import annotations
 import typing
 
 from qdo.tasks.declaring import DeclaredTask, TaskOptions, TaskSender, task
-from qdo.tasks.results import TaskFailed, TaskResult
+from qdo.tasks.results import TaskFailed, TaskRemoved, TaskResult
 from qdo.tasks.timing import TaskTimeout
 
 if typing.TYPE_CHECKING:
@@ -29,6 +29,7 @@ __all__ = [
     "DeclaredTask",
     "TaskFailed",
     "TaskOptions",
+    "TaskRemoved",
     "TaskResult",
     "TaskSender",
     "TaskTimeout",

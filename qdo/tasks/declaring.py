@@ -219,7 +219,8 @@ class TaskSender(Generic[P, R]):
 
     def _results(self, ids: Iterable[str]) -> list[TaskResult]:
         returns = ReturnValue((self.last or self.task).function, (self.last or self.task).name)
-        return [watch(TaskResult(one, self.results_queue, returns)) for one in ids]
+        has_steps = bool(self.steps)
+        return [watch(TaskResult(one, self.results_queue, returns, has_steps=has_steps)) for one in ids]
 
 
 class DeclaredTask(Generic[P, R]):
@@ -300,7 +301,7 @@ class DeclaredTask(Generic[P, R]):
     def cancel(self, sent: TaskResult | str) -> None:
         """Remove the message of a task, so that no worker begins it. A task that has begun goes on.
 
-        If it is removed, there will be no result of it, and a ``get`` without a timeout waits for ever.
+        If it is removed, ``get`` raises :class:`~qdo.tasks.results.TaskRemoved` some seconds later.
 
         :param sent: what :meth:`send` gave, or its id. A task that is done, or does not exist, is no error.
         :raises InvalidParameter: it is no id of a task of this queue.
@@ -310,6 +311,8 @@ class DeclaredTask(Generic[P, R]):
         if not slash or queue != self.queue:
             raise InvalidParameter(problems={"id": f"{task_id!r} is no id of a task of queue {self.queue}"})
         delete(queue, place)
+        if isinstance(sent, TaskResult):
+            sent.look_soon()
 
 
 _ELSEWHERE = {

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from math import ceil
+from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
 
@@ -13,12 +13,13 @@ import msgspec
 from qdo.client import Client
 from qdo.client.values import Message
 from qdo.tasks.arguments import ReturnValue
+from qdo.tasks.removal import MessageWatch
 from qdo.tasks.sending import default_client
 from qdo.tasks.wire import RESULT_OF, STATUS, header
 from queuey.errors import ConfigurationError, CursorLost, InvalidParameter, QueueNotFound
 from queuey.ids import MessageId
 
-__all__ = ["RESULT_SECONDS", "TaskFailed", "TaskResult", "watch"]
+__all__ = ["RESULT_SECONDS", "TaskFailed", "TaskRemoved", "TaskResult", "watch"]
 
 RESULT_SECONDS = 86_400
 """How long a result is kept."""
@@ -34,11 +35,22 @@ class TaskFailed(Exception):
     """A task was given up. The text is the reason; the dead letter has the traceback."""
 
 
+class TaskRemoved(TaskFailed):
+    """The message of a task is no longer in its queue, and there is no result.
+
+    The task was cancelled, its queue was purged or deleted, or its time to live ended. Or its result was there, and is no
+    longer kept. A worker that had begun the task may still end it.
+    """
+
+
 class TaskResult:
     """A task that was sent, and what becomes of it."""
 
-    def __init__(self, task_id: str, results_queue: str | None, returns: ReturnValue) -> None:
+    def __init__(
+        self, task_id: str, results_queue: str | None, returns: ReturnValue, *, has_steps: bool | None = None
+    ) -> None:
         """:param results_queue: where the result will be; None if the task stores none.
+        :param has_steps: whether the task begins a chain; None if that is not known.
         :raises InvalidParameter: ``task_id`` is no id of a task.
         """
         _, _, message_id = task_id.rpartition(":")
@@ -52,6 +64,8 @@ class TaskResult:
         self._returns = returns
         self.found: Message | None = None
         """The result as it is stored, once it was read."""
+        self._message = MessageWatch(task_id, has_steps=has_steps, now=time.monotonic())
+        self._is_removed = False
 
     def __repr__(self) -> str:
         return f"<task {self.id}>"
@@ -59,31 +73,51 @@ class TaskResult:
     def get(self, timeout: float | None = None) -> Any:
         """What the task returned, or the last step of its chain. Waits for it.
 
+        While there is no result, it looks from time to time, each 20 seconds at last, whether the message of the task is
+        there.
+
         :param timeout: seconds, rounded up to whole ones; None waits as long as it takes, 0 looks once.
         :raises TaskFailed: the task was given up.
+        :raises TaskRemoved: the message is gone without a result: the task was cancelled, for instance. It is known some
+            seconds later.
         :raises TimeoutError: there is no result yet.
         :raises ConfigurationError: the task stores no results.
         """
         self._check()
-        until = None if timeout is None else time.monotonic() + timeout
-        reader = _readers.reader(default_client(), self)
-        while (found := self.found) is None:
-            left = WAIT_SECONDS if until is None else until - time.monotonic()
-            reader.read(min(ceil(max(left, 0)), WAIT_SECONDS))
-            if self.found is None and until is not None and time.monotonic() >= until:
+        until = inf if timeout is None else time.monotonic() + timeout
+        while not self._has_ended(until - time.monotonic()):
+            if time.monotonic() >= until:
                 raise TimeoutError(f"no result of task {self.id} after {timeout:g} s")
-        return self._value(found)
+        return self._value()
 
     @property
     def is_ready(self) -> bool:
-        """Whether there is a result: a ``get`` does not wait then. The server is asked, unless the result was read already.
+        """Whether a ``get`` does not wait: there is a result, or there will be none. The server is asked, unless this is known.
 
         :raises ConfigurationError: the task stores no results.
         """
         self._check()
-        if self.found is None:
-            _readers.reader(default_client(), self).read(0)
-        return self.found is not None
+        return self._has_ended(0)
+
+    def look_soon(self) -> None:
+        """Look at the next opportunity whether the message is there: it was cancelled, for instance."""
+        self._message.look_soon(time.monotonic())
+
+    def _has_ended(self, seconds: float) -> bool:
+        """Whether it is known how the task ended. The results are read once, and wait for this time at most."""
+        if not self._knows():
+            client = default_client()
+            reader = _readers.reader(client, self)
+            left = min(seconds, self._message.seconds_left(time.monotonic()), WAIT_SECONDS)
+            reader.read(ceil(max(left, 0)))
+            if not self._knows() and self._message.is_gone(client, time.monotonic()):
+                while not self._knows() and reader.read(0):
+                    pass  # a result may have been stored before the message went
+                self._is_removed = self.found is None
+        return self._knows()
+
+    def _knows(self) -> bool:
+        return self._is_removed or self.found is not None
 
     if not TYPE_CHECKING:  # a type checker knows all attributes
 
@@ -96,7 +130,14 @@ class TaskResult:
         if self.results_queue is None:
             raise ConfigurationError(f"task {self.id} stores no result: declare it with @task(results=True)")
 
-    def _value(self, found: Message) -> Any:
+    def _value(self) -> Any:
+        found = self.found
+        if found is None:
+            queue = self.id.rpartition("/")[0]
+            raise TaskRemoved(
+                f"task {self.id} has no result, and its message is no longer in queue {queue}: it was cancelled, the queue "
+                "was purged or deleted, or its time to live ended"
+            )
         if header(found, STATUS) == "done":
             return self._returns.decode(found.body)
         try:
@@ -132,8 +173,11 @@ class _Reader:
         """By id. A result that nobody has any more is not waited for."""
         self._cursor: str | None = None
 
-    def read(self, seconds: int) -> None:
-        """Read what is there, or wait for some."""
+    def read(self, seconds: int) -> bool:
+        """Read what is there, or wait for some.
+
+        :returns: whether there is more.
+        """
         since = self.since if self._cursor is None else None
         try:
             page = self.client.read(
@@ -141,15 +185,16 @@ class _Reader:
             )
         except QueueNotFound:
             time.sleep(min(seconds, LOOK_SECONDS))
-            return
+            return False
         except CursorLost:  # the queue was made anew
             self._cursor = None
-            return
+            return True
         for message in page.messages:
             result = self.waiting.get(header(message, RESULT_OF) or "")
             if result is not None and result.found is None:
                 result.found = message
         self._cursor = page.cursor
+        return page.more
 
 
 class _Readers(threading.local):
