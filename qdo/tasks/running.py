@@ -20,6 +20,7 @@ from qdo.tasks.results import RESULT_SECONDS
 from qdo.tasks.sending import default_client, make_queue
 from qdo.tasks.timing import awaited, within
 from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
+from qdo.worker.forked import in_one_process
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of, unknown_task
 from qdo.worker.spans import name_span
 from queuey.errors import ConfigurationError, InvalidParameter, QueueyError
@@ -170,8 +171,13 @@ class TaskCall:
         """
         seconds = self.task.options.timeout
         if self.task.is_async:
-            return awaited(lambda: self.task.function(**self.arguments), seconds)
-        return within(seconds, partial(self.task.function, **self.arguments))
+            return awaited(self._awaited, seconds)
+        with in_one_process():
+            return within(seconds, partial(self.task.function, **self.arguments))
+
+    async def _awaited(self) -> Any:
+        with in_one_process():
+            return await self.task.function(**self.arguments)
 
     def done(self, value: Any) -> Parcels:
         """The next step of the chain, or the result; nothing if none is asked for.

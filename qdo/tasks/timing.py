@@ -82,8 +82,13 @@ def _loop() -> asyncio.AbstractEventLoop:
 @cache
 def _new_loop() -> asyncio.AbstractEventLoop:
     loop = asyncio.new_event_loop()
-    threading.Thread(target=loop.run_forever, name="async-tasks", daemon=True).start()
+    threading.Thread(target=_run, args=(loop,), name="async-tasks", daemon=True).start()
     return loop
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    while True:  # a task may stop the loop, which others use
+        loop.run_forever()
 
 
 @contextmanager

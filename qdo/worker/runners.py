@@ -24,6 +24,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from qdo.client.tracing import current_trace
+from qdo.worker.forked import in_one_process
 from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.spans import continued
 
@@ -78,12 +79,14 @@ class Awaited:
     def __init__(self, job: Job) -> None:
         self._job = job
         self._loop = asyncio.new_event_loop()
+        self._closed = False
         self._thread = threading.Thread(target=self._run, name="async-jobs", daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
         try:
-            self._loop.run_forever()
+            while not self._closed:  # a job may stop the loop, which others use
+                self._loop.run_forever()
         finally:
             self._loop.close()
 
@@ -92,11 +95,12 @@ class Awaited:
         asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
 
     async def _call(self, what: Any, context: Context) -> None:
-        with _ending_nothing():
+        with _ending_nothing(), in_one_process():
             await self._job(what, context)
 
     def close(self) -> None:
         """End the loop. It does not wait for coroutines under way."""
+        self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
 
@@ -228,8 +232,11 @@ def _there(job: Job, what: Any, context: Context, trace: Mapping[str, str]) -> A
 
 def _run(job: Job, what: Any, context: Context) -> None:
     """:raises TypeError: the job only made a coroutine, which nobody would await."""
-    with _ending_nothing():
-        result = job(what, context)
+    try:
+        with _ending_nothing(), in_one_process():
+            result = job(what, context)
+    except GeneratorExit as error:
+        raise _ended_by(error) from error
     if inspect.iscoroutine(result):
         result.close()
         raise TypeError("the job returned a coroutine that nobody awaits: declare the job itself 'async def'")

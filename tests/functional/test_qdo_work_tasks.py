@@ -32,6 +32,10 @@ def note(text: str, times: int = 1) -> None:
         raise ValueError("this one is bad")
     if text == "kill":
         os.kill(os.getpid(), 9)
+    if text == "fork":
+        child = os.fork()
+        if child:
+            _note(f"ended {os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])}")
     if text == "again":
         follow.send("sent by a task")
 
@@ -103,6 +107,20 @@ def test_a_task_that_kills_its_worker_is_given_up_after_its_attempts(processes: 
     assert (ended.code, processes.notes) == (7, ["kill", "kill"])
     (letter,) = processes.run("dead", "ls", "mail").rows
     assert letter["reason"] == "attempt 2 did not end: its worker died, or lost its lease"
+
+
+@pytest.mark.parametrize("options", [(), ("--owned",)])
+def test_a_process_that_a_task_forks_stores_nothing(
+    processes: WorkProcesses, client: Client, options: tuple[str, ...]
+) -> None:
+    client.create_queue("mail")
+    headers = {"queuey-task": "chores.note", "queuey-task-results": "heard"}
+    client.append("mail", NewMessage.of_json({"text": "fork"}, headers=headers))
+
+    ended = processes.run("work", "--tasks", "chores", "--exit-at-end", *options)
+
+    assert (ended.code, processes.notes) == (0, ["fork", "ended 0"]), ended.err
+    assert [one.text for one in client.iterate("heard")] == ["null"]
 
 
 def test_owned_partitions_are_those_of_the_group(processes: WorkProcesses, client: Client) -> None:

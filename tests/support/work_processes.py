@@ -69,6 +69,24 @@ def kill(message, context):
         os.kill(os.getpid(), 9)
     time.sleep(0.05)
 
+def fork(message, context):
+    child = os.fork()
+    if not child:
+        if message.text == "raise":
+            raise ValueError("in the child")
+        if message.text == "exit":
+            raise SystemExit(3)
+        return
+    until = time.monotonic() + 20
+    while not (ended := os.waitpid(child, os.WNOHANG))[0] and time.monotonic() < until:
+        time.sleep(0.01)
+    if not ended[0]:
+        os.kill(child, 9)
+    _note(message.text, os.waitstatus_to_exitcode(ended[1]) if ended[0] else "works on")
+
+async def fork_in_a_loop(message, context):
+    fork(message, context)
+
 def alone(message):
     _note(message.text)
 

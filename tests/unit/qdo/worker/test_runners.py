@@ -76,6 +76,30 @@ def test_what_a_job_raises_ends_neither_its_thread_nor_the_worker(context: Conte
             caller.close()
 
 
+def test_a_job_that_raises_what_closes_generators_has_failed(context: Context) -> None:
+    for caller in (Direct(raises), InProcesses(raises, 1)):
+        try:
+            with pytest.raises(JobEnded, match="raised GeneratorExit"):
+                caller.call(GeneratorExit, context)
+        finally:
+            caller.close()
+
+
+async def stops_its_loop(what: str, context: Context) -> None:
+    asyncio.get_running_loop().stop()
+    await asyncio.sleep(0)
+
+
+@pytest.mark.timeout(60)
+def test_a_job_that_stops_its_event_loop_stops_no_other_job(context: Context) -> None:
+    caller = Awaited(stops_its_loop)
+    try:
+        for _ in range(3):
+            caller.call("any", context)
+    finally:
+        caller.close()
+
+
 def test_a_coroutine_that_is_closed_in_the_middle_just_ends(context: Context) -> None:
     """As those that hang when their worker ends. Python would print whatever they raised then."""
 
