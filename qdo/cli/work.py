@@ -184,10 +184,10 @@ def work_command(
     are, how often it is tried again and when it is sent by itself. They are leased, or with --owned in owned partitions.
     Example: qdo work --tasks myapp.jobs
 
-    SIGTERM or Ctrl-C ends in order, with exit code 0: jobs under way are finished and recorded, and partitions are given
-    back. A second signal ends at once, with exit code 143 or 130: what is not recorded will be done again. With
-    --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo dead ls QUEUE'
-    shows which), a partition stands still, a pattern left a queue out, or a signal ended the worker before.
+    SIGTERM, Ctrl-C or the end of its terminal ends it in order, with exit code 0: jobs under way are finished and recorded,
+    and partitions are given back. A second signal ends it at once, with exit code 143 or 130: what is not recorded will be
+    done again. With --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo
+    dead ls QUEUE' shows which), a partition stands still, a pattern left a queue out, or a signal ended the worker before.
     """
     from queuey.monitor.logs import set_up
 

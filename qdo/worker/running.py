@@ -12,18 +12,21 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import active_children
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from qdo.worker import Worker
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
+SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 AT_SIGNAL = 128
 """Exit code after a signal: this and the number of the signal, as in shells."""
+TWICE_SECONDS = 0.1
+"""Signals within this time are one: ``timeout``, and others that pass signals on, send one to the process and one to its group."""
 
 
 Heard = SimpleQueue[int | None]
@@ -32,9 +35,14 @@ Heard = SimpleQueue[int | None]
 
 @contextmanager
 def hearing() -> Iterator[Heard]:
-    """Receive signals by their number, in place of what they did before."""
+    """Receive signals by their number, in place of what they did before.
+
+    SIGHUP, which comes when the terminal goes, is left alone where it is ignored, as by ``nohup``.
+    """
     heard: Heard = SimpleQueue()
-    before = {number: signal.signal(number, lambda told, _: heard.put(told)) for number in SIGNALS}
+    ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
+    wanted = [number for number in SIGNALS if number != signal.SIGHUP or not ignored]
+    before = {number: signal.signal(number, lambda told, _: heard.put(told)) for number in wanted}
     try:
         yield heard
     finally:
@@ -65,6 +73,15 @@ class Apart:
         while (number := self._heard.get()) is not None:
             yield number
 
+    def pass_over(self, seconds: float) -> None:
+        """Ignore the signals of this time. It ends when the work is over."""
+        until = time.monotonic() + seconds
+        with suppress(Empty):
+            while (left := until - time.monotonic()) > 0:
+                if self._heard.get(timeout=left) is None:
+                    self._heard.put(None)
+                    return
+
     def check(self) -> None:
         """:raises BaseException: whatever the work raised."""
         if self._raised is not None:
@@ -74,7 +91,8 @@ class Apart:
 def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
     """Run a worker until it ends or a signal comes.
 
-    The first signal ends it in order. The second one ends the process at once, since nothing waits for a job that hangs.
+    The first signal ends it in order. The second one ends the process at once, since nothing waits for a job that hangs. A
+    SIGHUP is never the second one: a terminal that goes, and its shell, send one each.
 
     :raises BaseException: whatever the worker raised.
     """
@@ -82,9 +100,12 @@ def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
     with hearing() as heard:
         run = Apart(worker.run, "worker", heard)
         for number in run.signals():
+            if told and number == signal.SIGHUP:
+                continue
             told.append(number)
             worker.stop(at_once=len(told) > 1)
             if len(told) == 1:
+                run.pass_over(TWICE_SECONDS)
                 say("qdo: ends when the jobs under way are done; a second signal ends it at once")
     for child in active_children():
         child.terminate()  # its job was not waited for

@@ -88,8 +88,12 @@ class NothingFound(click.ClickException):
 
 
 def say(text: str) -> None:
-    """Print a line for people to stderr; data goes to stdout."""
-    click.echo(text, err=True)
+    """Print a line for people to stderr; data goes to stdout.
+
+    Where nobody can read it, since the terminal is gone for instance, work goes on.
+    """
+    with suppress(OSError):
+        click.echo(text, err=True)
 
 
 def many(count: int, what: str) -> str:

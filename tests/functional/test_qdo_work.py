@@ -146,12 +146,15 @@ def test_groups_meet_in_zookeeper(processes: WorkProcesses, zookeeper: Reached) 
     assert not (processes.folder / "state").exists()
 
 
-def test_a_first_signal_lets_the_job_end_and_records_it(processes: WorkProcesses) -> None:
+@pytest.mark.parametrize("numbers", [[signal.SIGTERM], [signal.SIGHUP], [signal.SIGTERM, signal.SIGTERM]])
+def test_a_first_signal_lets_the_job_end_and_records_it(processes: WorkProcesses, numbers: list[int]) -> None:
+    """Programs such as ``timeout`` send it twice: to the process, and to its group."""
     queue, _ = fill(processes, 2, partitions=1)
     worker = processes.start("work", "jobs:wait", "--queue", queue)
     processes.until_noted("begun 1-0")
 
-    worker.send_signal(signal.SIGTERM)
+    for number in numbers:
+        worker.send_signal(number)
     eventually(lambda: "a second signal ends it at once" in processes.said(worker), seconds=WAIT_SECONDS)
     (processes.folder / "go").touch()
 
@@ -175,6 +178,22 @@ def test_a_second_signal_ends_at_once_and_the_job_is_done_again(
     assert processes.end(worker, number) == code
     processes.work("note", queue)
     assert processes.notes == ["begun 1-0", "1 1-0"]
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
+    [("fork", ()), ("fork", ("--lease",)), ("fork", ("--lease", "--processes", "1")), ("fork_in_a_loop", ("--lease",))],
+)
+def test_a_process_that_a_job_forks_does_not_work_on_as_the_worker(
+    processes: WorkProcesses, job: str, options: tuple[str, ...]
+) -> None:
+    queue = processes.server.queue(partitions=1)
+    processes.server.fill(queue, "return", "raise", "exit")
+
+    ended = processes.work(job, queue, *options)
+
+    assert (ended.code, sorted(processes.notes)) == (0, ["exit 3", "raise 1", "return 0"])
+    assert ended.err.endswith("3 done, 0 attempts failed, 0 given up\n")
 
 
 @pytest.mark.parametrize("options", [("--threads", "2"), ("--processes", "1"), ()])

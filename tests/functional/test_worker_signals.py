@@ -129,3 +129,15 @@ def test_a_signal_is_heard_while_the_main_thread_waits_for_one() -> None:
 
     assert signal.SIGINT in seen
     assert signal.SIGTERM in seen
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As SIGHUP below ``nohup``."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with hearing() as heard:
+            signal.raise_signal(signal.SIGHUP)
+            signal.raise_signal(signal.SIGTERM)
+            assert heard.get(timeout=30) == signal.SIGTERM
+    finally:
+        signal.signal(signal.SIGHUP, before)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -16,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.errors import error_classes
-from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, visible, write_one, write_rows
+from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, say, visible, write_one, write_rows
 
 ROWS: list[dict[str, Any]] = [{"name": "a,b", "n": 1, "on": True, "tags": ["x", "y"]}, {"name": 'ü"\x1b', "n": None}]
 COLUMNS = ("name", "n", "on", "tags")
@@ -140,3 +141,14 @@ def test_there_is_no_bar_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> 
         progress.reach(5)
 
     assert pipe.getvalue() == ""
+
+
+def test_a_line_that_nobody_can_read_ends_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as broken:  # noqa: PTH123 - a pipe has no path
+        monkeypatch.setattr(sys, "stderr", broken)
+        say("")
+        with pytest.raises(BrokenPipeError):
+            print(file=broken, flush=True)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # lets it close
