@@ -152,6 +152,6 @@ class CassandraAppender:
         :raises OutcomeUnknown: it may not be undone.
         """
         try:
-            await self._deleter.delete(queue, placed)
+            await self._deleter.delete(queue, placed, withdraws=True)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error

@@ -126,15 +126,15 @@ class WriteTimes:
     """The times in microseconds that decide between two writes of one row.
 
     Servers' clocks may differ by twice the bound. So a write that undoes another is dated later by as much: a delete
-    beats every append that was acknowledged before it, on whichever server. Within one process a later call always
-    beats an earlier one.
+    beats every append that was acknowledged before it, on whichever server. Within one process a deletion beats any earlier
+    call, and an overwrite all but deletions: it is told which one to beat.
     """
 
     def __init__(self, clock: Clock, bound_seconds: float) -> None:
         self._clock = clock
         self._apart = round(2 * bound_seconds * 1_000_000)
         self._lock = new_lock()
-        self._appended = self._put = self._deleted = 0
+        self._appended = self._put = self._last_put = self._deleted = 0
 
     def _now(self) -> int:
         return (self._clock.now_ticks() - EPOCH_TICKS) // 10
@@ -145,16 +145,29 @@ class WriteTimes:
             self._appended = max(self._now(), self._appended)
             return self._appended
 
-    def put(self, attempt: int = 0) -> int:
-        """For a row that replaces an existing one; later with each attempt."""
+    def put(self, attempt: int = 0, *, over: int = 0) -> int:
+        """For a row that replaces an existing one.
+
+        :param attempt: from the second one on, it is later than any deletion that was answered before.
+        :param over: the date of the row that is replaced, or of its deletion; 0 if none is known. So of two overwrites,
+            the one that begins when the other is answered wins, whichever servers take them.
+        """
         with self._lock:
             now = max(self._now(), self._appended)  # the clock may have been set back since
-            self._put = max(now + (1 + 2 * attempt) * self._apart, self._deleted + 1, self._put + 1)
-            return self._put
+            date = now + (1 + 2 * attempt) * self._apart
+            if attempt == 0:
+                date = self._put = max(date, self._put + 1)
+            date = max(date, over + 1)
+            self._last_put = max(date, self._last_put)
+            return date
+
+    def seconds_ahead(self, date: int) -> float:
+        """How long a deletion by another server might not beat an overwrite of this date."""
+        return max(0, date - self._apart - self._now()) / 1_000_000
 
     def delete(self) -> int:
         """For the removal of a row."""
         with self._lock:
             now = max(self._now(), self._appended)
-            self._deleted = max(now + 2 * self._apart, self._put + 1, self._deleted)
+            self._deleted = max(now + 2 * self._apart, self._last_put + 1, self._deleted)
             return self._deleted

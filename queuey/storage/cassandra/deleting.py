@@ -36,16 +36,21 @@ class Deleter:
         self._session = server.session
         self._deleted: dict[PartitionId, int] = defaultdict(int)
 
-    async def delete(self, queue: Queue, wanted: Sequence[Location]) -> None:
-        """:raises StorageUnavailable: nothing was deleted.
-
+    async def delete(self, queue: Queue, wanted: Sequence[Location], *, withdraws: bool = False) -> None:
+        """
+        :param withdraws: they are this server's own, so its clock need not be right.
+        :raises ClockUnsafe: a deletion might be dated before the message, or hide one that comes later; nothing was deleted.
+        :raises StorageUnavailable: nothing was deleted.
         :raises OutcomeUnknown: some messages may be deleted.
         """
         level, time = self._session.to_write(queue.consistency), self._server.times.delete()
+        if not withdraws:
+            self._server.check_clock()
         groups: dict[tuple[PartitionId, Bucket], list[Any]] = defaultdict(list)
         for number, id_ in dict.fromkeys(wanted):
             at = queue.partition(number), Bucket.of(id_)
             groups[at].append((time, *at[0], at[1].number, id_.uuid))
+            self._server.deletions.note(at[0], [id_], time)
         for place in groups:
             self._server.counts.forget(place)
         failures = await failures_of(
@@ -80,6 +85,8 @@ class Deleter:
 
     async def _delete_range(self, queue: Queue, partition: PartitionId, span: Span) -> None:
         level, time = self._session.to_write(queue.consistency), self._server.times.delete()
+        self._server.check_clock()
+        self._server.deletions.note(partition, [None], time)
         read = self._session.to_read_all(queue.consistency)
         walk = Walk(self._session, partition, span, read, newest_first=False)
         buckets: list[Bucket] = []

@@ -205,6 +205,7 @@ class CassandraMessages(MessageStore):
         """
         session = self._session
         level, time = session.to_write(Consistency.STRONG), self._server.times.delete()
+        self._server.check_clock()
         for first in range(1, MAX_PARTITIONS + 1, _AT_ONCE):
             numbers = range(first, min(first + _AT_ONCE, MAX_PARTITIONS + 1))
             listed = [start(buckets_of(session, PartitionId(queue, number))) for number in numbers]

@@ -1,4 +1,4 @@
-"""Which partitions this server has changed lately."""
+"""What this server has changed lately."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ from collections.abc import Iterable
 from time import perf_counter
 from uuid import UUID
 
+from queuey.ids import MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId
 
-__all__ = ["RecentChanges"]
+__all__ = ["RecentChanges", "RecentDeletions"]
 
 _MOST = 10_000
+_MOST_DELETIONS = 100_000
 
 
 class RecentChanges:
@@ -43,3 +45,37 @@ class RecentChanges:
     def since(self, place: PartitionId, moment: float) -> bool:
         """Whether a partition was changed since a moment of :func:`time.perf_counter`."""
         return self._at.get(place, -1.0) >= moment
+
+
+class RecentDeletions:
+    """The dates of this server's last deletions. Thread-safe.
+
+    A deletion is dated ahead of the time (:class:`~queuey.storage.cassandra.clock.WriteTimes`), so it would hide an
+    overwrite of the same message that follows at once.
+    """
+
+    def __init__(self, microseconds: int) -> None:
+        """:param microseconds: older ones than the last by more may be forgotten."""
+        self._kept = microseconds
+        self._dates: dict[tuple[PartitionId, MessageId | None], int] = {}
+        self._least = 0
+        """The last date of those that there was no room for."""
+        self._lock = new_lock()
+
+    def note(self, partition: PartitionId, ids: Iterable[MessageId | None], date: int) -> None:
+        """:param ids: None stands for any of the partition."""
+        dates = self._dates
+        with self._lock:
+            for id_ in ids:
+                dates.pop((partition, id_), None)
+                dates[partition, id_] = date
+            while (first := next(iter(dates), None)) and (
+                dates[first] < date - self._kept or len(dates) > _MOST_DELETIONS
+            ):
+                gone = dates.pop(first)
+                self._least = max(self._least, gone)
+
+    def date(self, partition: PartitionId, id_: MessageId) -> int:
+        """The date of the last deletion that may have hit a message, or an earlier one; 0 if there was none."""
+        dates = self._dates
+        return max(self._least, dates.get((partition, id_), 0), dates.get((partition, None), 0))

@@ -10,7 +10,7 @@ from queuey.clock import Clock
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.storage.cassandra.bucket_counts import BucketCounts
 from queuey.storage.cassandra.clock import ClockGuard, WriteTimes
-from queuey.storage.cassandra.recent_changes import RecentChanges
+from queuey.storage.cassandra.recent_changes import RecentChanges, RecentDeletions
 from queuey.storage.cassandra.rows import partition_key_of
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.cassandra.underway import Underway
@@ -80,6 +80,7 @@ class CassandraServer:
         self.dropped = Dropped()
         self.counts = BucketCounts()
         self.changed = RecentChanges(_REMEMBERED_SECONDS)
+        self.deletions = RecentDeletions(round(_REMEMBERED_SECONDS * 1_000_000))
         self.partition_key_of = partial(partition_key_of, session.query_id("message_insert"))
         self._read_delay_ticks = round(timing.read_delay_seconds * TICKS_PER_SECOND)
 
@@ -88,9 +89,15 @@ class CassandraServer:
 
         :raises ClockUnsafe: this server's clock may be too far off.
         """
-        if self.guard is None:
-            return self.ids.watermark() - self._read_delay_ticks
-        self.guard.check()
+        self.check_clock()
         watermark = self.ids.watermark() - self._read_delay_ticks
-        self.guard.check()  # the clock may have been stepped in between
+        self.check_clock()  # the clock may have been stepped in between
         return watermark
+
+    def check_clock(self) -> None:
+        """What was drawn from the clock just now is right.
+
+        :raises ClockUnsafe: this server's clock may be too far off.
+        """
+        if self.guard is not None:
+            self.guard.check()

@@ -162,7 +162,8 @@ def test_what_undoes_a_write_is_dated_after_it_however_the_clock_is_stepped(
     made: list[tuple[Call, int]] = []
     for call, step in calls:
         clock.step(step)
-        date = call(times)
+        over = max((earlier for kind, earlier in made if kind is not WriteTimes.append), default=0)
+        date = times.put(over=over) if call is WriteTimes.put else call(times)
         if call is not WriteTimes.append:
             beaten = [earlier for _, earlier in made]
             same = [earlier for kind, earlier in made if kind is call]
