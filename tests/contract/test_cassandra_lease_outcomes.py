@@ -14,16 +14,19 @@ from uuid import uuid4
 import pytest
 
 from queuey.clock import SystemClock
-from queuey.errors import MessageTooLarge, OutcomeUnknown, StorageUnavailable
+from queuey.errors import ClockUnsafe, MessageTooLarge, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
-from queuey.ids import IdGenerator
+from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey, Queue, ReadRequest, Span
 from queuey.model.headers import encode_headers
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
+from queuey.storage.cassandra.clock import ClockGuard
+from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
+from queuey.storage.cassandra.server import Timing
 from queuey.storage.cassandra.session import CassandraSession, Change, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
@@ -93,6 +96,67 @@ def test_a_mistake_in_the_memory_of_a_group_costs_the_calls_of_a_transaction_and
 
     assert len(first) == 1
     assert len(jobs.receive(4)) >= 2
+
+
+def test_a_mistake_in_the_answer_to_stored_calls_is_told_to_them_where_others_wait(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were forgotten when they were stored, and so their receivers waited for ever."""
+    server = lease_servers.another()
+    server.log.append(*[draft(b"%d" % number) for number in range(4)])
+    jobs, following = server.jobs(exact=False), list[Future[LeaseOutcome]]()
+    jobs.receive()
+    stores_weakly, works = LeaseLine._store_weakly, lease_carrying.Carrying.carry_left
+    group = GroupStep(jobs.queue, jobs.name, jobs.new, receive_from=jobs.numbers)
+
+    def follow(line: LeaseLine, *values: Any) -> None:
+        monkeypatch.setattr(LeaseLine, "_store_weakly", stores_weakly)
+        stores_weakly(line, *values)
+        following.append(server.leases.step(LeaseStep([group], receive=ReceiveRequest(1))))
+
+    def breaks(*_: object) -> None:
+        monkeypatch.setattr(lease_carrying.Carrying, "carry_left", works)
+        raise ReferenceError("weakly-referenced object no longer exists")
+
+    monkeypatch.setattr(LeaseLine, "_store_weakly", follow)
+    monkeypatch.setattr(lease_carrying.Carrying, "carry_left", breaks)
+    with pytest.raises(ReferenceError):
+        jobs.receive()
+    with contextlib.suppress(ReferenceError):
+        done(following[0])
+    assert jobs.receive(4)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("seconds", [-3600.0, 3600.0])
+def test_a_clock_that_is_stepped_while_a_call_is_carried_out_ends_no_lease(
+    lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch, exact: bool, seconds: float
+) -> None:
+    """The clock was looked at when the call began. Stepped ahead after that, it ended the leases of all servers."""
+    clock = lease_servers.clock
+    guard = ClockGuard(clock, Timing().clock_error_seconds)
+    guard.learn("node", clock.now_ticks(), clock.elapsed(), clock.elapsed())
+    server = lease_servers.another(guard=guard)
+    server.log.append(*[draft(b"%d" % number) for number in range(3)])
+    jobs = server.jobs(exact=exact)
+    first = jobs.receive(visibility_seconds=30)
+    looks = server.leases._server.watermark
+
+    def steps() -> int:
+        watermark = looks()
+        clock.step(seconds)
+        return watermark
+
+    monkeypatch.setattr(server.leases._server, "watermark", steps)
+    with pytest.raises(ClockUnsafe):
+        jobs.step(receive=ReceiveRequest(1, visibility_seconds=30))
+    monkeypatch.undo()
+    clock.step(-seconds)
+    second = jobs.receive(3, visibility_seconds=30)
+
+    assert len(first) == 1
+    assert sorted(bodies([*first, *second])) == [b"0", b"1", b"2"]
+    assert all(one.hole.visible_at <= clock.now_ticks() + 31 * TICKS_PER_SECOND for one in second)
 
 
 @pytest.mark.parametrize("carries_out", [True, False])

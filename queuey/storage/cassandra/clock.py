@@ -127,7 +127,7 @@ class WriteTimes:
 
     Servers' clocks may differ by twice the bound. So a write that undoes another is dated later by as much: a delete
     beats every append that was acknowledged before it, on whichever server. Within one process a deletion beats any earlier
-    call, and an overwrite all but deletions: it is told which one to beat.
+    call, and an overwrite all but deletions, which its caller names.
     """
 
     def __init__(self, clock: Clock, bound_seconds: float) -> None:

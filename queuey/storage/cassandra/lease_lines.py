@@ -290,9 +290,13 @@ class LeaseLine:
 
         So what one server gives for a time, no other takes for due before. A lease is shorter than asked by up to twice
         the bound of the clocks' error.
+
+        :raises ClockUnsafe: the clock was stepped while the call waited. By such a moment all leases of the group would
+            have run out, at all servers.
         """
-        head = self.memory.head
-        wall = self._means.server.clock.now_ticks() - self._error_ticks
+        head, server = self.memory.head, self._means.server
+        wall = server.clock.now_ticks() - self._error_ticks
+        server.check_clock()
         self._moment = max(wall, (0 if head is None else head.moment) + 1, self._moment + 1)
         return self._moment
 
@@ -365,7 +369,8 @@ class LeaseLine:
     def _finish(self) -> None:
         """Wait until the last changes of a weak group are stored, and answer their calls.
 
-        If they are not, or nobody knows, the group is forgotten.
+        If they are not, or nobody knows, the group is forgotten. Their calls stay known until all are answered, so a
+        mistake on the way there leaves none without an answer.
         """
         storing = self._storing
         if storing is None:
@@ -376,20 +381,20 @@ class LeaseLine:
             if told is not None:
                 told.wait()
         except (OutcomeUnknown, StorageUnavailable) as error:
-            self._storing = None
             self._carrying.drop(head.group.token, parcels)
             if isinstance(error, OutcomeUnknown):
                 self._is_unknown(calls, error)
             else:
                 self.memory.forget()
                 _fail(calls, error)
+            self._storing = None
             return
         if told is not None:
             self._carrying.stored(head.group.token, parcels, head.moment)
             self.memory.book.settled()
             weak.stored(head.group, parts, calls)
-        self._storing = None
         self._answer(calls, {call.step: parcel for parcel, call in brought})
+        self._storing = None
         if weak.is_due:
             self._fold(weak)
 
