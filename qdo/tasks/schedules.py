@@ -209,6 +209,13 @@ class ScheduleBook:
             return None
         return next(_schedules_in(found), None)
 
+    def found(self, name: str) -> Schedule:
+        """:raises ScheduleNotFound: there is none of this name."""
+        found = self.get(name)
+        if found is None:
+            raise ScheduleNotFound(f"no schedule is named {name}: 'queuey schedule ls' lists those there are")
+        return found
+
     def all(self) -> Iterator[Schedule]:
         """Every schedule, by name. Messages that are none are passed over, with a warning in the log."""
         try:
@@ -270,7 +277,7 @@ class ScheduleBook:
 
         :raises ScheduleNotFound: there is none of this name.
         """
-        found = self._found(name)
+        found = self.found(name)
         if found.paused == paused:
             return found
         return replace(found, pause=self._put_pause(name, SchedulePause(until=None if paused else int(self.now()))))
@@ -280,7 +287,7 @@ class ScheduleBook:
 
         :raises ScheduleNotFound: there is none of this name.
         """
-        self._found(name)
+        self.found(name)
         place = self._place(name)
         self._put_at(place, REMOVED)
         self._client.delete(SCHEDULES, [pause_place(place), copy_place(place)])
@@ -297,12 +304,6 @@ class ScheduleBook:
         kept = self.get(schedule.name)
         if kept is not None and kept.revision == schedule.revision:
             self._put(replace(kept, **changes))
-
-    def _found(self, name: str) -> Schedule:
-        found = self.get(name)
-        if found is None:
-            raise ScheduleNotFound(f"no schedule is named {name}")
-        return found
 
     def _put(self, schedule: Schedule) -> None:
         body = msgspec.json.encode(replace(schedule, pause=None, written=int(self.now()), copied=0))

@@ -11,7 +11,7 @@ from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, group_argument, queue_argument
-from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
+from queuey.terminal.options import confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_done, write_rows
 from queuey.terminal.times import Moment
 
@@ -95,7 +95,11 @@ def reset_group(
     Example: queuey group reset orders printers --to 1h --dry-run
     """
     if not dry_run:
-        confirm(f"Let group {group} of queue {queue} go on at {to}?", yes=yes)
+        confirm(
+            f"Let group {group} of queue {queue} go on at {to}?",
+            yes=yes,
+            look=lambda: client.reset_offsets(queue, group, to, partitions=list(numbers) or None, preview=True),
+        )
     changed = client.reset_offsets(queue, group, to, partitions=list(numbers) or None, preview=dry_run)
     rows = ({**_row(offset), "old_message_id": offset.old_id and offset.old_id.hex} for offset in changed)
     write_rows(rows, CHANGES, output)
@@ -115,10 +119,8 @@ def forget_group(client: Client, queue: str, group: str, yes: bool, output: str 
 
     Example: queuey group rm orders printers --yes
     """
-    question = f"Forget how far group {group} is in queue {queue}?"
-    check_can_ask(question, yes=yes)
     _refuse_unknown(queue, group, client.offsets(queue, group))
-    confirm(question, yes=yes)
+    confirm(f"Forget how far group {group} is in queue {queue}?", yes=yes)
     client.delete_offsets(queue, group)
     write_done({"queue": queue, "group": group, "kind": "offsets"}, output)
     say(f"forgot group {group} of {queue}")

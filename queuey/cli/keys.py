@@ -144,13 +144,24 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
     confirm(
         f"Remove key {label} of {kind}{name}? Calls with it, or with a token from it, are refused within a second.",
         yes=yes,
+        look=lambda: _refuse_unknown(settings, principal, label, f"{kind}{name}"),
     )
     with _metadata(settings, must_exist=True) as metadata:
         removed = metadata.remove_key(principal, label).wait()
     if not removed:
-        raise NothingFound(f"{kind}{name} has no key with the label {label}")
+        raise _unknown(f"{kind}{name}", label)
     write_done({"operator" if operator else "application": name, "label": label, "removed": removed}, output)
     say(f"removed {removed} key" if removed == 1 else f"removed {removed} keys")
+
+
+def _refuse_unknown(settings: Settings, principal: str, label: str, owner: str) -> None:
+    with _metadata(settings, must_exist=True) as metadata:
+        if not any((key.principal, key.label) == (principal, label) for key in metadata.keys().wait()):
+            raise _unknown(owner, label)
+
+
+def _unknown(owner: str, label: str) -> NothingFound:
+    return NothingFound(f"{owner} has no key with the label {label}: 'queuey key ls' lists the labels")
 
 
 @click.group("application", cls=CommandGroup)

@@ -211,7 +211,11 @@ def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, 
     Example: queuey lease reset jobs default --to end --dry-run
     """
     if not dry_run:
-        confirm(f"Reset lease group {group} of queue {queue} to {to}? Its leases end.", yes=yes)
+        confirm(
+            f"Reset lease group {group} of queue {queue} to {to}? Its leases end.",
+            yes=yes,
+            look=lambda: client.reset_lease_group(queue, group, to, preview=True),
+        )
     found = client.reset_lease_group(queue, group, to, preview=dry_run)
     write_rows(found["before"], PARTITIONS, output)
     say(f"lease group {group} of {queue} {'would begin' if dry_run else 'begins'} anew at {to}")
@@ -230,8 +234,8 @@ def forget_group(client: Client, queue: str, group: str, yes: bool, output: str 
 
     Example: queuey lease rm jobs default --yes
     """
-    confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
     client.lease_group(queue, group)  # to forget one that is not there would be no error
+    confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
     client.forget_lease_group(queue, group)
     write_done({"queue": queue, "group": group, "kind": "leases"}, output)
     say(f"forgot lease group {group} of {queue}")

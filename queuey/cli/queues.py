@@ -16,7 +16,7 @@ from queuey.model import MAX_PARTITIONS, Consistency, QueueKind, Retention
 from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_queues
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import confirm, refuse_missing_queue, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
 
 if TYPE_CHECKING:
@@ -196,7 +196,11 @@ def remove_queue(client: Client, name: str, yes: bool, output: str | None) -> No
 
     Example: queuey queue rm orders --yes
     """
-    confirm(f"Remove queue {name} of {client.application} and all its messages?", yes=yes)
+    confirm(
+        f"Remove queue {name} of {client.application} and all its messages?",
+        yes=yes,
+        look=lambda: refuse_missing_queue(client, name),
+    )
     client.delete_queue(name)
     write_done({"queue_name": name, "application": client.application}, output)
     say(f"removed queue {name}")

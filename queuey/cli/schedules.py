@@ -127,8 +127,9 @@ def remove_schedule(client: Client, name: str, yes: bool, output: str | None) ->
     """
     from qdo.tasks.schedules import ScheduleBook
 
-    confirm(f"Remove schedule {name}?", yes=yes)
-    ScheduleBook(client).remove(name)
+    book = ScheduleBook(client)
+    confirm(f"Remove schedule {name}?", yes=yes, look=lambda: book.found(name))
+    book.remove(name)
     write_done({"name": name}, output)
     say(f"removed schedule {name}")
 

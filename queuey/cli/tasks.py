@@ -11,7 +11,7 @@ from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.numbers import Number
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import confirm, refuse_missing_queue, with_client, yes_option
 from queuey.terminal.output import ProgressBar, output_option, say, write_one
 from queuey.terminal.times import Moment
 
@@ -50,7 +50,11 @@ def purge_command(
     if status or cancel:
         write_one(task_row(client.cancel_task(queue, "purge") if cancel else client.task(queue, "purge")), output)
         return
-    confirm(f"Remove all messages of queue {queue} of {client.application}?", yes=yes)
+    confirm(
+        f"Remove all messages of queue {queue} of {client.application}?",
+        yes=yes,
+        look=lambda: refuse_missing_queue(client, queue),
+    )
     _run(client, queue, client.purge(queue), output, wait=not no_wait)
 
 
@@ -111,7 +115,11 @@ def redrive_command(
         found = client.preview_redrive(queue, group, **wanted)
         write_one(found._asdict(), output)
         return
-    confirm(f"Move dead letters of group {group} back to queue {to or queue}?", yes=yes)
+    confirm(
+        f"Move dead letters of group {group} back to queue {to or queue}?",
+        yes=yes,
+        look=lambda: client.lease_group(queue, group),
+    )
     task = client.redrive(queue, group, to=to, group_only=group_only, rate=rate, **wanted)
     _run(client, queue, task, output, wait=not no_wait)
 

@@ -212,14 +212,27 @@ def refuse_missing_store(file: Path) -> None:
         raise ConfigurationError(f"there is no store at {file.absolute()}: say where it is with --data or --config")
 
 
-def confirm(question: str, *, yes: bool) -> None:
+def confirm(question: str, *, yes: bool, look: Callable[[], object] | None = None) -> None:
     """Ask before something is destroyed; without a terminal, ``--yes`` is needed.
 
+    :param look: raises if what the question is about is not there. It is called before the question; with ``yes`` it is
+        not, since the command finds out itself.
     :raises click.UsageError: nobody to ask.
     """
+    if yes:
+        return
+    if look is not None:
+        look()
     check_can_ask(question, yes=yes)
-    if not yes:
-        click.confirm(question, abort=True, err=True)
+    click.confirm(question, abort=True, err=True)
+
+
+def refuse_missing_queue(client: Client, queue: str) -> None:
+    """Look for a queue as whoever may remove it may; it takes no longer for a deep one.
+
+    :raises QueueNotFound: the application has none of this name.
+    """
+    next(client.tasks(queue, page_size=1), None)
 
 
 def check_can_ask(question: str, *, yes: bool) -> None:

@@ -92,7 +92,10 @@ def test_a_command_does_not_take_the_port_of_the_server_beside_it(delayed: Delay
 def test_a_key_that_is_not_there_is_not_removed(delayed: Delayed) -> None:
     ended = run_in(delayed.variables, None, "key", "rm", "queuey", "000000", "--yes")
 
-    assert (ended.code, ended.err) == (3, "Error: queuey has no key with the label 000000\n")
+    assert (ended.code, ended.err) == (
+        3,
+        "Error: queuey has no key with the label 000000: 'queuey key ls' lists the labels\n",
+    )
 
 
 def test_a_backup_is_left_to_cassandra(delayed: Delayed, tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import csv
 import io
 import json
 import os
-import pty
 import re
 import signal
 import subprocess
@@ -17,7 +16,7 @@ from pathlib import Path
 import pytest
 
 from tests.support.client import Server, new_name
-from tests.support.commands import Ended, command, done, run_in
+from tests.support.commands import Ended, command, done, run_in, run_on_terminal
 from tests.support.loaded import Program
 from tests.support.servers import RunningServer, eventually
 
@@ -409,32 +408,11 @@ def test_info_is_an_object_or_a_table_of_partitions(queuey: Run, filled: str) ->
 def test_on_a_terminal_removal_is_asked_about_and_tables_are_printed(environment: dict[str, str], seen: Server) -> None:
     name = seen.queue()
 
-    def on_terminal(answer: bytes, *arguments: str) -> tuple[int, str]:
-        ours, theirs = pty.openpty()
-        with Program(
-            command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment
-        ) as process:
-            os.close(theirs)
-            os.write(ours, answer)
-            said = b""
-            while chunk := _read(ours):
-                said += chunk
-        os.close(ours)
-        return process.returncode, said.decode()
-
-    no, asked = on_terminal(b"n\n", "queue", "rm", name)
-    listed = on_terminal(b"", "queue", "ls", name)[1]
-    yes, _ = on_terminal(b"y\n", "queue", "rm", name)
+    no, asked = run_on_terminal(environment, b"n\n", "queue", "rm", name)
+    listed = run_on_terminal(environment, b"", "queue", "ls", name)[1]
+    yes, _ = run_on_terminal(environment, b"y\n", "queue", "rm", name)
 
     assert (no, yes) == (1, 0)
     assert f"Remove queue {name} of queuey and all its messages?" in asked
     assert listed.split()[:2] == ["QUEUE", "NAME"]
     assert seen.get(name).status_code == 404
-
-
-def _read(descriptor: int) -> bytes:
-    try:
-        return os.read(descriptor, 4096)
-    except OSError:
-        # How Linux says that the other side of a terminal is closed.
-        return b""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pty
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -63,6 +64,34 @@ def run_in(
     err = said.decode()
     assert may_log_tracebacks or "Traceback" not in err, err
     return Ended(started.returncode, out, err)
+
+
+def run_on_terminal(
+    environment: dict[str, str], answer: bytes, *arguments: str, folder: Path | None = None
+) -> tuple[int, str]:
+    """A command whose input and outputs are one terminal, on which somebody types ``answer``.
+
+    :returns: the exit code, and all that the terminal shows.
+    """
+    ours, theirs = pty.openpty()
+    with Program(
+        command(*arguments), stdin=theirs, stdout=theirs, stderr=theirs, env=os.environ | environment, cwd=folder
+    ) as process:
+        os.close(theirs)
+        os.write(ours, answer)
+        said = b""
+        while chunk := _read(ours):
+            said += chunk
+    os.close(ours)
+    return process.returncode, said.decode()
+
+
+def _read(descriptor: int) -> bytes:
+    try:
+        return os.read(descriptor, 4096)
+    except OSError:
+        # How Linux says that the other side of a terminal is closed.
+        return b""
 
 
 def done(ended: Ended) -> Ended:
