@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from itertools import islice
 from typing import Any
 
@@ -14,7 +15,7 @@ from qdo.cli.options import dead_letters_option
 from qdo.client import Client, Message
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
-from queuey.errors import MessageNotFound
+from queuey.errors import Forbidden, MessageNotFound
 from queuey.model import header_to_json
 from queuey.model.schedules import TASK_HEADER
 from queuey.moments import rfc3339
@@ -74,7 +75,7 @@ def ls(
     """
     found = list(_found(client, queue, dead_letters, group, reason))
     if not found and client.find_queue(queue) is None:
-        raise NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
+        raise _nothing_found(client, queue)
     found.sort(key=lambda pair: pair[0].id)
     rows = [row(*pair) for pair in (found[-last:] if last else found)]
     has_tasks = any(one["task"] for one in rows)
@@ -116,7 +117,7 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
             else:
                 write_one(row(message, found) | details(found), output)
             return
-    raise NothingFound(f"no dead letter {letter} of {queue}")
+    raise _nothing_found(client, queue, letter)
 
 
 @dead_command.command("retry")
@@ -160,7 +161,7 @@ def retry(
     ]
     missing = set(wanted) - {name for message, letter in found for name in (message.id.hex, letter.story.message_id)}
     if missing or not found:
-        raise NothingFound(f"no dead letter {min(missing, default='')} of {queue}".replace("letter  of", "letter of"))
+        raise _nothing_found(client, queue, min(missing, default=""))
     confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
     dead = DeadLetterNames(dead_letters).queue_for(queue)
     gone = 0
@@ -179,6 +180,15 @@ def retry(
     say(f"{len(found) - gone} appended again")
     if gone:
         raise NothingFound(f"{queue} has lost {many(gone, 'message')} that had no room in their letters")
+
+
+def _nothing_found(client: Client, queue: str, letter: str = "") -> NothingFound:
+    """What is missing: the queue, the letter, or any letter at all."""
+    with suppress(Forbidden):  # whoever may not list queues hears of the letter
+        if client.find_queue(queue) is None:
+            return NothingFound(f"there is no queue {queue}: QUEUE is the one that the messages came from")
+    which = f"dead letter {letter}" if letter else "dead letter"
+    return NothingFound(f"there is no {which} of {queue}: 'qdo dead ls {queue}' lists those there are")
 
 
 def details(letter: DeadLetter) -> dict[str, Any]:

@@ -383,7 +383,7 @@ def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
                 if not is_pattern(queue):
                     _say_if_missing(client, queue)
     except ServerUnreachable as error:
-        say(f"qdo: {error} Waiting for it.")
+        say(f"qdo: {error}: waiting for it")
 
 
 def _say_if_missing(client: Client, queue: str) -> None:

@@ -26,6 +26,11 @@ def _new(message: NewMessage | bytes | str) -> NewMessage:
     return message if isinstance(message, NewMessage) else NewMessage(message)
 
 
+def _own_or_new(idempotency_key: str | None) -> str:
+    """The key that was given, or a new one. An empty one is given: the server refuses it, where a new one would store twice."""
+    return unique_bytes().hex() if idempotency_key is None else idempotency_key
+
+
 class AppendCalls:
     """Stores, replaces and removes messages."""
 
@@ -53,7 +58,7 @@ class AppendCalls:
         if (message is None) == (json is _ABSENT):
             raise InvalidParameter(problems={"message": "give a message or json, one of them"})
         new = NewMessage.of_json(json) if message is None else _new(message)
-        once = new.idempotency_key or unique_bytes().hex()
+        once = _own_or_new(new.idempotency_key)
         if not can_go_raw(new):
             entry = replace(new, idempotency_key=None).to_wire()
             try:
@@ -92,7 +97,7 @@ class AppendCalls:
                 problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
             )
         entries = [_new(message).to_wire() for message in messages]
-        return self._append_all(queue, entries, idempotency_key or unique_bytes().hex(), headers)
+        return self._append_all(queue, entries, _own_or_new(idempotency_key), headers)
 
     def _append_all(
         self, queue: str, entries: Sequence[Mapping[str, Any]], once: str, headers: Mapping[str, str] | None
@@ -120,7 +125,7 @@ class AppendCalls:
         headers = {
             "Content-Type": ARROW,
             "Prefer": "return=minimal",
-            "Idempotency-Key": idempotency_key or unique_bytes().hex(),
+            "Idempotency-Key": _own_or_new(idempotency_key),
             **current_trace(),
         }
         data = memoryview(stream)

@@ -24,7 +24,9 @@ async def mint(service: Service, call: Call, target: Target) -> Answer:
     """Make a token that proves the caller, or a user of the calling application."""
     tokens = service.trust.tokens
     if tokens is None:
-        raise NotFound("This server makes no tokens: its settings have no [tokens] keys.")
+        raise NotFound(
+            "This server makes no tokens: its settings have no [tokens] keys. Its operator makes one with 'queuey token key'."
+        )
     problems = Problems()
     fields = _fields(call, problems)
     wanted = problems.take("principal", principal, fields.get("principal"), None)

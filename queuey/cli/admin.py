@@ -96,7 +96,8 @@ def errors_command(code: str | None, output: str | None) -> None:
     by_lower = {name.lower(): name for name in known}
     if code.lower() not in by_lower:
         near = difflib.get_close_matches(code.lower(), by_lower, n=1)
-        raise NothingFound(f"no error is called {code}" + (f": did you mean {by_lower[near[0]]}?" if near else ""))
+        hint = f"did you mean {by_lower[near[0]]}?" if near else "'queuey errors' lists them"
+        raise NothingFound(f"no error is called {code}: {hint}")
     write_one(_error_row(known[by_lower[code.lower()]]), output)
 
 

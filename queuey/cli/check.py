@@ -229,7 +229,7 @@ def _looked(server: Server, wanted: _Wanted) -> tuple[AlertState, str]:
         operators = " An operator's key is needed for disk and clock." if _OF_THE_SERVER & set(wanted.bounds) else ""
         return AlertState.UNKNOWN, f"{error.code}: {error}{hint}{operators}"
     except QueueyError as error:
-        return AlertState.UNKNOWN, f"{error.code}: {error}"
+        return AlertState.UNKNOWN, f"{error.code}: {server.said(error)}"
     states = [one.state for one in measures] + [AlertState.WARNING] * bool(warnings)
     where = f"{server.application}/{wanted.queue}: " if wanted.queue else ""
     worst_first = sorted(measures, key=lambda one: -one.state)

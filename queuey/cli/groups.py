@@ -11,7 +11,7 @@ from queuey.ids import parse_timestamp
 from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, group_argument, queue_argument
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_done, write_rows
 from queuey.terminal.times import Moment
 
@@ -119,8 +119,10 @@ def forget_group(client: Client, queue: str, group: str, yes: bool, output: str 
 
     Example: queuey group rm orders printers --yes
     """
+    question = f"Forget how far group {group} is in queue {queue}?"
+    check_can_ask(question, yes=yes)
     _refuse_unknown(queue, group, client.offsets(queue, group))
-    confirm(f"Forget how far group {group} is in queue {queue}?", yes=yes)
+    confirm(question, yes=yes)
     client.delete_offsets(queue, group)
     write_done({"queue": queue, "group": group, "kind": "offsets"}, output)
     say(f"forgot group {group} of {queue}")

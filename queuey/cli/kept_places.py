@@ -91,8 +91,11 @@ class CursorFile(KeptPlaces):
             places = {str(number): place.hex for number, place in sorted(queue.places.items())}
             self._queues[queue.name] = {"incarnation": queue.incarnation, "since": queue.since, "places": places}
         new = self._file.with_name(f"{self._file.name}.new")
-        new.write_text(json.dumps({"queues": self._queues}, indent=1) + "\n", encoding="utf-8")
-        new.replace(self._file)
+        try:
+            new.write_text(json.dumps({"queues": self._queues}, indent=1) + "\n", encoding="utf-8")
+            new.replace(self._file)
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, f"cannot keep the place in {self._file}") from error
 
 
 def _checked(entry: Any) -> Any:

@@ -13,7 +13,7 @@ from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.numbers import Number
-from queuey.terminal.options import confirm, with_client, yes_option
+from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
 from queuey.terminal.times import Duration, Moment
 
@@ -234,8 +234,10 @@ def forget_group(client: Client, queue: str, group: str, yes: bool, output: str 
 
     Example: queuey lease rm jobs default --yes
     """
+    question = f"Forget lease group {group} of queue {queue}, its settings and its leases?"
+    check_can_ask(question, yes=yes)
     client.lease_group(queue, group)  # to forget one that is not there would be no error
-    confirm(f"Forget lease group {group} of queue {queue}, its settings and its leases?", yes=yes)
+    confirm(question, yes=yes)
     client.forget_lease_group(queue, group)
     write_done({"queue": queue, "group": group, "kind": "leases"}, output)
     say(f"forgot lease group {group} of {queue}")

@@ -140,7 +140,7 @@ def _named(batches: Iterable[Sequence[NewMessage]], once: str | None) -> Iterato
     done = 0
     for batch in batches:
         yield [
-            replace(message, idempotency_key=once and (once if number == 1 else f"{once}-{number}"))
+            replace(message, idempotency_key=once if not once or number == 1 else f"{once}-{number}")
             for number, message in enumerate(batch, done + 1)
         ]
         done += len(batch)

@@ -33,6 +33,9 @@ def _queues(_ctx: click.Context, _param: click.Parameter, text: str) -> Queues:
         return text
     parts = text.split(",")
     weighted = [_WEIGHTED.fullmatch(part) for part in parts]
+    for part, found in zip(parts, weighted, strict=True):
+        if "=" in part and not found:
+            raise click.BadParameter(f"{part!r} is not NAME=WEIGHT, such as jobs=3")
     names = [found["name"] if found else part for found, part in zip(weighted, parts, strict=True)]
     if not all(names) or len({*names}) < len(names):
         raise click.BadParameter(f"{text!r} names a queue twice, or has an empty name")

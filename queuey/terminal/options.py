@@ -71,6 +71,11 @@ class Server:
             retries=retries,
         )
 
+    def said(self, error: QueueyError) -> QueueyError:
+        """An error of a call, in the words of the command that runs."""
+        has_credential = bool(self.key or self.token)
+        return in_words(error, Invocation.now(self.url, self.application, has_credential=has_credential))
+
 
 def with_server(command: Command) -> Command:
     """Options for a server and an identity; the command gets ``server``. Its errors are in the words of the command line."""
@@ -100,9 +105,7 @@ def with_server(command: Command) -> Command:
         try:
             command(server=server, **given)
         except QueueyError as error:
-            raise in_words(
-                error, Invocation.now(server.url, server.application, has_credential=bool(server.key or server.token))
-            ) from error
+            raise server.said(error) from error
 
     return call
 
@@ -221,9 +224,9 @@ def confirm(question: str, *, yes: bool, look: Callable[[], object] | None = Non
     """
     if yes:
         return
+    check_can_ask(question, yes=yes)
     if look is not None:
         look()
-    check_can_ask(question, yes=yes)
     click.confirm(question, abort=True, err=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shlex
 from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -16,6 +17,7 @@ from queuey.errors import (
     Forbidden,
     InvalidApplicationKey,
     InvalidParameter,
+    InvalidReceipt,
     InvalidToken,
     KeyReused,
     LeaseGroupNotFound,
@@ -26,6 +28,8 @@ from queuey.errors import (
     ServerUnreachable,
     TaskNotFound,
 )
+from queuey.terminal.output import many
+from queuey.terminal.times import Duration
 
 __all__ = ["Invocation", "in_words"]
 
@@ -34,6 +38,7 @@ _OPTIONS_OF_FIELD = {
     "principles": ("principals",),
     "type": ("kind",),
     "queue_name": ("name", "queue"),
+    "queues": ("queue",),
     "idempotency_key": ("once",),
     "max": ("most",),
     "first": ("backoff_first",),
@@ -44,6 +49,8 @@ _OPTIONS_OF_FIELD = {
 }
 """Fields of requests, and the parameters that they come from, where these have other names."""
 _NAMED = re.compile(r"""no queue is named (?P<sign>['\"])(?P<name>.+?)(?P=sign)""")
+
+_ABOVE = re.compile(r"(?P<given>[0-9]+) is greater than maximum value (?P<most>[0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -58,6 +65,8 @@ class Invocation:
     group: str = "GROUP"
     options: Mapping[str, str] = field(default_factory=dict)
     """Options as they are typed, and arguments as the help names them, by the names of their parameters."""
+    durations: AbstractSet[str] = frozenset()
+    """Those of the options that are durations. Requests have them in seconds."""
 
     @classmethod
     def now(cls, url: str, application: str, *, has_credential: bool) -> Self:
@@ -73,6 +82,7 @@ class Invocation:
             shlex.quote(queue) if isinstance(queue, str) and queue else "NAME",
             shlex.quote(group) if isinstance(group, str) and group else "GROUP",
             {str(param.name): _typed(param) for param in context.command.params},
+            {_typed(param) for param in context.command.params if isinstance(param.type, Duration)},
         )
 
 
@@ -85,7 +95,8 @@ def in_words(error: QueueyError, asked: Invocation) -> QueueyError:
     if isinstance(error, InvalidParameter):
         if error.code in error.problems:
             return error
-        return InvalidParameter(problems={_field(name, asked): text for name, text in error.problems.items()})
+        named = ((_field(name, asked), text) for name, text in error.problems.items())
+        return InvalidParameter(problems={name: _problem(name, text, asked) for name, text in named})
     found = _WORDS.get(type(error))
     return error if found is None else type(error)(found(error, asked))
 
@@ -98,9 +109,24 @@ def _field(name: str, asked: Invocation) -> str:
     """
     plain = name.rpartition(".")[2].lower().removeprefix("x-").replace("-", "_")
     otherwise = plain if name.lower().startswith("x-") else name
-    return next(
-        (asked.options[one] for one in _OPTIONS_OF_FIELD.get(plain, (plain,)) if one in asked.options), otherwise
-    )
+    of_a_list = name.partition(".")[0]
+    names = (one for field in (plain, of_a_list) for one in _OPTIONS_OF_FIELD.get(field, (field,)))
+    return next((asked.options[one] for one in names if one in asked.options), otherwise)
+
+
+def _problem(name: str, text: str, asked: Invocation) -> str:
+    """A sentence about an option, which says what its numbers are.
+
+    >>> _problem("--ttl", "90 is greater than maximum value 60", Invocation("", "", True, durations={"--ttl"}))
+    '90 is greater than maximum value 60, in seconds'
+    >>> _problem("--partition", "9 is greater than maximum value 4", Invocation("", "", True, "mail"))
+    'queue mail has 4 partitions: there is no 9'
+    """
+    if name in asked.durations and text[:1].isdecimal():
+        return f"{text}, in seconds"
+    if name == "--partition" and (above := _ABOVE.fullmatch(text)):
+        return f"queue {asked.queue} has {many(int(above['most']), 'partition')}: there is no {above['given']}"
+    return text
 
 
 def _no_queue(error: QueueyError, asked: Invocation) -> str:
@@ -154,6 +180,9 @@ _WORDS: Mapping[type[QueueyError], Callable[[QueueyError, Invocation], Any]] = {
         "this --id was used in the last 24 hours for another message: choose another one"
         if "once" in asked.options
         else str(error)
+    ),
+    InvalidReceipt: lambda error, asked: (
+        f"{str(error).rstrip('.')}: 'queuey receive {asked.queue}' prints them, one for each message"
     ),
     LeaseGroupNotFound: lambda _, asked: (
         f"there is no lease group {asked.group}: 'queuey lease ls {asked.queue}' lists those there are, the first "

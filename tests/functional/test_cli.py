@@ -353,6 +353,19 @@ def test_an_empty_name_is_no_random_one(queuey: Run) -> None:
     assert "it is empty: leave it out for a random name" in refused.err
 
 
+def test_an_empty_id_is_no_missing_one(queuey: Run, seen: Server) -> None:
+    name = seen.queue()
+
+    refused = queuey("put", name, "x", "--id", "")
+
+    assert (refused.code, refused.err) == (2, "InvalidParameter: --id: must be 1 to 128 printable ASCII characters\n")
+    assert seen.read(name) == []
+
+
+def test_an_error_that_is_none_is_said_with_the_command_that_lists_them(queuey: Run) -> None:
+    assert queuey("errors", "Nope").err == "Error: no error is called Nope: 'queuey errors' lists them\n"
+
+
 def test_an_empty_principal_does_not_clear_the_list(queuey: Run, seen: Server) -> None:
     name = seen.queue(principles="bid:joe@example.org")
 

@@ -93,7 +93,7 @@ def test_several_queues_are_received_from_and_settled_together(queuey: Run, seen
     assert done(queuey("pop", f"{queue}=1,{other}")).rows == []
     for wrong in (f"{queue},{queue}", f"{queue},", "=1", f"{queue}=1,{queue}"):
         assert queuey("receive", wrong).code == 2, wrong
-    assert "queues" in queuey("receive", f"{queue}=0").err
+    assert "QUEUE: 0 is less than minimum value 1" in queuey("receive", f"{queue}=0").err
     assert "nothing-here" in queuey("receive", f"{queue},nothing-here").err
 
 
@@ -128,7 +128,9 @@ def test_wrong_usage_is_refused(queuey: Run, queue: str) -> None:
         ("ack", queue),
         ("ack", queue, "nonsense"),
         ("lease", "set", queue, "g", "--resume", "--pause-until", "2050-01-01"),
-        ("lease", "rm", queue, "g"),
+        ("receive", f"{queue}=x"),
+        ("receive", f"{queue}=1,mail=x"),
+        ("queue", "rm", queue),
     ):
         ended = queuey(*wrong)
         assert (ended.code, ended.out) == (2, b""), wrong
@@ -437,5 +439,8 @@ def test_a_number_that_the_server_refuses_is_named_by_its_option(queuey: Run, qu
     breaker = queuey("lease", "set", queue, "g", "--breaker", "2000/1m")
 
     assert (most.code, most.err) == (2, "InvalidParameter: --max: 2000 is greater than maximum value 1000\n")
-    assert (backoff.code, backoff.err) == (2, "InvalidParameter: --backoff-most: 34560000 is not from 0 to 31622400\n")
+    assert (backoff.code, backoff.err) == (
+        2,
+        "InvalidParameter: --backoff-most: 34560000 is not from 0 to 31622400, in seconds\n",
+    )
     assert (breaker.code, breaker.err) == (2, "InvalidParameter: --breaker: 2000 is greater than maximum value 1000\n")

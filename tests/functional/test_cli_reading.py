@@ -133,6 +133,17 @@ def test_a_file_of_something_else_is_not_taken_for_a_cursor(
     assert (refused.code, "is no file of --cursor" in refused.err, file.read_text()) == (2, True, text)
 
 
+def test_a_cursor_that_cannot_be_kept_is_named_as_it_was_typed(queuey: Run, seen: Server, tmp_path: Path) -> None:
+    place = tmp_path / "nowhere/orders.place"
+
+    refused = queuey("get", seen.queue(), "--cursor", str(place))
+
+    assert (refused.code, refused.err) == (
+        1,
+        f"Error: cannot keep the place in {place}: No such file or directory\n",
+    )
+
+
 def test_what_a_program_did_not_do_comes_again(queuey: Run, three: list[str], tmp_path: Path) -> None:
     file, fails = ("--cursor", str(tmp_path / "place")), "sh -c 'test $(cat) != 4'"
 

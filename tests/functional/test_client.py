@@ -154,6 +154,19 @@ def test_an_idempotency_key_stores_once(client: Client, queue: str) -> None:
     assert texts(list(client.iterate(queue))) == ["once"]
 
 
+def test_an_empty_idempotency_key_is_refused_and_not_replaced(client: Client, queue: str) -> None:
+    """It is a variable that is not set: a new key would store a repeat twice."""
+    message = NewMessage("once", idempotency_key="")
+
+    with pytest.raises(InvalidParameter, match="1 to 128"):
+        client.append(queue, message)
+    with pytest.raises(InvalidParameter, match="1 to 128"):
+        client.append_batch(queue, ["x"], idempotency_key="")
+    with pytest.raises(InvalidParameter, match="1 to 128"):
+        client.append_batch(queue, [message])
+    assert texts(list(client.iterate(queue))) == []
+
+
 def test_every_problem_of_a_message_comes_across(client: Client, queue: str) -> None:
     with pytest.raises(InvalidParameter) as caught:
         client.append(queue, NewMessage("x", ttl_seconds=0, partition=9))

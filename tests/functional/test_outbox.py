@@ -203,7 +203,9 @@ def test_the_command_ends_where_there_is_no_table(client: Client, wrong: str, on
     assert "DATABASE and --table name it" in done.stderr
 
 
-@pytest.mark.parametrize(("queue", "body"), [("orders", {"a": 1}), ("", "text")])
+@pytest.mark.parametrize(
+    ("queue", "body"), [("orders", {"a": 1}), ("", "text"), ("orders", NewMessage("x", idempotency_key=""))]
+)
 def test_what_no_message_can_be_is_refused_before_it_is_written(engine: Engine, queue: str, body: object) -> None:
     with Session(engine) as session, pytest.raises(InvalidParameter):
         outbox.add(session, queue, body)  # type: ignore[arg-type]

@@ -130,6 +130,16 @@ def test_a_queue_that_is_none_is_not_said_to_have_no_letters(server: Server, run
     missing = run("dead", "ls", new_name())
 
     assert (missing.exit_code, "QUEUE is the one that the messages came from" in missing.stderr) == (3, True)
+    for asked in (("show", new_name(), "x"), ("retry", new_name(), "--all", "--yes")):
+        assert "QUEUE is the one that the messages came from" in run("dead", *asked).stderr
+
+
+def test_a_letter_that_is_none_is_said_to_be_none_with_the_command_that_lists_them(server: Server, run: Run) -> None:
+    queue = server.queue()
+
+    for asked in (("show", queue, "x"), ("retry", queue, "x", "--yes"), ("retry", queue, "--all", "--yes")):
+        none = run("dead", *asked)
+        assert (none.exit_code, f"of {queue}: 'qdo dead ls {queue}' lists" in none.stderr) == (3, True)
 
 
 def test_letters_that_a_group_keeps_elsewhere_are_not_said_to_be_none(server: Server, client: Client, run: Run) -> None:

@@ -57,11 +57,13 @@ def new_row(queue: str, message: NewMessage | bytes | str) -> dict[str, Any]:
 
     A delay counts from now on. An idempotency key is drawn, unless the message has one.
 
-    :raises InvalidParameter: the body is neither text nor bytes, or there is no name of a queue.
+    :raises InvalidParameter: the body is neither text nor bytes, there is no name of a queue, or the key is empty.
     """
     if not queue:
         raise InvalidParameter(problems={"queue": "name the queue"})
     new = message if isinstance(message, NewMessage) else NewMessage(message)
+    if new.idempotency_key == "":
+        raise InvalidParameter(problems={"idempotency_key": "it is empty: leave it out, and one is drawn"})
     if new.delay_seconds is not None:
         new = replace(new, delay_seconds=None, deliver_at=f"{time.time() + new.delay_seconds:.6f}")
     fields = {

@@ -10,6 +10,7 @@ from queuey.errors import (
     ApplicationNotFound,
     Forbidden,
     InvalidParameter,
+    InvalidReceipt,
     QueueNotFound,
     QueueyError,
     ServerUnreachable,
@@ -47,6 +48,35 @@ def test_fields_of_requests_are_options() -> None:
     assert in_words(named, replace(ASKED, options={"queue": "QUEUE"})).problems == {"QUEUE": "no"}
     assert in_words(told, ASKED).problems == {"--at": "no", "--type": "no", "other": "no", "limit": "no"}
     assert str(in_words(InvalidParameter("a sentence"), ASKED)) == "a sentence"
+
+
+def test_numbers_that_were_typed_as_durations_have_their_unit() -> None:
+    asked = replace(ASKED, options={"ttl": "--ttl", "most": "--max"}, durations={"--ttl"})
+    told = InvalidParameter(problems={"X-TTL": "9 is greater than maximum value 7", "max": "9 is greater than 7"})
+
+    assert in_words(told, asked).problems == {
+        "--ttl": "9 is greater than maximum value 7, in seconds",
+        "--max": "9 is greater than 7",
+    }
+
+
+def test_a_partition_that_is_not_there_is_one_of_its_queue() -> None:
+    asked = replace(ASKED, options={"partition": "--partition"})
+    told = InvalidParameter(problems={"X-Partition": "9 is greater than maximum value 1"})
+
+    assert in_words(told, asked).problems == {"--partition": "queue orders has 1 partition: there is no 9"}
+
+
+def test_one_of_several_queues_is_the_argument() -> None:
+    asked = replace(ASKED, options={"queue": "QUEUE"})
+
+    assert in_words(InvalidParameter(problems={"queues.1": "no"}), asked).problems == {"QUEUE": "no"}
+
+
+def test_a_text_that_is_no_receipt_names_what_prints_them() -> None:
+    found = str(in_words(InvalidReceipt('"x" is no receipt'), ASKED))
+
+    assert found == "\"x\" is no receipt: 'queuey receive orders' prints them, one for each message"
 
 
 def test_somebody_without_a_key_is_told_where_to_set_one() -> None:
