@@ -32,6 +32,7 @@ LEAVES = tuple(
         "moments",
         "packaged",
         "settings.",
+        "sparing",
         "tracebacks",
     )
 )

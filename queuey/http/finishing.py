@@ -20,6 +20,7 @@ from queuey.monitor.metrics import THROTTLED
 from queuey.monitor.notable import SLOW_SECONDS, NotedCall, RefusedRequest, SlowRequest
 from queuey.security.claims import unix_now
 from queuey.service import Service
+from queuey.sparing import SparingLog
 
 __all__ = ["ANY_ID", "ANY_PATH", "Finisher"]
 
@@ -53,6 +54,7 @@ class Finisher:
         *self._faces, self._default = faces
         self._origins: tuple[str, ...] = service.settings.server.cors_origins
         self._trusted_proxies: tuple[str, ...] = service.settings.server.trusted_proxies
+        self._sparing = SparingLog(log, service.clock.elapsed)
         self.logs_requests = False
         """Whether each request has a line in the log."""
         self.log_requests(on=service.settings.log.requests)
@@ -131,7 +133,7 @@ class Finisher:
 
     def refuse(self, call: Call, error: QueueyError, face: Face | None = None) -> Answer:
         if error.status >= 500:
-            log.warning("refused %s %s: %s", call.method, call.request_id, error)
+            self._sparing.write(error.code, logging.WARNING, "refused %s %s: %s", call.method, call.request_id, error)
         self._note_refused(call, error)
         return (face or self.face(call)).refusal(error, call, self._service.identifier.challenge)
 

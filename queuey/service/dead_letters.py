@@ -34,6 +34,7 @@ from queuey.monitor.metrics import DEAD_LETTERS, Monitor
 from queuey.service.breakers import Breakers
 from queuey.service.log import Log, partition_for
 from queuey.service.queues import Queues, QueueSettings
+from queuey.sparing import SparingLog
 from queuey.storage import Stores
 
 __all__ = ["DeadLetters", "dead_letter_queue"]
@@ -73,6 +74,7 @@ class DeadLetters:
         self._stores, self._queues, self._log = stores, queues, log
         self._clock, self._monitor = clock, monitor
         self._breakers = Breakers(stores, clock, monitor)
+        self._sparing = SparingLog(logging.getLogger(__name__), clock.elapsed)
 
     async def bury(self, one: GroupStep, given_up: GivenUp) -> None:
         """Move a message, or leave it where it is if that is not possible now."""
@@ -83,7 +85,9 @@ class DeadLetters:
             return  # another server has moved it
         except QueueyError as error:
             self._monitor.count(DEAD_LETTERS, 1, application, "waits")
-            log.warning(
+            self._sparing.write(
+                (one.queue.uuid, error.code),
+                logging.WARNING,
                 "message %s of queue %s/%s is given up, and its dead letter could not be stored: %s",
                 given_up.hole.id.hex,
                 application,

@@ -168,7 +168,7 @@ class LogSettings:
 
     level: str = setting("info", "Least level that is logged.", words=("debug", "info", "warning", "error"))
     format: str = setting("auto", "json, text, or auto: text on a terminal, else json.", words=("auto", "json", "text"))
-    requests: bool = setting(False, "Log a line for every request. Refusals of the server's own making are always logged, those of a full server once a second with their number.")
+    requests: bool = setting(False, "Log a line for every request. Refusals of the server's own making are always logged: of each kind the first, and then one a second with the number of those in between.")
 # fmt: on
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from qdo.client import Appended, Client
+from qdo.client import Appended, Client, Settle
 from qdo.measure import loss
 from queuey.errors import StorageFull, StorageReadOnly
 from tests.support.commands import run_in
@@ -144,3 +144,40 @@ def test_a_disk_without_inodes_is_told_at_the_start_and_holds_up_no_server_that_
 
     assert ended.code == 2
     assert "look with 'df' and 'df -i'" in ended.err
+
+
+def test_a_purge_makes_room_on_a_full_disk(tmp_path: Path) -> None:
+    """It begins where nothing may be appended, and leaves a store that takes messages again."""
+    with small_disk(tmp_path, 48), Node(tmp_path, settings=SETTINGS) as node:
+        client = node.client()
+        client.create_queue("q")
+        while heartbeat(node) != 503:
+            append_some(client)
+        client.purge("q")
+        *_, ended = client.watch_task("q", "purge")
+        assert (ended.state, stored(node)) == ("done", set())
+        assert eventually(lambda: append_some(client, 1))
+
+
+def test_what_makes_room_goes_on_where_others_left_no_byte(tmp_path: Path) -> None:
+    """The log keeps some room on the disk: each time that it is copied, it begins anew in its own place."""
+    with small_disk(tmp_path, 48) as disk, Node(tmp_path, settings=SETTINGS) as node:
+        client = node.client()
+        client.create_queue("q")
+        placed = client.append_batch("q", [b"%d" % number for number in range(1000)])
+        leased = client.receive("q", "g", 100, visibility=600)
+        noted = node.database.with_name("queuey.db.lock")
+        disk.fill(leave=7 << 20)
+        for turn in range(12):
+            mark = noted.read_bytes()
+            client.settle("q", "g", Settle(acknowledge=[leased.pop()]))
+            client.delete("q", placed.pop())
+            client.receive("q", "g", 1)
+            eventually(lambda mark=mark: noted.read_bytes() != mark)  # type: ignore[misc]
+            if turn > 4:
+                disk.fill()
+        client.purge("q")
+        *_, ended = client.watch_task("q", "purge")
+        with pytest.raises(StorageFull):
+            client.append("q", BODY)
+    assert ended.state == "done"

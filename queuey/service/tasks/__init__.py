@@ -11,7 +11,7 @@ import logging
 import secrets
 import threading
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from contextlib import suppress
 from math import inf
 from typing import Any, NamedTuple
@@ -65,6 +65,25 @@ class _Trouble(NamedTuple):
     rest_seconds: float
 
 
+class _SaidOnce:
+    """Logs the trouble of each task, and nothing again that it said last."""
+
+    def __init__(self) -> None:
+        self._said: dict[uuid.UUID, str] = {}
+
+    def say(self, task: StoredTask, trouble: str) -> None:
+        if self._said.get(task.id) != trouble:
+            self._said[task.id] = trouble
+            log.info("%s of %s/%s %s", task.name, task.application, task.queue_name, trouble)
+
+    def forget(self, task: StoredTask) -> None:
+        self._said.pop(task.id, None)
+
+    def keep(self, known: Container[uuid.UUID]) -> None:
+        """Forget all other tasks."""
+        self._said = {id_: said for id_, said in self._said.items() if id_ in known}
+
+
 class Tasks:
     """The tasks of all queues."""
 
@@ -84,6 +103,7 @@ class Tasks:
         self._due: dict[uuid.UUID, float] = {}
         """The elapsed time of each task's next step."""
         self._troubles: dict[uuid.UUID, _Trouble] = {}
+        self._said = _SaidOnce()
         self._wake = threading.Event()
         self._stopping = False
         self._thread: threading.Thread | None = None
@@ -221,6 +241,7 @@ class Tasks:
         known = {task.id for task in tasks}
         self._due = {id_: due for id_, due in self._due.items() if id_ in known}
         self._troubles = {id_: trouble for id_, trouble in self._troubles.items() if id_ in known}
+        self._said.keep(known)
         for task in tasks:
             if self._stopping:
                 return 0.0
@@ -229,7 +250,7 @@ class Tasks:
                     seconds = await self._advance(task)
                 except QueueyError as error:
                     seconds = _LOOK_SECONDS
-                    log.info("%s of %s/%s is looked at later: %s", task.name, task.application, task.queue_name, error)
+                    self._said.say(task, f"is looked at later: {error}")
                 self._due[task.id] = self._clock.elapsed() + seconds
             rest = min(rest, max(self._due[task.id] - self._clock.elapsed(), 0.0))
         return rest
@@ -262,6 +283,7 @@ class Tasks:
             log.exception("%s of %s/%s failed", task.name, task.application, task.queue_name)
             return await self._given_up(task, queue, kind, "an error of the server: see its log")
         self._troubles.pop(task.id, None)
+        self._said.forget(task)
         return await self._stepped(task, stepped)
 
     async def _stepped(self, task: StoredTask, stepped: Stepped) -> float:
@@ -276,7 +298,7 @@ class Tasks:
         """A step failed. It is repeated if that may help, but not for ever."""
         trouble = self._troubles.get(task.id)
         if _may_help(error) and (trouble is None or self._clock.elapsed() - trouble.since < _PATIENCE_SECONDS):
-            log.info("%s of %s/%s is tried again: %s", task.name, task.application, task.queue_name, error)
+            self._said.say(task, f"is tried again: {error}")
             return self._rest(task)
         return await self._given_up(task, queue, kind, str(error))
 
@@ -294,7 +316,7 @@ class Tasks:
             after = await kind.end(task, queue)
         except QueueyError as error:
             if _may_help(error):
-                log.info("%s of %s/%s ends later: %s", task.name, task.application, task.queue_name, error)
+                self._said.say(task, f"ends later: {error}")
                 return self._rest(task)
             log.warning("%s of %s/%s left something behind", task.name, task.application, task.queue_name)
         except Exception:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext
 
 import apsw
 
@@ -20,6 +21,8 @@ CHECKPOINT_BYTES = 16 << 20
 """Size from which on the write-ahead log is copied into the file."""
 _LITTLE_BYTES = 1 << 20
 """Bytes of the log that may be left for the committer to copy."""
+_KEPT_BYTES = 1 << 20
+"""Bytes that the log keeps on a disk that is short. What makes room goes into it, even if others leave no byte free."""
 _PASSES = 8
 """Passes in one turn at most, since the thread has other work, such as noting the moment."""
 
@@ -85,8 +88,8 @@ class Checkpoints:
         """Copy the log, if it has grown by a step.
 
         Above the cap the committer waits for readers too, so that the log cannot grow without end. Between copies, a
-        due mark is tried again. On a disk that is short the log's own space is given back, once a turn only, since the
-        committer may wait in vain.
+        due mark is tried again. On a disk that is short the log gives back most of its own space, once a turn only, since
+        the committer may wait in vain.
         """
         is_short, now = self._health.is_short_of_room(), time.monotonic()
         has_grown = self._log_bytes >= self._due
@@ -101,12 +104,9 @@ class Checkpoints:
     def _copy_all(self, *, is_short: bool, has_grown: bool) -> None:
         self._mark.announce()
         self._copy(self._connection)
-        mode = apsw.SQLITE_CHECKPOINT_PASSIVE
-        if is_short:
-            mode = apsw.SQLITE_CHECKPOINT_TRUNCATE
-        elif has_grown and self._log_bytes > self._cap:
-            mode = apsw.SQLITE_CHECKPOINT_RESTART
-        self.finish(mode).wait()
+        waits = is_short or (has_grown and self._log_bytes > self._cap)
+        mode = apsw.SQLITE_CHECKPOINT_RESTART if waits else apsw.SQLITE_CHECKPOINT_PASSIVE
+        self.finish(mode, shrinks=is_short).wait()
         self._mark.confirm()
 
     def _copy(self, connection: apsw.Connection) -> None:
@@ -126,23 +126,33 @@ class Checkpoints:
             if is_little or self._log_bytes > self._cap or self._stopping or time.monotonic() >= ends:
                 return
 
-    def finish(self, mode: int) -> Future[None]:
+    def finish(self, mode: int, *, shrinks: bool = False) -> Future[None]:
         """Let the committer copy what :meth:`_copy` left, and the mark.
 
         Then the log can start over with the next commit.
+
+        :param shrinks: if the mark is the first commit of the log that starts over, that gives back space.
         """
 
         def copy() -> None:
             try:
-                with short_waits(self._writer):
+                with short_waits(self._writer), self._shrinking() if shrinks else nullcontext():
                     # A partial copy proves nothing: SQLite syncs the file only when the last page of the log is in it.
                     if self._mark.write_last(self._writer, mode, may_write=self._health.refusal is None):
                         self._health.copy_succeeded()
-                if mode == apsw.SQLITE_CHECKPOINT_TRUNCATE:
-                    self._note_log(0)
             except apsw.BusyError:
                 return  # a reader has an old snapshot, or a process writes: try again later
-            except apsw.IOError as error:
+            except (apsw.IOError, apsw.FullError) as error:
                 self._health.copy_failed(error)
 
         return self._committer.run_between(copy)
+
+    @contextmanager
+    def _shrinking(self) -> Iterator[None]:
+        """Let a log that starts over while the block runs keep little space."""
+        ((usual,),) = self._writer.execute("pragma journal_size_limit").fetchall()
+        self._writer.execute(f"pragma journal_size_limit = {_KEPT_BYTES}").fetchall()
+        try:
+            yield
+        finally:
+            self._writer.execute(f"pragma journal_size_limit = {usual}").fetchall()

@@ -8,8 +8,9 @@ from typing import Any, NamedTuple
 
 import apsw
 
-from queuey.errors import OutcomeUnknown, QueueyError, StorageFull, StorageUnavailable
+from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.ids import IdGenerator
+from queuey.sparing import SparingLog
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.observing import Observer, Unobserved
 from queuey.storage.sqlite import connections
@@ -56,6 +57,7 @@ class GroupWriter:
         self.times = times
         self.page_bytes = self._pragma("page_size")
         """Paths of the file and of its log."""
+        self._sparing = SparingLog(log)
         self._waits_for_others = True
         self._took = 0.0
         """Seconds of the last commit itself."""
@@ -116,8 +118,7 @@ class GroupWriter:
     def _refuse(self, group: Group, error: Exception) -> None:
         """Fail a group of which nothing was stored, or those of its jobs that cannot be stored."""
         if isinstance(error, apsw.FullError):
-            self._health.was_full()
-            self._fail_alone(group, StorageFull(), error)
+            self._fail_alone(group, self._health.was_full(), error)
         elif isinstance(error, (apsw.CorruptError, apsw.NotADBError)):
             self._fail_together(group, self._health.found_damage(str(error)), error)
         elif isinstance(error, _OF_THE_FILE):
@@ -192,7 +193,8 @@ class GroupWriter:
             self._fail(group, refusal)
 
     def _log_failure(self, group: Group, error: Exception) -> None:
-        log.error("a group of writes failed", extra={"error": str(error), "jobs": len(group)})
+        text = str(error)
+        self._sparing.write(text, logging.ERROR, "a group of writes failed", error=text, jobs=len(group))
 
     def _roll_back(self) -> None:
         self._leases.undone()

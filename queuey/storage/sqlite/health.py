@@ -141,6 +141,10 @@ LOCKED = (apsw.BusyError, apsw.LockedError, apsw.ProtocolError)
 """What SQLite raises after waiting in vain for another process that writes. Nothing was stored."""
 LOOK_SECONDS = 0.25
 """The age up to which the last look at the disk counts when a group of writes begins."""
+_NO_ROOM = (
+    "the disk has no room at all, not even the reserve; nothing was stored, and reads work: make room outside of the store; "
+    "writing goes on by itself"
+)
 _PLENTY_BYTES = 256 << 20
 """More space above the reserve than is written in that time. With less, every group of writes looks."""
 
@@ -233,9 +237,13 @@ class DiskHealth:
             self._failures, self.failing = 0, None
             self._looked = float("-inf")
 
-    def was_full(self) -> None:
-        """Note that a write failed for lack of space."""
+    def was_full(self) -> QueueyError:
+        """Note that a write failed for lack of space.
+
+        :returns: the error for its caller.
+        """
         self._was_full = True
+        return StorageFull(_NO_ROOM)
 
     def copy_failed(self, error: Exception) -> None:
         """Note that the log could not be copied into the file.
@@ -335,4 +343,4 @@ class DiskHealth:
         The reserve may be 0, or other programs may have used it up.
         """
         self._was_full = self._was_full and self._free_bytes() < _ROOM_AGAIN_BYTES
-        return StorageFull() if self._was_full else None
+        return StorageFull(_NO_ROOM) if self._was_full else None

@@ -8,7 +8,7 @@ from time import perf_counter
 import pytest
 
 from queuey.api.face import V1
-from queuey.errors import Forbidden, QueueNotFound, TooManyWaiters
+from queuey.errors import Forbidden, QueueNotFound, StorageFull, TooManyWaiters
 from queuey.http.exchange import Answer, Call
 from queuey.http.finishing import MAX_DETAIL, MAX_NAME, Finisher
 from queuey.monitor.notable import KEPT, SLOW_SECONDS
@@ -68,3 +68,14 @@ def test_a_slow_request_is_noted_without_the_time_it_waited(service: Service, fi
     (noted,) = service.notable.slow
     assert (noted.call.request_id, noted.operation, noted.status) == ("slow", "queue", 200)
     assert noted.seconds >= 2 * SLOW_SECONDS
+
+
+def test_a_full_disk_has_few_lines_in_the_log_and_each_refusal_is_noted(
+    service: Service, finisher: Finisher, caplog: pytest.LogCaptureFixture
+) -> None:
+    for number in range(1000):
+        finisher.refuse(call(f"id-{number}"), StorageFull())
+    lines = [record.getMessage() for record in caplog.records]
+    assert lines[0] == f"refused GET id-0: {StorageFull()}"
+    assert len(lines) < 500, "one a second, however slow the machine is"
+    assert service.notable.refused[-1].call.request_id == "id-999"

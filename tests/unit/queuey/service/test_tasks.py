@@ -286,8 +286,9 @@ def test_a_task_ends_once_what_was_under_way_is_at_an_end(
 
 
 def test_a_store_that_is_away_is_waited_for_but_not_for_ever(
-    first: Service, queue: Queue, stores: Stores, clock: Slow
+    first: Service, queue: Queue, stores: Stores, clock: Slow, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO")
     stores.error = StorageUnavailable("no node answers")
     purge(first, queue)
     run(first.tasks.turn())
@@ -297,6 +298,7 @@ def test_a_store_that_is_away_is_waited_for_but_not_for_ever(
         turns += 1
     assert purge_of(first, queue).is_open
     assert turns < 200
+    assert len([record for record in caplog.records if "no node answers" in record.getMessage()]) == 1
 
     clock.advance(600)
     found = to_its_end(first, queue)
