@@ -207,8 +207,9 @@ _OWN_TYPES = {"dedup": str, "sender": str, "sent": int, "trace": str, "traced": 
 
 
 def _type_of(given: object, value: bytes) -> str:
-    """The type that a sender gave, or what the value can be."""
-    if isinstance(given, str) and given.partition(".")[0] in _BASES:
+    """The type that a sender gave, or what the value can be: another door may have changed either."""
+    base = given.partition(".")[0] if isinstance(given, str) else ""
+    if isinstance(given, str) and (base == "Binary" or (base in _BASES and _text(value) is not None)):
         return given
     return "Binary" if _text(value) is None else "String"
 

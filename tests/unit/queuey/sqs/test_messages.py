@@ -19,6 +19,7 @@ from queuey.sqs.messages import OWN_HEADER, encoded, parts_of, shown_body, value
         b"[]",
         b'{"types": 5, "sender": 5, "sent": "x", "trace": [], "dedup": null}',
         b'{"types": {"a": 5}}',
+        b'{"types": {"b": "String.label"}}',  # it is no text: a client would find another sum of it
         b'{"types": {"a": "Pigeon"}, "more": true}',
     ],
 )
