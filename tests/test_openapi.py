@@ -25,12 +25,12 @@ from queuey.errors import (
     ServerUnreachable,
     error_classes,
 )
-from queuey.http.access import is_queue_name
 from queuey.http.exchange import Call
 from queuey.model import DEFAULT_TTL_SECONDS, MAX_GENERATION, MAX_PARTITIONS, MAX_TTL_SECONDS, Consistency, QueueKind
 from queuey.model.lease_groups import AUTO, NO_ORDER, ORDER_BY_KEY, GroupSettings
 from queuey.model.lease_spread import MOST_K
 from queuey.security.permissions import VERBS, Permission
+from queuey.service.queues import is_queue_name
 from queuey.settings import Settings
 
 API = Path(routes.__file__).parent

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from queuey.api.json_fields import JsonFields
 from queuey.api.params import moment, quoted
 from queuey.errors import Conflict, QueueNotFound
-from queuey.http.access import allowed, is_queue_name
+from queuey.http.access import allowed
 from queuey.http.exchange import Call
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import Queue
@@ -19,6 +19,7 @@ from queuey.security.permissions import Permission
 from queuey.service import Service
 from queuey.service.dead_letter_chains import chain_back
 from queuey.service.dead_letters import dead_letter_queue
+from queuey.service.queues import is_queue_name
 
 __all__ = [
     "MAX_VISIBILITY_SECONDS",

@@ -10,10 +10,10 @@ from collections.abc import Callable, Iterable
 from typing import TypeVar
 
 from queuey.errors import InvalidMessageId, InvalidParameter
-from queuey.http.access import is_queue_name
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, parse_timestamp
 from queuey.model import MAX_PARTITIONS, Location
 from queuey.security.principals import parse_principal
+from queuey.service.queues import is_queue_name
 
 T = TypeVar("T")
 

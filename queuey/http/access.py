@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import re
-
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.http.exchange import Call, Target
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
 from queuey.service import Service
+from queuey.service.queues import is_queue_name
 
-_QUEUE_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 NO_CREDENTIAL = (
     "Access was denied: no credential came that this server can use. Send Authorization: Application KEY, with a key of the "
     "application; or a token, where the server trusts their issuer."
@@ -66,14 +64,6 @@ def target_at_hand(service: Service, call: Call, identity: Identity, permission:
         return None
     call.known_as(identity)
     return Target(application, queue) if permits(permission, identity, application, name, queue) else None
-
-
-def is_queue_name(text: str) -> bool:
-    """1 to 80 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots.
-
-    v1 makes queues with names of up to 50 characters; the SQS door makes longer ones.
-    """
-    return _QUEUE_NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 async def allowed(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,6 +21,8 @@ from queuey.service.waiting.registry import Waiters
 from queuey.storage import Stores
 
 log = logging.getLogger(__name__)
+
+_NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +45,14 @@ class QueueSettings:
         if self.leases is not None:
             named["leases"] = queue.leases.changed(self.leases)
         return queue._replace(**named)
+
+
+def is_queue_name(text: str) -> bool:
+    """1 to 80 letters, digits, ``_``, ``-`` and ``.``; not only one or two dots.
+
+    v1 makes queues with names of up to 50 characters; the SQS door makes longer ones.
+    """
+    return _NAME.fullmatch(text) is not None and text not in (".", "..")
 
 
 async def _nothing(_: uuid.UUID) -> None:
@@ -95,7 +106,12 @@ class Queues:
         return queue if queue is not None else await self.look_anew(application, name)
 
     async def look_anew(self, application: str, name: str) -> Queue | None:
-        """The queue as the store has it, or None; from now on it is cached."""
+        """The queue as the store has it, or None; from now on it is cached.
+
+        The store is not asked for a name that no queue can have, since that may be longer than a key may be there.
+        """
+        if not is_queue_name(name):
+            return None
         known = self._cache.get(application, name)
         if known is not None:
             known.asked = True

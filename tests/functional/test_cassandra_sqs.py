@@ -8,10 +8,11 @@ from typing import Any
 
 from botocore.credentials import Credentials
 
+from queuey.security.access_keys import account_of
 from tests.support.client import Server, new_name
 from tests.support.live import until_waiting
 from tests.support.servers import eventually
-from tests.support.sqs_clients import bodies, sqs_client
+from tests.support.sqs_clients import bodies, code_of, sqs_client
 from tests.support.sqs_programs import repeating_client
 
 WAIT = {"WaitTimeSeconds": 20, "MaxNumberOfMessages": 10}
@@ -87,3 +88,16 @@ def test_messages_that_one_server_moves_are_received_from_the_other(first: Serve
     found = [there.receive_message(QueueUrl=source, **WAIT) for source in urls]
     assert [bodies(one) for one in found] == [[source] for source in urls]
     assert bodies(there.receive_message(QueueUrl=url)) == []
+
+
+def test_a_name_that_no_queue_can_have_is_that_of_no_queue(first: Server) -> None:
+    """Also one that is longer than a key of Cassandra may be, in the URL of another account's queue or in an ARN."""
+    client = client_of(first)
+    url = client.create_queue(QueueName=new_name())["QueueUrl"]
+    arn = client.get_queue_attributes(QueueUrl=url, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    long = "n" * 70_000
+    other = f"http://any/{account_of('other')}/{long}"
+
+    assert code_of(client.start_message_move_task, SourceArn=f"{arn}{long}") == "ResourceNotFoundException"
+    assert code_of(client.receive_message, QueueUrl=f"{url}{long}").endswith("NonExistentQueue")
+    assert code_of(client.receive_message, QueueUrl=other) == "AccessDenied"
