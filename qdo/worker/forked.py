@@ -1,4 +1,4 @@
-"""What becomes of a process that a job forks and does not end."""
+"""The ends of processes: of those for jobs, and of those that a job forks and does not end."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-__all__ = ["in_one_process"]
+__all__ = ["end_process", "in_one_process"]
 
 log = logging.getLogger(__name__)
 
@@ -39,9 +39,14 @@ def _end(error: BaseException | None) -> NoReturn:
         code = error.code if isinstance(error.code, int) else int(error.code is not None)
     else:
         log.warning("a process that a job forked ends with the job: let it end by os._exit", exc_info=error)
+    end_process(code & 0xFF)
+
+
+def end_process(code: int) -> NoReturn:
+    """End this process, with all its threads; what it has printed is not lost."""
     for stream in (sys.stdout, sys.stderr):
         try:
             stream.flush()
         except (AttributeError, OSError, ValueError):
             continue  # it has none, or nobody reads it
-    os._exit(code & 0xFF)
+    os._exit(code)

@@ -20,17 +20,21 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
+from multiprocessing.util import Finalize
 from queue import SimpleQueue
 from typing import Any
 
 from qdo.client.tracing import current_trace
-from qdo.worker.forked import in_one_process
+from qdo.worker.forked import end_process, in_one_process
 from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.spans import continued
 
 __all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "is_async", "runner_of"]
 
 log = logging.getLogger(__name__)
+
+LOOP_SECONDS = 1.0
+"""For which a loop is waited for that a coroutine blocks."""
 
 
 class JobEnded(Exception):
@@ -99,10 +103,10 @@ class Awaited:
             await self._job(what, context)
 
     def close(self) -> None:
-        """End the loop. It does not wait for coroutines under way."""
+        """End the loop. It does not wait for coroutines under way, nor for one that blocks the loop."""
         self._closed = True
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join()
+        self._thread.join(LOOP_SECONDS)
 
 
 class InProcesses:
@@ -210,9 +214,10 @@ def is_async(job: Job) -> bool:
 def _begin_there() -> None:
     """Prepare a process of the pool.
 
-    It ends with the worker, and not by the Ctrl-C that a terminal sends to all.
+    It ends with the worker, and not by the Ctrl-C that a terminal sends to all. Threads that jobs leave do not keep it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    Finalize(None, end_process, (0,), exitpriority=-1000)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
 
 

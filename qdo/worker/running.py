@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 AT_SIGNAL = 128
 """Exit code after a signal: this and the number of the signal, as in shells."""
+CHILD_SECONDS = 1.0
+"""From SIGTERM to SIGKILL, for the process of a job that goes on after the time that jobs have at the end."""
 TWICE_SECONDS = 0.1
 """Signals within this time are one: ``timeout``, and others that pass signals on, send one to the process and one to its group."""
 
@@ -107,9 +109,22 @@ def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
             if len(told) == 1:
                 run.pass_over(TWICE_SECONDS)
                 say("qdo: ends when the jobs under way are done; a second signal ends it at once")
-    for child in active_children():
-        child.terminate()  # its job was not waited for
+    _end_children(0.0 if len(told) > 1 else CHILD_SECONDS)
     if len(told) > 1:
         sys.stderr.flush()
         os._exit(AT_SIGNAL + told[-1])
     run.check()
+
+
+def _end_children(seconds: float) -> None:
+    """End the processes whose jobs were not waited for.
+
+    :param seconds: for those that do something else at a SIGTERM.
+    """
+    children, until = active_children(), time.monotonic() + seconds
+    for child in children:
+        child.terminate()
+    for child in children:
+        child.join(max(0.0, until - time.monotonic()))
+        with suppress(ProcessLookupError):
+            child.kill()

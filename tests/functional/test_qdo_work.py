@@ -182,6 +182,23 @@ def test_a_second_signal_ends_at_once_and_the_job_is_done_again(
 
 @pytest.mark.parametrize(
     ("job", "options"),
+    [
+        ("stubborn", ("--processes", "1")),
+        ("leave_a_thread", ("--processes", "1")),
+        ("block", ()),
+        ("block", ("--lease",)),
+    ],
+)
+def test_no_job_keeps_a_worker_that_ends(processes: WorkProcesses, job: str, options: tuple[str, ...]) -> None:
+    queue, _ = fill(processes, 1, partitions=1)
+    worker = processes.start("work", f"jobs:{job}", "--queue", queue, "--drain-seconds", "0.2", *options)
+    processes.until_noted("begun")
+
+    assert processes.end(worker) == 0
+
+
+@pytest.mark.parametrize(
+    ("job", "options"),
     [("fork", ()), ("fork", ("--lease",)), ("fork", ("--lease", "--processes", "1")), ("fork_in_a_loop", ("--lease",))],
 )
 def test_a_process_that_a_job_forks_does_not_work_on_as_the_worker(

@@ -15,7 +15,7 @@ from tests.support.loaded import Program
 from tests.support.servers import eventually
 
 JOBS = """
-import os, time
+import os, signal, threading, time
 from pathlib import Path
 
 import qdo
@@ -86,6 +86,19 @@ def fork(message, context):
 
 async def fork_in_a_loop(message, context):
     fork(message, context)
+
+def stubborn(message, context):
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    _note("begun")
+    time.sleep(1000)
+
+def leave_a_thread(message, context):
+    threading.Thread(target=time.sleep, args=(1000,)).start()
+    _note("begun")
+
+async def block(message, context):
+    _note("begun")
+    time.sleep(1000)
 
 def alone(message):
     _note(message.text)
