@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
 
@@ -15,6 +15,8 @@ from queuey.errors import ConfigurationError
 from queuey.ids import IdGenerator
 from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteStores
+from queuey.storage.sqlite.backup import backup
+from queuey.storage.sqlite.verify import repair, verify
 from tests.support.disk import small_disk
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
@@ -47,6 +49,24 @@ def test_a_file_of_another_format_is_refused(path: Path, number: int, serve: boo
 
     with pytest.raises(ConfigurationError, match=refusal), opened(path, serve=serve):
         pass
+
+
+def test_nobody_calls_it_sound_and_nobody_copies_or_mends_it(path: Path, tmp_path: Path) -> None:
+    with beside(path) as other:
+        other.execute("pragma user_version = 9")
+    before = path.read_bytes()
+    asked: Sequence[Callable[[], object]] = (
+        lambda: verify(path),
+        lambda: repair(path),
+        lambda: backup(path, tmp_path / "copy.db"),
+    )
+
+    for ask in asked:
+        with pytest.raises(ConfigurationError, match="format 8 alone"):
+            ask()
+
+    assert path.read_bytes() == before
+    assert not (tmp_path / "copy.db").exists()
 
 
 def test_it_is_refused_where_nothing_can_be_written_too(path: Path, tmp_path: Path) -> None:

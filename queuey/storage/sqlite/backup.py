@@ -11,6 +11,7 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
+from queuey.storage.sqlite.connections import refuse_other_format
 from queuey.storage.sqlite.health import PRIVATE, beside
 from queuey.storage.sqlite.mark import new_mark, refuse_foreign_log
 from queuey.storage.sqlite.statements import SQL
@@ -30,7 +31,7 @@ def backup(
 
     :param progress: called with (pages done, pages in all) after every step.
     :param force: also in the place of a file that is there, once the copy is whole.
-    :raises ConfigurationError: there is no store at ``source``; ``target`` exists, is a store or cannot be written; or
+    :raises ConfigurationError: there is no store at ``source``, or it has another format; ``target`` exists, is a store or cannot be written; or
         another process is making this backup. ``target`` is as it was.
     """
     refuse_store_as_target(source, target)
@@ -55,7 +56,7 @@ def refuse_store_as_target(source: Path, target: Path) -> None:
 def copied(source: Path, here: Path, progress: Callable[[int, int], None] | None) -> Iterator[None]:
     """A copy of the store in the file ``here``, as long as the block runs. A block that renames it keeps it.
 
-    :raises ConfigurationError: there is no store at ``source``, ``here`` cannot be written, or another process is
+    :raises ConfigurationError: there is no store of this format at ``source``, ``here`` cannot be written, or another process is
         writing it. What a process left there that was killed is written over.
     """
     if not source.is_file():
@@ -123,6 +124,7 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
     writing = apsw.Connection(str(partial))
     try:
         reading.set_busy_timeout(5000)
+        refuse_other_format(reading, source)
         reading.execute("begin")
         reading.execute("select count(*) from moment").fetchall()
         copy = writing.backup("main", reading, "main")

@@ -13,7 +13,7 @@ from queuey.storage.sqlite.options import SqliteOptions
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row
 
-__all__ = ["BUSY_MS", "PAGE_BYTES", "Connections"]
+__all__ = ["BUSY_MS", "PAGE_BYTES", "Connections", "refuse_other_format"]
 
 BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
@@ -26,6 +26,17 @@ It is twice SQLite's default. Packs are many pages long. Each page takes two sys
 checkpoint. With this size bulk writes are a twelfth faster, and small ones as fast, over ten queues and over 100,000
 (measured).
 """
+
+
+def refuse_other_format(connection: apsw.Connection, path: Path) -> None:
+    """:raises ConfigurationError: the file has another format than this version reads."""
+    rows: list[Row] = connection.execute("pragma user_version").fetchall()
+    ((found,),) = rows
+    if found != _FORMAT:
+        raise ConfigurationError(
+            f"the store {path} has format {found}, and this version of queuey reads format {_FORMAT} alone: use the "
+            "version that wrote it, or move the file away to begin with an empty store"
+        )
 
 
 class Connections:
@@ -102,13 +113,7 @@ class Connections:
         """
         if not connection.execute("select 1 from sqlite_schema limit 1").fetchall():
             return False
-        rows: list[Row] = connection.execute("pragma user_version").fetchall()
-        ((found,),) = rows
-        if found != _FORMAT:
-            raise ConfigurationError(
-                f"the store {self._path} has format {found}, and this version of queuey reads format {_FORMAT} alone: use the "
-                "version that wrote it, or move the file away to begin with an empty store"
-            )
+        refuse_other_format(connection, self._path)
         return True
 
     def forsake(self) -> None:

@@ -13,6 +13,7 @@ import apsw
 
 from queuey.errors import ConfigurationError
 from queuey.storage.checksums import all_match
+from queuey.storage.sqlite.connections import refuse_other_format
 from queuey.storage.sqlite.health import PRIVATE, FolderLock
 from queuey.storage.sqlite.mark import refuse_foreign_log
 from queuey.storage.sqlite.packs import Piece, read_head, read_whole
@@ -100,7 +101,7 @@ def verify(path: Path, names: Path | None = None, progress: Progress | None = No
     :param names: the file with the queues, if it is another one.
     :param progress: called with (steps done, steps in all), approximately.
     :returns: the damage; empty for a sound store.
-    :raises ConfigurationError: there is no store.
+    :raises ConfigurationError: there is no store, or it has another format.
     """
     try:
         with closing(_connected(path)) as connection:
@@ -130,6 +131,7 @@ def _connected(path: Path) -> apsw.Connection:
             raise ConfigurationError(
                 f"{path} is no store of Queuey, or its list of tables is damaged: restore a backup"
             )
+        refuse_other_format(connection, path)
     except BaseException:
         connection.close()
         raise
