@@ -56,12 +56,14 @@ def test_a_log_that_cannot_be_written_is_told_and_writing_goes_on_by_itself(
         client = node.client()
         client.create_queue("q")
         placed = [client.append("q", b"before")]
+        client.receive("q", "g", visibility=600)
         with failing(node.running.pid, node.database.with_name("queuey.db-wal"), calls, error):
             assert append_until(client, refusal, told) == []
             for _ in range(20):
                 with pytest.raises(refusal):
                     client.append("q", b"refused")
             status = heartbeat(node)
+            held = [part.leased for part in client.lease_group("q", "g").partitions]
             found = {message.body for message in everything(client, "q")}
         eventually(lambda: heartbeat(node) == 200)
         placed.append(client.append("q", b"after"))
@@ -72,6 +74,7 @@ def test_a_log_that_cannot_be_written_is_told_and_writing_goes_on_by_itself(
     assert status == 503
     assert told["OutcomeUnknown"] <= unknown
     assert b"before" in found
+    assert held == [1], "reads of lease groups go on, too"
     assert lost == []
     assert b"refused" not in {message.body for message in last}
 

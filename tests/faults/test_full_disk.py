@@ -98,6 +98,7 @@ def test_a_read_only_disk_reads_and_refuses_to_write(tmp_path: Path, figures: Fi
             client = node.client()
             client.create_queue("q", partitions=2)
             placed = client.append_batch("q", [b"%d" % number for number in range(500)])
+            leased = [one.id for one in client.receive("q", "g", 50, visibility=600)]
             if ended == "by kill -9":
                 node.kill()
         disk.remount("ro")
@@ -111,10 +112,13 @@ def test_a_read_only_disk_reads_and_refuses_to_write(tmp_path: Path, figures: Fi
                 lambda: client.create_queue("other"),
                 lambda: client.update_queue("q", partitions=3),
                 lambda: client.delete_queue("q"),
+                lambda: client.receive("q", "g"),
             ):
                 with pytest.raises(StorageReadOnly):
                     write()
             again = stored(node)
+            held = [one.id for one in client.leases("q", "g")]
+            counted = [one.leased for one in client.lease_group("q", "g", backlog=True).partitions]
             status = heartbeat(node)
         disk.remount("rw")
         with Node(tmp_path, settings=SETTINGS) as node:
@@ -123,6 +127,8 @@ def test_a_read_only_disk_reads_and_refuses_to_write(tmp_path: Path, figures: Fi
 
     figures("G18", after=ended.replace(" ", "_"), readable=len(found), of=len(placed), heartbeat=status)
     assert found == again == {*map(place_of, placed)}
+    assert {*held} == {*leased}
+    assert sum(counted) == len(leased)
     assert status == 503
     assert last == found | {place_of(healed)}
 

@@ -59,6 +59,13 @@ class Committer:
         self._thread = threading.Thread(target=self._work, name="committer", daemon=True)
         self._thread.start()
 
+    def read(self, job: Job) -> Future[Any]:
+        """Run a job that writes nothing between those that do, also while all of these are refused.
+
+        :raises StorageUnavailable: by the future; the store is damaged or closed.
+        """
+        return self._enter(Write(job, False, Future(), 0, only_reads=True), is_light=False)
+
     def submit(self, job: Job, *, grows: bool, size: int = 0, is_light: bool = False) -> Future[Any]:
         """Run ``job`` in the next group's transaction.
 
@@ -72,14 +79,14 @@ class Committer:
         :raises StorageFull, StorageReadOnly, StorageUnavailable: by the future; nothing was written.
         :raises OutcomeUnknown: by the future; the commit itself failed.
         """
-        future: Future[Any] = Future()
+        return self._enter(Write(job, grows, Future(), size), is_light=is_light)
+
+    def _enter(self, write: Write, *, is_light: bool) -> Future[Any]:
         if self._closed:
-            future.set_error(StorageUnavailable(self._why_closed))
-        else:
-            write = Write(job, grows, future, size)
-            if not (is_light and self.turns.takes(write)):
-                self._waiting.put(write)
-        return future
+            write.future.set_error(StorageUnavailable(self._why_closed))
+        elif not (is_light and self.turns.takes(write)):
+            self._waiting.put(write)
+        return write.future
 
     def resubmit(self, write: Write) -> None:
         """Let the committer's thread run a job that was put off."""

@@ -77,8 +77,10 @@ class GroupWriter:
         began = time.perf_counter()
         self._health.look()
         if self._health.refusal is not None:
-            self._fail(group, self._health.refusal)
-            return True
+            self._fail([write for write in group if not write.only_reads], self._health.refusal)
+            group = [write for write in group if write.only_reads]
+            if not group:
+                return True
         try:
             outcomes = self._transact(group, self._health.refusal_to_grow(self._free_inside), on_loop=on_loop)
         except CommitFailed as failed:
@@ -142,7 +144,8 @@ class GroupWriter:
         self, group: Group, full: QueueyError | None, *, on_loop: bool
     ) -> list[tuple[Any, BaseException | None]]:
         counted = self._counters.begin_group(self._leases.watched.keys())
-        transaction = Transaction(self._connection, self._ids, counted)
+        only_reads = all(write.only_reads for write in group)
+        transaction = Transaction(self._connection, self._ids, counted, only_reads=only_reads)
         if on_loop and self._leases.watched:
             transaction.begin()  # while another process writes, no step runs, and no state has to be forgotten
         try:

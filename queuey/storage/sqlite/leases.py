@@ -122,7 +122,7 @@ class SqliteLeases(LeaseStore):
             if access.last_change(place.group.token, number) == loaded.stored.next - 1:
                 self._book.install(group, place.partition, *loaded)
 
-        return self._file.committer.submit(job, grows=False)
+        return self._file.committer.read(job)
 
     def _refuse_dropped(self, queue: UUID) -> None:
         dropped = self._file.dropped
@@ -211,7 +211,7 @@ class SqliteLeases(LeaseStore):
             absent = self._absent(access, [(queue, name, partitions)])
             return absent or counted(access, self._book, queue, name, partitions)
 
-        return self._file.committer.submit(job, grows=False)
+        return self._file.committer.read(job)
 
     def held(self, queue: UUID, name: str, partition: int, *, after: MessageId, limit: int) -> Future[HeldPage]:
         def job(transaction: Transaction) -> HeldPage | PutOff:
@@ -222,7 +222,7 @@ class SqliteLeases(LeaseStore):
             absent = self._absent(access, [(queue, name, [partition])])
             return absent or held_after(access, self._book, place, name, after, limit)._replace(now=now)
 
-        return self._file.committer.submit(job, grows=False)
+        return self._file.committer.read(job)
 
 
 def _size_of(step: LeaseStep) -> tuple[int, bool]:

@@ -49,8 +49,13 @@ class Kind(NamedTuple):
 class Transaction:
     """What a job may use while its group's transaction is open."""
 
-    def __init__(self, connection: apsw.Connection, ids: IdGenerator, counted: GroupChanges) -> None:
-        """:param counted: notes what changes in partitions that have a counter."""
+    def __init__(
+        self, connection: apsw.Connection, ids: IdGenerator, counted: GroupChanges, *, only_reads: bool = False
+    ) -> None:
+        """:param counted: notes what changes in partitions that have a counter.
+        :param only_reads: no job writes.
+        """
+        self._only_reads = only_reads
         self.connection = connection
         self.counted = counted
         self._ids = ids
@@ -186,13 +191,13 @@ class Transaction:
         self.execute("release whole")  # any other error ends the group's transaction
 
     def begin(self) -> None:
-        """Take the lock of writers, unless it was taken.
+        """Take the lock of writers, unless it was taken or nothing is to be written.
 
         :raises apsw.BusyError: another process has it.
         """
         if not self._begun:
             self._begun = True
-            self.connection.execute("begin immediate")
+            self.connection.execute("begin" if self._only_reads else "begin immediate")
 
     def _flush(self) -> None:
         """Write gathered inserts in as few statements as possible."""

@@ -22,6 +22,8 @@ class Write(NamedTuple):
     future: Future[Any]
     size: int
     """Bytes to store, approximately."""
+    only_reads: bool = False
+    """It writes nothing to the file."""
 
 
 class PutOff(NamedTuple):
