@@ -6,6 +6,7 @@ import logging
 
 from cassandra import InvalidRequest, OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable
 from cassandra.cluster import NoHostAvailable
+from cassandra.connection import ConnectionShutdown
 from cassandra.pool import NoConnectionsAvailable
 from cassandra.protocol import OverloadedErrorMessage, SyntaxException
 
@@ -21,6 +22,15 @@ _NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, Invali
 
 _GONE = ("does not exist", "unconfigured table")
 """Words of a node that lacks a keyspace or a table."""
+_WHY = {
+    NoHostAvailable: "no node can be reached",
+    Unavailable: "too few of the nodes that have a copy are up",
+    OperationTimedOut: "no answer came in time",
+    ReadTimeout: "too few nodes answered in time",
+    ReadFailure: "a node could not read what was asked for, and its log says why",
+    ConnectionShutdown: "the connection to the node ended",
+}
+"""In words for an operator."""
 _LACKING = "the server lacks tables in Cassandra: nothing was stored; /__heartbeat__ and its log say which"
 
 
@@ -53,11 +63,12 @@ def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> Queu
         return error
     what = type(error).__name__
     if not writes or (alone and _nothing_was_sent(error)):
-        if not isinstance(error, (Unavailable, ReadTimeout, ReadFailure, OperationTimedOut, NoHostAvailable)):
+        if not isinstance(error, (Unavailable, ReadTimeout, OperationTimedOut, NoHostAvailable, ConnectionShutdown)):
             log.warning("Cassandra refused a statement: %s: %s", what, error)
         if is_of_tables(error):
             return StorageUnavailable(_LACKING)
-        return StorageUnavailable(f"Cassandra did not take the request ({what}): nothing was stored, try again")
+        why = f"{_WHY[type(error)]}, {what}" if type(error) in _WHY else what
+        return StorageUnavailable(f"Cassandra did not take the request ({why}): nothing was stored, try again")
     return OutcomeUnknown(
         f"Cassandra did not say in time whether it stored this ({what}): "
         "repeat it only with the same idempotency key or message id"

@@ -20,6 +20,9 @@ _SCHEMA_SECONDS = 60.0
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
 """Cassandra's own default. A node that was away for longer must be repaired or replaced before it returns."""
+LISTED_SECONDS = 3600
+"""How long the lists of names keep what is removed from them, at least. A read of a list steps over that, and a node refuses
+to step over 100,000. A row that comes back with a node costs its readers a look and does no harm."""
 
 
 def replication_of(text: str) -> dict[str, str]:
@@ -57,6 +60,7 @@ def make_tables(
         "keyspace": options.keyspace,
         "replication": str(replication_of(replication)),
         "gc_grace_seconds": gc_grace_seconds,
+        "listed": _listed(LISTED_SECONDS),
     }
     steps = [name for name in CQL if name == "keyspace" or name.startswith("table_")]
     cluster = connect(options)
@@ -74,6 +78,18 @@ def make_tables(
         ) from error
     finally:
         cluster.shutdown()
+
+
+def _listed(seconds: int) -> str:
+    """Options of tables whose rows are added and removed: tombstones go soon after this time.
+
+    A node drops one only where it merges all that it has of a partition, what is in its memory included.
+    """
+    return (
+        f"gc_grace_seconds = {seconds} and memtable_flush_period_in_ms = {1000 * seconds} "
+        "and compaction = {'class': 'LeveledCompactionStrategy', "
+        f"'tombstone_compaction_interval': '{seconds}', 'unchecked_tombstone_compaction': 'true'}}"
+    )
 
 
 def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None:

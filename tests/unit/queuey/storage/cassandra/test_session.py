@@ -102,6 +102,23 @@ def test_a_read_that_fails_is_unavailable_whatever_the_reason(error: Exception) 
     assert type(our_error(error, writes=False)) is StorageUnavailable
 
 
+@pytest.mark.parametrize(
+    ("error", "words"),
+    [
+        (NoHostAvailable("none", {}), "no node can be reached"),
+        (Unavailable("too few replicas"), "too few of the nodes that have a copy are up"),
+        (OperationTimedOut("no answer"), "no answer came in time"),
+        (ReadTimeout("too late"), "too few nodes answered in time"),
+        (ReadFailure("tombstones"), "a node could not read what was asked for, and its log says why"),
+        (ConnectionShutdown("gone"), "the connection to the node ended"),
+    ],
+)
+def test_a_refusal_says_in_words_what_the_nodes_lack(error: Exception, words: str) -> None:
+    told = str(our_error(error, writes=False))
+
+    assert told.startswith(f"Cassandra did not take the request ({words}, {type(error).__name__})")
+
+
 @pytest.mark.parametrize("writes", [True, False])
 def test_an_error_of_ours_stays_what_it_is(writes: bool) -> None:
     ours: QueueyError = QueueNotFound()
@@ -235,7 +252,7 @@ def test_the_password_is_not_told() -> None:
 
 
 def test_every_statement_names_its_keyspace_and_nothing_else_is_filled_in() -> None:
-    names = {"keyspace": "ours", "replication": "{}", "gc_grace_seconds": 1}
+    names = {"keyspace": "ours", "replication": "{}", "gc_grace_seconds": 1, "listed": ""}
 
     filled = {key: text % names for key, text in CQL.items()}
 
