@@ -107,11 +107,19 @@ def receive_command(
 
     Example: queuey receive jobs --max 10 --wait 20 --exec ./do-it
     """
+    from qdo.client import Receive, Settle
+
     if pop and visibility is not None:
         raise click.UsageError("--pop and --visibility exclude each other.")
     if program is None:
-        found = client.receive(queue, group, most, visibility=visibility, wait=wait, pop=pop, partitions=partitions)
-        _write(found, "jsonl" if as_json else output, names_queues=not isinstance(queue, str))
+        wanted = Receive(most, visibility=visibility, wait=wait, pop=pop, partitions=partitions)
+        settled = client.settle(queue, group, Settle(receive=wanted))
+        _write(settled.messages, "jsonl" if as_json else output, names_queues=not isinstance(queue, str))
+        if settled.is_full and not settled.messages:
+            say(
+                f"The lease group {group} holds as many messages as its max_leased or max_held allows: acknowledge some, or "
+                "look with 'queuey lease info'."
+            )
         return
     if pop or as_json or output:
         raise click.UsageError("--exec excludes --pop, --json and --output.")

@@ -69,6 +69,18 @@ def test_messages_are_received_with_their_receipts(queuey: Run, seen: Server) ->
     assert other.column("body") == ["x"]
 
 
+def test_a_group_that_holds_as_much_as_it_may_is_told_from_an_empty_queue(
+    queuey: Run, client: Client, queue: str
+) -> None:
+    client.set_lease_group(queue, "default", max_leased=2)
+
+    got, refused = (done(queuey("receive", queue, "--max", "3")) for _ in range(2))
+
+    assert (got.column("body"), got.err) == (["a", "b"], "")
+    assert refused.out == b""
+    assert "The lease group default holds as many messages as its max_leased or max_held allows" in refused.err
+
+
 def test_receive_prints_a_table_or_lines_of_json(queuey: Run, queue: str) -> None:
     table = done(queuey("receive", queue, "--max", "2", "-o", "table")).text.splitlines()
     lines = done(queuey("receive", queue, "--max", "2", "--json", QUEUEY_OUTPUT="table")).rows
