@@ -69,11 +69,16 @@ def _shown(value: Any) -> str:
 
 
 def document_of(
-    subject: Subject, repeats: Sequence[Repeat], about: Mapping[str, Mapping[str, str]], plant: Plant | None
+    subject: Subject,
+    repeats: Sequence[Repeat],
+    about: Mapping[str, Mapping[str, str]],
+    plant: Plant | None,
+    planned: int = 0,
 ) -> Document:
     """The results of one subject.
 
     :param about: ``environment`` and ``versions``.
+    :param planned: runs that were to be made; 0 is as many as were.
     """
     workload, driver = subject.workload, subject.driver
     limits = workload.queuey.expect
@@ -88,8 +93,8 @@ def document_of(
         "environment": dict(about["environment"]),
         "versions": dict(about["versions"]),
         "verdict": {
-            "exit": exit_code(repeats, limits, plant),
-            "checks": [{"name": one.name, "ok": one.ok, "said": one.said} for one in checks(repeats)],
+            "exit": exit_code(repeats, limits, plant, planned),
+            "checks": [{"name": one.name, "ok": one.ok, "said": one.said} for one in checks(repeats, planned)],
             "violations": violations(repeats, limits),
             "not_found": unfound(repeats, plant) if plant else [],
         },
@@ -210,9 +215,10 @@ def _phase(phase: PhaseTimes) -> Document:
 
 
 def _curve(times: TimeHistogram) -> list[tuple[float, float]]:
+    """Up to some 400 points, the last one always among them."""
     points = times.curve()
-    step = max(1, len(points) // _MOST_POINTS)
-    return points[::step] + points[-1:] if points else []
+    step = -(-len(points) // _MOST_POINTS)
+    return points[::-step][::-1] if points else []
 
 
 def save_log(repeats: Sequence[Repeat], path: Path) -> None:

@@ -16,16 +16,19 @@ from qdo.bench.summary import rest_of
 from qdo.bench.tables import found, overview, speeds, verdict_of
 
 STYLE = """
-body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 70rem; padding: 0 1rem; color: #222; }
+body { font: 15px/1.5 system-ui, sans-serif; margin: 2rem auto; max-width: 80rem; padding: 0 1rem; color: #222; }
 h1 { font-size: 1.5rem } h2 { font-size: 1.2rem; margin-top: 2rem }
 table { border-collapse: collapse; font-variant-numeric: tabular-nums } td, th { padding: .15rem .7rem; text-align: right }
 td:first-child, th:first-child { text-align: left } th { border-bottom: 1px solid #888; font-weight: 600 }
 pre { background: #f5f5f5; padding: .8rem; overflow: auto; font-size: 13px }
 svg { max-width: 620px; width: 100%; font: 12px system-ui, sans-serif; display: block; margin: 1rem 0 }
-svg .grid { stroke: #e4e4e4 } svg .title { font-weight: 600 } svg .mark { stroke: #c00; stroke-dasharray: 3 3 }
+svg .grid { stroke: #e4e4e4 } svg .title { font-weight: 600 } svg .mark { stroke: #d33; stroke-dasharray: 3 3 }
+/* A name stays readable where lines cross it. */
+svg text { paint-order: stroke; stroke: #fff; stroke-width: 3px }
+.wide { overflow-x: auto }
 .good { color: #19692c } .bad { color: #a31621; font-weight: 600 }
 @media (prefers-color-scheme: dark) { body { background: #181818; color: #ddd } pre { background: #222 }
-  svg text { fill: #ddd } svg .grid { stroke: #333 } .good { color: #7c7 } .bad { color: #f88 } }
+  svg text { fill: #ddd; stroke: #181818 } svg .grid { stroke: #333 } .good { color: #7c7 } .bad { color: #f88 } }
 """
 
 
@@ -35,15 +38,15 @@ def page(documents: Sequence[Document]) -> str:
     name = escape(workload["name"])
     parts = [
         f'<!DOCTYPE html><html lang="en"><head><meta charset="utf-8"><title>{name}</title>',
-        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>',
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body><main>',
         f"<h1>{name}</h1><p>{escape(workload['queuey']['about'])}</p>",
     ]
     if len(documents) > 1:
-        parts.append(f"<pre>{escape(overview(documents))}</pre>")
+        parts.append(f'<pre tabindex="0">{escape(overview(documents))}</pre>')
         parts += [plot.svg() for plot in _over_values(documents)]
     parts += chain.from_iterable(map(_section, documents))
     text = msgspec.json.format(msgspec.json.encode(workload), indent=2).decode()
-    parts.append(f"<h2>The exact workload</h2><pre>{escape(text)}</pre></body></html>")
+    parts.append(f'<h2>The exact workload</h2><pre tabindex="0">{escape(text)}</pre></main></body></html>')
     return "\n".join(parts)
 
 
@@ -65,7 +68,7 @@ def _section(document: Document) -> list[str]:
         html_table(found(document)),
         *(plot.svg() for plot in _plots(document)),
         "<h3>Where</h3>",
-        html_table([["", ""], *about]),
+        html_table([["part", "version or kind"], *about]),
     ]
 
 
@@ -73,7 +76,7 @@ def html_table(rows: Sequence[Sequence[str]]) -> str:
     head, *rest = ([escape(cell) for cell in row] for row in rows)
     lines = [f"<tr>{''.join(f'<th>{cell}</th>' for cell in head)}</tr>"]
     lines += [f"<tr>{''.join(f'<td>{cell}</td>' for cell in row)}</tr>" for row in rest]
-    return f"<table>{''.join(lines)}</table>"
+    return f'<div class="wide" tabindex="0"><table>{"".join(lines)}</table></div>'
 
 
 def _plots(document: Document) -> list[Plot]:
@@ -128,7 +131,11 @@ def _over_values(documents: Sequence[Document]) -> list[Plot]:
         return []
     across = numbers[0]
     plots = []
-    for title, figure in (("duplication", "duplication"), ("disorder", "disorder"), ("sent a second", "publish_rate")):
+    for title, unit, figure in (
+        ("duplication", "share of the receipts", "duplication"),
+        ("disorder", "share of the messages", "disorder"),
+        ("sent a second", "messages a second", "publish_rate"),
+    ):
         lines = lines_of(
             (
                 " ".join([one["driver"], *rest_of(one["values"], across)]),
@@ -137,7 +144,7 @@ def _over_values(documents: Sequence[Document]) -> list[Plot]:
             )
             for one in documents
         )
-        plots.append(Plot(f"{title} over {across}", across, title, lines))
+        plots.append(Plot(f"{title} over {across}", across, unit, lines))
     return plots
 
 

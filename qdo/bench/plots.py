@@ -9,7 +9,17 @@ from html import escape
 
 WIDTH, HEIGHT = 620, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 30, 42
-COLOURS = ("#1b6ca8", "#c8553d", "#3f8f5b", "#8a5aa8", "#b58900", "#4a4a4a")
+COLOURS = ("#1b6ca8", "#c8553d", "#3f8f5b", "#8a5aa8", "#b58900", "#808080")
+"""Each is seen on a white and on a black page."""
+DASHES = ("none", "7 3", "2 3")
+"""Of lines beyond the number of colours."""
+LEAST_TICKS = 3
+"""Of an axis by powers of ten; with fewer it has the steps between them."""
+MOST_DOTS = 20
+"""A line of up to this number of points shows each: one alone would not be seen."""
+DRAWN = (
+    ".grid { stroke: #bbb; stroke-width: .5 } .title { font-weight: 600 } .mark { stroke: #d33; stroke-dasharray: 3 3 }"
+)
 Points = Sequence[tuple[float, float]]
 
 
@@ -49,12 +59,30 @@ class Plot:
                 f"<title>{escape(what)}</title></line>"
             )
         for at, (name, some) in enumerate(self.lines):
-            colour = COLOURS[at % len(COLOURS)]
-            shown = [(x, y) for x, y in some if x > 0 or not self.log_across]
-            path = " ".join(f"{across.place(x):.1f},{upward.place(y):.1f}" for x, y in shown)
-            parts.append(f'<polyline points="{path}" fill="none" stroke="{colour}" stroke-width="1.6"/>')
-            parts.append(f'<text x="{_LEFT + 8}" y="{_TOP + 14 + 14 * at}" fill="{colour}">{escape(name)}</text>')
+            style = _style(at)
+            shown = [(across.place(x), upward.place(y)) for x, y in some if x > 0 or not self.log_across]
+            path = " ".join(f"{x:.1f},{y:.1f}" for x, y in shown)
+            parts.append(f'<polyline points="{path}" fill="none" {style}/>')
+            if len(shown) <= MOST_DOTS:
+                parts += [f'<circle cx="{x:.1f}" cy="{y:.1f}" r="2.2" fill="none" {style}/>' for x, y in shown]
+            parts.append(_legend(at, name, style))
+        if self.marks:
+            parts.append(_legend(len(self.lines), "a fault, or its end", 'class="mark"'))
         return "".join([*parts, "</svg>"])
+
+
+def _style(at: int) -> str:
+    colour, dash = COLOURS[at % len(COLOURS)], DASHES[at // len(COLOURS) % len(DASHES)]
+    return f'stroke="{colour}" stroke-dasharray="{dash}" stroke-width="1.6"'
+
+
+def _legend(at: int, name: str, style: str) -> str:
+    """A piece of the line, and its name."""
+    y = _TOP + 14 + 14 * at
+    return (
+        f'<line x1="{_LEFT + 8}" x2="{_LEFT + 28}" y1="{y - 4}" y2="{y - 4}" {style}/>'
+        f'<text x="{_LEFT + 34}" y="{y}">{escape(name)}</text>'
+    )
 
 
 def lines_of(points: Iterable[tuple[str, float, float]]) -> list[tuple[str, Points]]:
@@ -74,7 +102,7 @@ def drawing(plots: Sequence[Plot]) -> str:
     size = f'viewBox="0 0 {WIDTH} {HEIGHT * len(plots)}" width="{WIDTH}"'
     parts = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} font-family="sans-serif" font-size="12" fill="#777">',
-        "<style>.grid { stroke: #bbb; stroke-width: .5 } .title { font-weight: 600 }</style>",
+        f"<style>{DRAWN}</style>",
     ]
     for at, plot in enumerate(plots):
         inner = plot.svg().replace("<svg ", f'<svg x="0" y="{HEIGHT * at}" width="{WIDTH}" height="{HEIGHT}" ', 1)
@@ -99,9 +127,13 @@ class _Scale:
 
     def ticks(self) -> list[float]:
         """Round values, some five of them."""
-        if self.is_log:
-            first, last = math.floor(math.log10(self.least)), math.ceil(math.log10(self.most))
-            return [10.0**power for power in range(first, last + 1) if self.least <= 10.0**power <= self.most]
+        if self.is_log and self.most > self.least:
+            powers = range(math.floor(math.log10(self.least)), math.ceil(math.log10(self.most)) + 1)
+            for steps in (1,), (1, 2, 5), range(1, 10):
+                found = [step * 10.0**power for power in powers for step in steps]
+                found = [tick for tick in found if self.least <= tick <= self.most]
+                if len(found) >= LEAST_TICKS:
+                    return found
         span = self.most - self.least
         if span <= 0:
             return [self.most]

@@ -62,7 +62,7 @@ class Proxy:
 
     def _passes(self, request: bytes, client: socket.socket, server: socket.socket, answered: _Messages) -> bool:
         """Carry one request and its answer; False if one of them is lost."""
-        if self._loses(self._dropping.requests):
+        if self.loses(self._dropping.requests):
             self.lost_requests += 1
             return False
         if self._dropping.delay:
@@ -71,7 +71,7 @@ class Proxy:
         answer = answered.next()
         if not answer:
             return False
-        if self._loses(self._dropping.answers):
+        if self.loses(self._dropping.answers):
             self.lost_answers += 1
             return False
         # Counted first: once the client has its answer, it may ask for the number.
@@ -79,7 +79,8 @@ class Proxy:
         client.sendall(answer)
         return True
 
-    def _loses(self, rate: float) -> bool:
+    def loses(self, rate: float) -> bool:
+        """Draw whether the next request, or answer, is lost at this rate."""
         with self._lock:
             return self._chance.random() < rate
 

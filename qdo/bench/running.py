@@ -63,23 +63,16 @@ class Experiment:
         :raises ConfigurationError: a driver cannot do what the workload asks for. Nothing was run.
         :raises QueueyError: a system is away, or a process failed.
         """
-        subjects = self.check()
-        repeats: list[list[Repeat]] = [[] for _ in subjects]
-        versions: list[Mapping[str, str]] = [{} for _ in subjects]
-        about = environment()
-        for turn in range(self.workload.queuey.repeats):
-            # Each turn in the other order: a drift of the machine favours none.
-            order = [*enumerate(subjects)]
-            for at, subject in order if turn % 2 == 0 else reversed(order):
-                name = f"{self.workload.name}: {subject.label}, run {turn + 1} of {self.workload.queuey.repeats}"
-                self.tell(name)
-                one = OneRun(subject, self._options(subject.driver), self.plant, turn, name, self.shown)
-                repeat, versions[at] = one.carry_out()
-                repeats[at].append(repeat)
-        return [
-            (document_of(subject, some, {"environment": about, "versions": known}, self.plant), some)
-            for subject, some, known in zip(subjects, repeats, versions, strict=True)
-        ]
+        runs = self.begin()
+        runs.make()
+        return runs.results()
+
+    def begin(self) -> ExperimentRuns:
+        """The same, to be made; what is finished can be had also if something ends them.
+
+        :raises ConfigurationError: as in :meth:`run`.
+        """
+        return ExperimentRuns(self, self.check())
 
     def check(self) -> list[Subject]:
         """What is to be run, if all of it can be.
@@ -95,7 +88,7 @@ class Experiment:
         for subject in found:
             demand_room(subject.workload)
             _demand_files(subject.workload)
-            options = self._options(subject.driver)
+            options = self.options_of(subject.driver)
             if start := subject.workload.queuey.start:
                 kind = system_class(start)
                 if subject.driver not in kind.drivers:
@@ -104,7 +97,7 @@ class Experiment:
             driver_class(subject.driver)(MeasuredSystem(subject.workload, 0, options))
         return found
 
-    def _options(self, name: str) -> dict[str, str]:
+    def options_of(self, name: str) -> dict[str, str]:
         """Of the workload and of the command, as far as the driver knows them if there are several.
 
         ``queuey.url`` is the option ``url`` of the driver ``queuey`` alone.
@@ -116,6 +109,52 @@ class Experiment:
         if len(self.drivers) < 2:
             return found
         return {option: text for option, text in found.items() if option in driver_class(name).option_names}
+
+
+class ExperimentRuns:
+    """The runs of an experiment, as far as they are made."""
+
+    def __init__(self, experiment: Experiment, subjects: Sequence[Subject]) -> None:
+        self._experiment = experiment
+        self._subjects = subjects
+        self._repeats: list[list[Repeat]] = [[] for _ in subjects]
+        self._versions: list[Mapping[str, str]] = [{} for _ in subjects]
+        self._environment = environment()
+
+    def make(self) -> None:
+        """Make all, in turn.
+
+        :raises QueueyError: a system is away, or a process failed. The runs before are kept.
+        """
+        of = self._experiment
+        planned = of.workload.queuey.repeats
+        for turn in range(planned):
+            # Each turn in the other order: a drift of the machine favours none.
+            order = [*enumerate(self._subjects)]
+            for at, subject in order if turn % 2 == 0 else reversed(order):
+                name = f"{of.workload.name}: {subject.label}, run {turn + 1} of {planned}"
+                of.tell(name)
+                one = OneRun(subject, of.options_of(subject.driver), of.plant, turn, name, of.shown)
+                repeat, self._versions[at] = one.carry_out()
+                self._repeats[at].append(repeat)
+
+    def results(self) -> list[tuple[Document, list[Repeat]]]:
+        """A document for each driver and variant of which a run was made. It says if that is not all."""
+        of = self._experiment
+        return [
+            (
+                document_of(
+                    subject,
+                    some,
+                    {"environment": self._environment, "versions": known},
+                    of.plant,
+                    of.workload.queuey.repeats,
+                ),
+                some,
+            )
+            for subject, some, known in zip(self._subjects, self._repeats, self._versions, strict=True)
+            if some
+        ]
 
 
 def _demand_files(workload: Workload) -> None:

@@ -17,6 +17,18 @@ VERDICTS = {
 NOT_TRUSTED = "not to be trusted: these speeds say nothing"
 
 
+LATENCIES = (
+    "response p50",
+    "response p99",
+    "response max",
+    "service p99",
+    "receive p50",
+    "receive p99",
+    "end to end p50",
+    "end to end p99",
+)
+
+
 def verdict_of(document: Document) -> str:
     """The verdict in a line."""
     if document["verdict"]["not_found"]:
@@ -42,21 +54,7 @@ def report(document: Document) -> str:
 
 def speeds(document: Document) -> list[list[str]]:
     """A row for each run, and for each phase if there are several."""
-    rows = [
-        [
-            "",
-            "sent/s",
-            "received/s",
-            "response ms: p50",
-            "p99",
-            "max",
-            "service p99",
-            "receive p50",
-            "p99",
-            "end to end p50",
-            "p99",
-        ]
-    ]
+    rows = [["times in ms", "sent/s", "received/s", *LATENCIES]]
     for at, run in enumerate(document["runs"], 1):
         own = run["queuey"]
         rates = [number(own["publish_rate"]), number(own["consume_rate"])]
@@ -88,7 +86,7 @@ def _latencies(own: Any) -> list[str]:
 def found(document: Document) -> list[list[str]]:
     """What the judge counted: a column for each run."""
     runs = [run["queuey"] for run in document["runs"]]
-    rows = [["", *(f"run {at}" for at in range(1, len(runs) + 1)), "allowed"]]
+    rows = [["messages, or receipts", *(f"run {at}" for at in range(1, len(runs) + 1)), "allowed"]]
     rows += [
         [name, *(f"{run[name]:,}" for run in runs), ""]
         for name in ("stored", "unknown", "refused", "received", "redelivered")
@@ -103,7 +101,7 @@ def found(document: Document) -> list[list[str]]:
             values = [run["quiet_end_to_end_ms"].get(rank) for run in runs]
             cells = ["-" if value is None else f"{value:.2f}" for value in values]
             rows.append([f"quiet keys, end to end {rank}, ms", *cells, ""])
-    rows.append(["displacement", *(f"{run['displacement']:.3f}" for run in runs), ""])
+    rows.append(["displacement, in messages", *(f"{run['displacement']:.3f}" for run in runs), ""])
     if runs[0]["memory_mib"] is not None:
         rows.append(["most memory of the system, MiB", *(number(run["memory_mib"]) for run in runs), ""])
     if document["plant"]:
@@ -127,9 +125,9 @@ def overview(documents: Sequence[Document]) -> str:
             "driver",
             "loop",
             "sent/s",
-            "response ms: p50",
-            "p99",
-            "end to end p99",
+            "response p50, ms",
+            "response p99, ms",
+            "end to end p99, ms",
             "lost",
             "duplicates",
             "duplication",

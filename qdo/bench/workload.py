@@ -452,6 +452,8 @@ def _problems(workload: Workload) -> list[str]:
         found.append(f"start: no system {own.start}: there are {', '.join(SYSTEMS)}")
     if own.faults.network and not own.start.startswith("queuey"):
         found.append("faults.network: the proxy stands before a Queuey server that the run started: start: queuey")
+    if own.faults.network and receiving.mode == "follow":
+        found.append("faults.network: the proxy carries no streams, so all would be lost: another receiving.mode")
     if own.faults.server and not own.start:
         found.append("faults.server: only a process that the run started is killed: start: queuey")
     return found

@@ -7,13 +7,14 @@ import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 import click
 from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
+from queuey.errors import QueueyError
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
@@ -21,7 +22,9 @@ from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
 
 if TYPE_CHECKING:
+    from qdo.bench.document import Document
     from qdo.bench.planting import Plant
+    from qdo.bench.verdict import Repeat
 
 PLANTS = ("lose", "dup", "swap", "overlap", "early")
 """Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
@@ -132,40 +135,63 @@ def run_command(
         queuey bench run work.yaml --plant lose; test $? -eq 1
 
     The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
-    such as both-queuey.json.
+    such as both-queuey.json. If Ctrl-C, SIGTERM or a system that goes away ends the command, the runs that are
+    finished are printed and written, and their verdict says that they are not all.
 
     On a terminal, bars show how many queues are made, and how much of the load is done: a million queues take most
     of an hour ('many-queues'). 10,000 receivers that wait ('waiters') need as many open files; if that is more than
     a process may have, the run is refused, and the error names the limit to set.
     """  # noqa: D301 -- click reads the character
-    from qdo.bench.document import save_log
-    from qdo.bench.json_files import write_json
-    from qdo.bench.page import page
     from qdo.bench.running import Experiment
-    from qdo.bench.summary import save_summary, summary_of
-    from qdo.bench.tables import overview, report
     from qdo.bench.workload import changed, find, load, scaled
 
     workload = changed(load(find(file)), repeats=repeats, seed=seed)
     if seconds is not None:
         workload = scaled(workload, seconds)
-    found = Experiment(workload, drivers, options, cast("Plant | None", plant), say, _bar).run()
-    documents = [document for document, _ in found]
-    for document, runs in found:
-        click.echo(f"{report(document)}\n")
-        label = document["label"] if len(found) > 1 else ""
-        if json_path is not None:
-            write_json(document, _beside(json_path, label))
-        if hlog_path is not None:
-            save_log(runs, _beside(hlog_path, label))
-    if len(found) > 1:
-        click.echo(overview(documents))
-    if html_path is not None:
-        html_path.write_text(page(documents), encoding="utf-8")
-    if summary_path is not None:
-        save_summary(summary_of(documents), summary_path)
+    experiment = Experiment(workload, drivers, options, cast("Plant | None", plant), say, _bar).begin()
+    places = _Places(json_path, html_path, hlog_path, summary_path)
+    try:
+        experiment.make()
+    except (SystemExit, QueueyError):
+        # What is finished is kept, and says that it is not all. The exit code stays that of what ended the command.
+        places.write(experiment.results())
+        raise
+    documents = places.write(experiment.results())
     codes = {document["verdict"]["exit"] for document in documents}
     ctx.exit(next(code for code in (1, 3, 0) if code in codes))
+
+
+class _Places(NamedTuple):
+    """Where results are written."""
+
+    json: Path | None
+    html: Path | None
+    hlog: Path | None
+    summary: Path | None
+
+    def write(self, found: Sequence[tuple[Document, Sequence[Repeat]]]) -> Sequence[Document]:
+        """Print and write the results, if there are any."""
+        from qdo.bench.document import save_log
+        from qdo.bench.json_files import write_json
+        from qdo.bench.page import page
+        from qdo.bench.summary import save_summary, summary_of
+        from qdo.bench.tables import overview, report
+
+        documents = [document for document, _ in found]
+        for document, runs in found:
+            click.echo(f"{report(document)}\n")
+            label = document["label"] if len(found) > 1 else ""
+            if self.json is not None:
+                write_json(document, _beside(self.json, label))
+            if self.hlog is not None:
+                save_log(runs, _beside(self.hlog, label))
+        if len(found) > 1:
+            click.echo(overview(documents))
+        if documents and self.html is not None:
+            self.html.write_text(page(documents), encoding="utf-8")
+        if documents and self.summary is not None:
+            save_summary(summary_of(documents), self.summary)
+        return documents
 
 
 @contextmanager
@@ -193,8 +219,11 @@ def compare_command(first: Path, second: Path, output: str | None) -> None:
     """How much more or less the SECOND result is than the FIRST.
 
     Both are files of 'queuey bench run --json'. Each ratio has an interval that holds the true one 95 times in
-    100. An interval with 1 in it shows no difference. Runs made in turn compare best: give both drivers to one
-    'queuey bench run'. Exits with 3 if the comparison is not to be trusted; the reasons are said.
+    100. An interval with 1 in it shows no difference. Since several figures are compared, one of them may be
+    outside by chance: a difference is said without 'perhaps' only if equals would show any in at most 5 of 100
+    comparisons. Three runs show large differences alone; ten show one of a tenth. Runs made in turn compare best:
+    give both drivers to one 'queuey bench run'. Exits with 3 if the comparison is not to be trusted; the reasons
+    are said.
 
     Example: queuey bench compare before.json after.json
     """

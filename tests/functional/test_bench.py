@@ -399,6 +399,38 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     assert "duplication over batch" in (tmp_path / "a.svg").read_text()
 
 
+def test_a_command_that_is_ended_keeps_the_runs_that_are_finished_and_says_that_they_are_not_all(
+    small: Path, tmp_path: Path
+) -> None:
+    small.write_text(SMALL.replace("repeats: 1", "repeats: 9"))
+    command = [sys.executable, "-m", "queuey.cli", "bench", "run", "small.yaml", "--driver", "memory"]
+    program = subprocess.Popen(
+        [*command, "--json", "a.json", "--html", "a.html"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert program.stderr is not None
+        for line in program.stderr:
+            if "run 3 of 9" in line:
+                break
+        program.send_signal(signal.SIGINT)
+        said, _ = program.communicate(timeout=60)
+    finally:
+        program.kill()
+        program.wait()
+
+    assert program.returncode == 128 + signal.SIGINT
+    assert "the command ended after 2 of 9: these are partial results" in said
+    assert "Verdict: not to be trusted" in said
+    assert len(runs_of(tmp_path / "a.json")) == 2
+    assert json.loads((tmp_path / "a.json").read_text())["verdict"]["exit"] == 3
+    assert "these are partial results" in (tmp_path / "a.html").read_text()
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_the_server_that_a_run_has_started(tmp_path: Path, number: signal.Signals) -> None:
     (tmp_path / "long.yaml").write_text(f"{SMALL.replace('seconds: 1', 'seconds: 600')}  start: queuey\n")

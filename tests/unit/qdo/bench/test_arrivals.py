@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 from statistics import mean, pstdev
+
+import pytest
 
 from qdo.bench.arrivals import LoadPhase, drawn
 from qdo.bench.clock import SECOND
@@ -43,3 +46,19 @@ def test_phases_follow_each_other() -> None:
     moments = drawn([LoadPhase(1, 2), LoadPhase(1, 4)], "constant", sender=0, senders=1, seed=1)
 
     assert [moment / SECOND for moment in moments] == [0, 0.5, 1, 1.25, 1.5, 1.75]
+
+
+@pytest.mark.parametrize("senders", [1, 8])
+def test_gaps_of_poisson_arrivals_are_exponential_for_all_senders_together(senders: int) -> None:
+    """By the test of Kolmogorov and Smirnov, at 1 %."""
+    rate = 500
+    moments = sorted(
+        moment
+        for sender in range(senders)
+        for moment in drawn([LoadPhase(40, rate)], "poisson", sender=sender, senders=senders, seed=4)
+    )
+    shares = sorted(1 - math.exp(-rate * (later - one) / SECOND) for one, later in pairwise(moments))
+
+    count = len(shares)
+    distance = max(max((at + 1) / count - share, share - at / count) for at, share in enumerate(shares))
+    assert distance < 1.628 / math.sqrt(count)

@@ -90,3 +90,15 @@ def test_a_port_where_nobody_listens_is_said() -> None:
 
     with pytest.raises(ServerUnreachable):
         HttpConnection(f"http://127.0.0.1:{free}", 1).ask(b"GET", b"/", b"", b"")
+
+
+@pytest.mark.parametrize("rate", [0.0001, 0.01, 0.1])
+def test_losses_have_their_rate(rate: float) -> None:
+    """By the test of chi-square, at 1 %."""
+    draws = 200_000
+    proxy = Proxy(1, Dropping(), seed=3)
+    with proxy:
+        lost = sum(proxy.loses(rate) for _ in range(draws))
+
+    expected = rate * draws
+    assert (lost - expected) ** 2 / expected + (lost - expected) ** 2 / (draws - expected) < 6.63

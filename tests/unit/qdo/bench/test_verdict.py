@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import pytest
 
+from qdo.bench.histogram import TimeHistogram
 from qdo.bench.verdict import CLEAN, FOUND, NOT_TRUSTED, Repeat, checks, exit_code, violations
 from qdo.bench.workload import Limits
 from tests.support.bench_by_clock import run_by_clock, workload_of
@@ -72,6 +73,45 @@ def test_one_run_is_not_trusted(good: Repeat) -> None:
 
 def test_runs_that_differ_are_not_trusted(good: Repeat) -> None:
     assert failed(good, run_by_clock(workload_of(producerRate=2000, seconds=2))) == ["repeats agree"]
+
+
+def responses(milliseconds: float, good: Repeat) -> Repeat:
+    """A run of the same rate with this response time."""
+    times = TimeHistogram()
+    for _ in range(2000):
+        times.record(int(milliseconds * 1e6))
+    return replace(good, times=replace(good.times, response=times))
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "agree"), [(10, 11, True), (10, 20, False), (0.1, 0.2, True), (1, 2, False)]
+)
+def test_open_loops_whose_responses_differ_do_not_agree(
+    good: Repeat, first: float, second: float, *, agree: bool
+) -> None:
+    """Their rates are those of the workload, and say nothing."""
+    found = failed(responses(first, good), responses(second, good))
+
+    assert found == ([] if agree else ["repeats agree"])
+
+
+def test_a_closed_loop_is_compared_by_its_rate_alone(good: Repeat) -> None:
+    closed = [
+        replace(one, times=replace(one.times, is_closed=True)) for one in (responses(10, good), responses(20, good))
+    ]
+
+    assert failed(*closed) == []
+
+
+def test_results_without_some_of_their_runs_are_partial(good: Repeat) -> None:
+    (check,) = [one for one in checks([good, good], 3) if not one.ok]
+
+    assert (check.name, check.said) == (
+        "all runs were made",
+        "the command ended after 2 of 3: these are partial results",
+    )
+    assert exit_code([good, good], Limits(), None, 3) == NOT_TRUSTED
+    assert exit_code([good, good], Limits(), None, 2) == CLEAN
 
 
 def test_what_was_found_counts_even_in_a_run_without_trust(good: Repeat) -> None:

@@ -82,6 +82,10 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
         ("name: x\nqueuey: {receiving: {holders: 1}}\n", "needs a consumer that does not hold"),
         ("name: x\nqueuey: {receiving: {mode: pop, crash: 0.1}}\n", "need leases"),
         ("name: x\nqueuey: {faults: {server: {mttf: 5}}}\n", "only a process that the run started is killed"),
+        (
+            "name: x\nqueuey: {start: queuey, receiving: {mode: follow}, faults: {network: {answers: 0.1}}}\n",
+            "faults.network: the proxy carries no streams",
+        ),
         ("name: x\nqueuey: {delay: 5000000}\n", ":2: queuey.delay: expected `float` <= 4000000.0"),
         ("name: x\ntopics: 10000\nproducersPerTopic: 1000\n", "10,000,000 producers and 10,000 consumers: at most"),
         ("name: x\ntopics: 10000\nconsumerPerSubscription: 1000\n", "10,000 producers and 10,000,000 consumers"),
