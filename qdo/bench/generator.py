@@ -29,7 +29,7 @@ from qdo.bench.clock import SECOND
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
 from qdo.bench.ending import LoadProgress, RunEnd
 from qdo.bench.histogram import TimeHistogram
-from qdo.bench.machine import run_before_others
+from qdo.bench.machine import BusiestPart, run_before_others
 from qdo.bench.planting import Plant, Planting
 from qdo.bench.receivers import Distinct, InOrder, LoadReceiver
 from qdo.bench.records import RECEIVED, SENT, ReceivedRow, Writer
@@ -68,7 +68,8 @@ class ProcessReport:
 
     role: Role
     cpu_seconds: float = 0.0
-    wall_seconds: float = 0.0
+    processor_share: float = 0.0
+    """Of one processor: see :class:`qdo.bench.machine.BusiestPart`."""
     refusals: Counter[str] = field(default_factory=Counter)
     planted: int = 0
     unsent: int = 0
@@ -280,7 +281,8 @@ class _Work:
 
     def run(self, start: int) -> ProcessReport:
         """Send and receive until all is done."""
-        began, cpu = time.monotonic(), time.process_time()
+        cpu = time.process_time()
+        use = BusiestPart(time.monotonic(), cpu)
         sending = [self._thread(self._send, at, start) for at in range(len(self._senders))]
         receiving = [self._thread(self._receive, at, start) for at in range(len(self._threads))]
         for thread in (*sending, *receiving):
@@ -290,6 +292,8 @@ class _Work:
             self._is_aborted = self._shared.abort.is_set()
             self._is_over = self._is_aborted or self._shared.over.is_set()
             self._publish(is_sending=any(thread.is_alive() for thread in sending))
+            if not any(self._shared.sending):
+                use.loaded(time.monotonic(), time.process_time())
             time.sleep(LOOK_SECONDS)
         self._publish(is_sending=False)
         for sender, _ in self._senders:
@@ -299,7 +303,7 @@ class _Work:
             self._report.refusals += one.context.refusals
             self._report.lag.add(one.lag)
         self._report.cpu_seconds = time.process_time() - cpu
-        self._report.wall_seconds = time.monotonic() - began
+        self._report.processor_share = use.share(time.monotonic(), time.process_time())
         return self._report
 
     def _thread(self, work: Callable[[int, int], None], at: int, start: int) -> threading.Thread:

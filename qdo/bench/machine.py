@@ -56,6 +56,41 @@ def busy_share() -> float:
     return before.share(processor_times())[0]
 
 
+class BusiestPart:
+    """The share of a processor that a process uses, in the busier part of its time: while the load lasts, or after it.
+
+    A process that waits for a last message after it was the limit of the load was the limit all the same.
+    """
+
+    LEAST_SECONDS = 0.5
+    """Of a part that counts."""
+
+    def __init__(self, moment: float, used: float) -> None:
+        """:param moment: seconds of the monotonic clock.
+        :param used: seconds of processor time so far.
+        """
+        self._begin = moment, used
+        self._ends = [self._begin]
+
+    def loaded(self, moment: float, used: float) -> None:
+        """The load is over. It counts the first time."""
+        if len(self._ends) == 1:
+            self._ends.append((moment, used))
+
+    def share(self, moment: float, used: float) -> float:
+        """Of one processor, until now.
+
+        >>> use = BusiestPart(100, 7)
+        >>> use.loaded(110, 16.5)
+        >>> use.share(150, 17), BusiestPart(100, 7).share(150, 17)
+        (0.95, 0.2)
+        """
+        now = moment, used
+        parts = [self._begin, now], *zip(self._ends, [*self._ends[1:], now], strict=True)
+        took = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in parts]
+        return max((busy / seconds for seconds, busy in took if seconds >= self.LEAST_SECONDS), default=0.0)
+
+
 def run_before_others() -> int:
     """Let the system prefer this process and the threads that it makes from now on, if the user may ask for that.
 

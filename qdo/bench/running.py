@@ -237,7 +237,7 @@ class OneRun:
             times,
             around.busy_before,
             around.stolen,
-            tuple(one.cpu_seconds / one.wall_seconds for one in ran.processes if one.wall_seconds),
+            tuple(one.processor_share for one in ran.processes),
             sum(one.planted for one in ran.processes),
             sum(one.unsent for one in ran.processes),
             around.began,
