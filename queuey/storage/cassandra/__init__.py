@@ -50,6 +50,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_SAMPLES = 3
 """Readings of each node's clock before the server starts: the fastest round trip is the most exact."""
+_SILENT_SAMPLE_SECONDS = 0.5
+"""Seconds between two readings while no node answers. Where that took half a minute, all calls are refused until one does."""
 
 
 def open_messages(
@@ -175,18 +177,26 @@ class NodeClocks:
             self._thread.join()
 
     def _run(self) -> None:
-        while not self._stopped.wait(SAMPLE_SECONDS):
+        pause = SAMPLE_SECONDS
+        while not self._stopped.wait(pause):
+            pause = SAMPLE_SECONDS
             try:
-                self._look()
+                if not self._look():
+                    pause = _SILENT_SAMPLE_SECONDS
             except Exception:  # if this thread ended, every later append would be refused
                 log.exception("the clocks of the nodes are not known, and are asked for again")
 
-    def _look(self) -> None:
+    def _look(self) -> bool:
+        """:returns: whether a node has answered."""
+        has_answered = False
         for host in self._session.hosts():
             try:
                 self._ask(host).wait(SAMPLE_SECONDS)
             except (QueueyError, TimeoutError) as error:
                 log.debug("the clock of %s is not known: %s", host.endpoint, error)
+            else:
+                has_answered = True
+        return has_answered
 
     def _ask(self, host: Host) -> Future[Rows]:
         asked = self._clock.elapsed()

@@ -54,6 +54,27 @@ def test_the_clocks_of_nodes_are_asked_again(fails_once: FailsOnce, monkeypatch:
     clocks.stop()
 
 
+def test_the_clocks_of_nodes_are_asked_soon_again_while_none_answers(monkeypatch: pytest.MonkeyPatch) -> None:
+    """When all nodes had been away, calls were refused for five seconds more once they were back."""
+    again, looks = threading.Event(), list[int]()
+
+    def no_host_is_up() -> Sequence[Any]:
+        monkeypatch.setattr(cassandra, "SAMPLE_SECONDS", 3600.0)
+        looks.append(1)
+        if len(looks) > 1:
+            again.set()
+        return ()
+
+    monkeypatch.setattr(cassandra, "SAMPLE_SECONDS", 0.01)
+    session: Any = SimpleNamespace(hosts=lambda: ())
+    clocks = NodeClocks(session, ManualClock(), ClockGuard(ManualClock(), 1.0))
+    clocks.start()
+    session.hosts = no_host_is_up
+
+    assert again.wait(WAIT_SECONDS)
+    clocks.stop()
+
+
 def test_questions_are_answered_after_one_that_went_wrong() -> None:
     def find_all(asked: Sequence[int]) -> Sequence[int]:
         return asked if 2 in asked else ()
