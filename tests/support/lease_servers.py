@@ -54,7 +54,7 @@ class SharedHistory(LeaseHistory):
         self._servers = [*servers]
 
     def _go_on(self, reopen: Callable[[], None]) -> None:
-        """Of two overwrites the one with the later date counts, and a server dates its own up to 4 E ahead."""
+        """An overwrite may be dated ahead. Its server waits for so long, and the clock of the test does not go on meanwhile."""
         self.clock.advance(2.0)
         reopen()
 
