@@ -280,6 +280,25 @@ class QueueNotFound(NotFound):
     """No queue of this name: create it with a POST to its application."""
 
     key = "InvalidQueueName"
+    what_to_send = ": create it with a POST to its application"
+    """The end of the text, of use where requests are made by hand."""
+
+    @classmethod
+    def named(cls, name: str) -> QueueNotFound:
+        """The error that says which one.
+
+        >>> str(QueueNotFound.named("mail"))
+        'no queue is named "mail": create it with a POST to its application'
+        """
+        return cls(f'no queue is named "{name[:80]}"{cls.what_to_send}')
+
+    def saying(self, what_to_do: str) -> QueueNotFound:
+        """The same error where no requests are made by hand.
+
+        >>> str(QueueNotFound.named("mail").saying(": create_queue makes it"))
+        'no queue is named "mail": create_queue makes it'
+        """
+        return QueueNotFound(str(self).replace(self.what_to_send, what_to_do))
 
 
 class LeaseGroupNotFound(NotFound):

@@ -166,7 +166,7 @@ export class Client {
       signal?.throwIfAborted();
       const all = { Authorization: this.#authorization, ...headers };
       const answer = await fetch(url, { method, headers: all, body, signal: ended.signal, cache: "no-store" });
-      if (!answer.ok) throw await refusal(answer);
+      if (!answer.ok) throw await refusal(answer, this.#base);
       goesOn = lasts;
       if (lasts) return { body: answer.body, forget }; // `signal` ends it until it is forgotten
       return { headers: answer.headers, text: await answer.text() };
@@ -473,11 +473,18 @@ function toBase64(bytes) {
 
 const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => character.charCodeAt(0));
 
-async function refusal(answer) {
+/** What a program does about a refusal, in place of what a request has. */
+function inWords({ code, detail = "", ...rest }, url) {
+  if (code === "InvalidApplicationKey") detail = `${new URL(url).origin} does not know the application key: the option key gives it`;
+  if (code === "QueueNotFound") detail = detail.replace(": create it with a POST to its application", ": createQueue makes it");
+  return { ...rest, ...(code && { code }), ...(detail && { detail }) };
+}
+
+async function refusal(answer, url) {
   const retryAfter = Number(answer.headers.get("retry-after")) || 0;
   const otherwise = { detail: `The answer was ${answer.status}`, retriable: answer.status >= 500 };
   const said = await answer.json().catch(() => ({}));
-  return new QueueyError({ ...otherwise, ...said, status: answer.status, retryAfter });
+  return new QueueyError({ ...otherwise, ...inWords(said ?? {}, url), status: answer.status, retryAfter });
 }
 
 async function* events(body) {

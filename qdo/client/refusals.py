@@ -17,6 +17,7 @@ from queuey.errors import (
     MessageTooLarge,
     NotFound,
     OutcomeUnknown,
+    QueueNotFound,
     QueueyError,
     ServerUnreachable,
     StorageUnavailable,
@@ -114,14 +115,16 @@ def error_from(answer: Reply) -> QueueyError:
 
 
 def _in_words(error: QueueyError, root: str, *, has_credential: bool) -> QueueyError:
-    """The same error; one about the credential says where a program gives it, in place of which header carries it.
+    """The same error, with what a program does in place of what a request has.
 
-    What a server says of its own stays.
+    That is where it gives its credential, or how it makes a queue. What a server says of its own stays.
     """
     if isinstance(error, InvalidApplicationKey) and str(error) == str(InvalidApplicationKey()):
         return InvalidApplicationKey(
             f"{root} does not know the application key: QUEUEY_KEY, key= or a context gives it"
         )
+    if isinstance(error, QueueNotFound):
+        return error.saying(": create_queue makes it")
     if isinstance(error, Forbidden) and not has_credential and str(error).startswith(_NO_CREDENTIAL):
         return Forbidden(f"no key was given for {root}: set QUEUEY_KEY, or pass key= with the address")
     return error

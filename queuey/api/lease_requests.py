@@ -238,12 +238,9 @@ async def _named(service: Service, call: Call, permission: Permission, name: str
 
     :raises QueueNotFound: it says which; and as :func:`~queuey.http.access.allowed`.
     """
-    try:
-        queue = await allowed(service, call.identity, permission, call.application, name)
-    except QueueNotFound:
-        queue = None
+    queue = await allowed(service, call.identity, permission, call.application, name)
     if queue is None:
-        raise QueueNotFound(f"no queue is named {quoted(name)}: create it with a POST to its application")
+        raise QueueNotFound.named(name)
     call.named = [*call.named, queue]
     return queue
 

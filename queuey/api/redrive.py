@@ -9,7 +9,7 @@ from queuey.api.batches import json_object
 from queuey.api.fields import check_nothing, check_query
 from queuey.api.groups import group_of
 from queuey.api.json_fields import JsonFields
-from queuey.api.params import MAX_FILTER_TEXT, Problems, moment, queue_name, quoted
+from queuey.api.params import MAX_FILTER_TEXT, Problems, moment, queue_name
 from queuey.api.tasks import task_answer
 from queuey.errors import Conflict, LeaseGroupNotFound, QueueNotFound
 from queuey.http.access import allowed
@@ -111,10 +111,7 @@ async def _checked(service: Service, call: Call, queue: Queue, asked: Mapping[st
     :raises Conflict: they are to go to where they are.
     """
     name = asked.get("queue", queue.name)
-    try:
-        await allowed(service, call.identity, Permission.APPEND, queue.application, name)
-    except QueueNotFound:
-        raise QueueNotFound(f"no queue is named {quoted(name)}: create it with a POST to its application") from None
+    await allowed(service, call.identity, Permission.APPEND, queue.application, name)
     if name == asked["from"]:
         raise Conflict(f"queue: {name} is the dead-letter queue itself")
     try:

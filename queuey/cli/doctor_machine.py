@@ -331,7 +331,7 @@ def _limit_findings(settings: Settings) -> Iterator[Diagnosis]:
             FindingLevel.NOTICE,
             "limits",
             f"a process may open {most:,} files here, and [server] connections may need {needed:,}",
-            f"set LimitNOFILE={needed} in the unit, or lower [server] connections",
+            f"set LimitNOFILE={needed} in the unit, or ulimit -n {needed} in the shell, or lower [server] connections",
         )
     else:
         yield Diagnosis(

@@ -13,7 +13,7 @@ from queuey.terminal.commands import CommandGroup
 from queuey.terminal.completion import complete_ends, group_argument, queue_argument
 from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import NothingFound, output_option, say, write_done, write_rows
-from queuey.terminal.times import Moment
+from queuey.terminal.times import place_in_queue, shown_place
 
 if TYPE_CHECKING:
     from qdo.client import Client, GroupOffset
@@ -68,9 +68,7 @@ def show_group(client: Client, queue: str, group: str, output: str | None) -> No
     "--to",
     required=True,
     shell_complete=complete_ends,
-    callback=lambda context, option, text: (
-        text if text in ("beginning", "end") else Moment(ago=True).convert(text, option, context)
-    ),
+    callback=place_in_queue,
     help="beginning, end, 10m (ago), a time, or the id of the last message that counts as done.",
 )
 @click.option("-p", "--partition", "numbers", type=click.IntRange(1), multiple=True, help="Only this one. Repeatable.")
@@ -96,14 +94,14 @@ def reset_group(
     """
     if not dry_run:
         confirm(
-            f"Let group {group} of queue {queue} go on at {to}?",
+            f"Let group {group} of queue {queue} go on at {shown_place(to)}?",
             yes=yes,
             look=lambda: client.reset_offsets(queue, group, to, partitions=list(numbers) or None, preview=True),
         )
     changed = client.reset_offsets(queue, group, to, partitions=list(numbers) or None, preview=dry_run)
     rows = ({**_row(offset), "old_message_id": offset.old_id and offset.old_id.hex} for offset in changed)
     write_rows(rows, CHANGES, output)
-    say(f"group {group} of {queue} {'would go on' if dry_run else 'goes on'} at {to}")
+    say(f"group {group} of {queue} {'would go on' if dry_run else 'goes on'} at {shown_place(to)}")
 
 
 @group_command.command("rm")

@@ -136,7 +136,7 @@ def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: b
 
     With --operator, the key of the operator NAME.
 
-    Example: queuey key rm shop 1f9f66 --yes
+    Example: queuey key rm shop 1f9f6640 --yes
     """
     from queuey.service.keys import owner_of_key
 

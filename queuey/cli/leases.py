@@ -15,7 +15,7 @@ from queuey.terminal.completion import complete_ends, complete_queues, lease_gro
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import check_can_ask, confirm, with_client, yes_option
 from queuey.terminal.output import form_for, output_option, say, write_done, write_one, write_rows
-from queuey.terminal.times import Duration, Moment
+from queuey.terminal.times import Duration, Moment, place_in_queue, shown_place
 
 if TYPE_CHECKING:
     from qdo.client import Client, Lease, LeasePartition
@@ -102,11 +102,6 @@ def show_group(
     write_rows(details, columns, "table")
 
 
-def _begins(_ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
-    """A moment in its wire form, or a word for one."""
-    return text if text in (None, "beginning", "end") else Moment(ago=True).convert(text, param, _ctx)
-
-
 def _number_or_auto(_ctx: click.Context, param: click.Parameter, text: str | None) -> int | str | None:
     if text is None or text == "auto":
         return text
@@ -164,7 +159,7 @@ def _breaker(_ctx: click.Context, param: click.Parameter, text: str | None) -> d
 )
 @click.option(
     "--start",
-    callback=_begins,
+    callback=place_in_queue,
     shell_complete=complete_ends,
     help="Of a new group: beginning, end, 10m (ago), a time or a message id.",
 )
@@ -195,7 +190,7 @@ def set_group(
 @click.option(
     "--to",
     required=True,
-    callback=_begins,
+    callback=place_in_queue,
     shell_complete=complete_ends,
     help="beginning, end, 10m (ago), a time, or a message id to go on behind.",
 )
@@ -212,13 +207,13 @@ def reset_group(client: Client, queue: str, group: str, to: str, dry_run: bool, 
     """
     if not dry_run:
         confirm(
-            f"Reset lease group {group} of queue {queue} to {to}? Its leases end.",
+            f"Reset lease group {group} of queue {queue} to {shown_place(to)}? Its leases end.",
             yes=yes,
             look=lambda: client.reset_lease_group(queue, group, to, preview=True),
         )
     found = client.reset_lease_group(queue, group, to, preview=dry_run)
     write_rows(found["before"], PARTITIONS, output)
-    say(f"lease group {group} of {queue} {'would begin' if dry_run else 'begins'} anew at {to}")
+    say(f"lease group {group} of {queue} {'would begin' if dry_run else 'begins'} anew at {shown_place(to)}")
 
 
 @lease_command.command("rm")

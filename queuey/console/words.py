@@ -21,5 +21,9 @@ def said(error: QueueyError) -> str:
 
     >>> said(QueueNotFound("no queue is named 'x'"))
     "no queue is named 'x'"
+    >>> said(QueueNotFound.named("x"))
+    'no queue is named "x"'
     """
+    if isinstance(error, QueueNotFound) and str(error) != str(QueueNotFound()):
+        return str(error.saying(""))
     return _WORDS.get(type(error), str(error)) if str(error) == str(type(error)()) else str(error)

@@ -85,7 +85,7 @@ async def allowed(
     if not permits(permission, identity, application, name, queue):
         raise _refusal(permission, identity, application, name, queue)
     if name and queue is None:
-        raise QueueNotFound
+        raise QueueNotFound.named(name)
     return queue
 
 

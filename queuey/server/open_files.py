@@ -53,5 +53,5 @@ def few_files(connections: int, files: float) -> str | None:
         return None
     return (
         f"may open {files:,} files, and so takes {most:,} connections at most, not the {connections:,} of [server] connections. "
-        f"Set LimitNOFILE={needed} in the unit, or lower [server] connections"
+        f"Set LimitNOFILE={needed} in the unit, or ulimit -n {needed} in the shell, or lower [server] connections"
     )

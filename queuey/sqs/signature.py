@@ -47,6 +47,8 @@ _MOST_HEADER_CHARACTERS = 1024
 _ALGORITHM = "AWS4-HMAC-SHA256"
 _SERVICE = "sqs"
 _END = "aws4_request"
+_MOST_SHOWN_OF_A_KEY = 32
+"""Characters; ids of access keys have 20."""
 _KEY_ID = re.compile(r"[!-.0-~]{1,128}")
 _REGION = re.compile(r"[!-.0-~]{1,64}")
 _SIGNATURE = re.compile(r"[0-9a-f]{64}", re.ASCII)
@@ -157,8 +159,8 @@ class Signatures:
                 self._keys.note_use(digest_of_access_key(signature.key_id))
                 return application
         raise _mismatch(
-            "the secret access key is another one, or a proxy changed method, path, headers or body. The header Host "
-            f"arrived as {shown(call.headers.get('host', ''))}"
+            f"the secret access key is not the one of {signature.key_id}, or a proxy changed the request on its way, "
+            f"which arrived for the host {shown(call.headers.get('host', ''))}"
         )
 
     def _derived(self, key_id: str, date: str, region: str) -> hmac.HMAC:
@@ -224,7 +226,9 @@ def _presented(algorithm: str, fields: dict[str, str], prefix: str, time: str, e
     credential, headers, signature = (fields[name] for name in names)
     parts = credential.split("/")
     if len(parts) != 5 or not _KEY_ID.fullmatch(parts[0]) or not _REGION.fullmatch(parts[2]):
-        raise _incomplete(f"Credential is not of the form ID/yyyymmdd/REGION/{_SERVICE}/{_END}.")
+        raise _incomplete(
+            f"Credential is not of the form ID/yyyymmdd/REGION/{_SERVICE}/{_END}: look at the access key id and the region."
+        )
     key_id, date, region, service, end = parts
     if not _SIGNATURE.fullmatch(signature):
         raise _incomplete("Signature is not 64 hexadecimal digits in lower case.")
@@ -333,7 +337,10 @@ def _queries(query_string: str, *, presigned: bool) -> tuple[str, ...]:
 
 
 def _unknown_key(key_id: str) -> SqsError:
-    return SqsError("InvalidClientTokenId", f"No access key {shown(key_id)} is in force here.")
+    how = "'queuey key new APPLICATION --sqs' makes one, 'queuey key ls' lists those there are"
+    if len(key_id) > _MOST_SHOWN_OF_A_KEY:  # it may be a secret, or a key of v1
+        return SqsError("InvalidClientTokenId", f"{key_id[:4]}... is too long to be the id of an access key: {how}.")
+    return SqsError("InvalidClientTokenId", f"No access key {key_id} is in force here: {how}.")
 
 
 def _incomplete(text: str) -> SqsError:

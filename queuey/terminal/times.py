@@ -7,7 +7,8 @@ from typing import Any
 import click
 
 from queuey.clock import SystemClock
-from queuey.moments import parse_duration, parse_moment
+from queuey.ids import parse_timestamp
+from queuey.moments import parse_duration, parse_moment, rfc3339
 
 
 class Duration(click.ParamType[float]):
@@ -53,3 +54,17 @@ class Moment(click.ParamType[str]):
         if not self._ids and "." not in found:
             self.fail(f"{value!r} is a message id: expected a time", param, ctx)
         return found
+
+
+def place_in_queue(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
+    """What an option of a place is on the wire: a moment, the id of a message, or a word for an end."""
+    return text if text in (None, "beginning", "end") else Moment(ago=True).convert(text, param, ctx)
+
+
+def shown_place(place: str) -> str:
+    """A place as people read it.
+
+    >>> shown_place("1795788271.6827706"), shown_place("end")
+    ('2026-11-27T14:04:31.6827706Z', 'end')
+    """
+    return rfc3339(parse_timestamp(place)) if "." in place else place

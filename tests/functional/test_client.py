@@ -74,7 +74,7 @@ def test_a_queue_is_made_changed_looked_at_and_removed(client: Client) -> None:
     assert (changed.partitions, changed.kind, changed.principals) == (4, "public", ("app:other",))
     assert cleared.principals == ()
     assert (info.settings.name, info.depth, [part.number for part in info.partitions]) == (made.name, 0, [1, 2, 3, 4])
-    with pytest.raises(QueueNotFound):
+    with pytest.raises(QueueNotFound, match=r'no queue is named "[^"]+": create_queue makes it'):
         client.queue_info(made.name)
 
 

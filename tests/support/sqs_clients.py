@@ -202,10 +202,20 @@ def refused(call: Any, **values: Any) -> tuple[str, str]:
 
 def code_of(call: Any, **values: Any) -> str:
     """The code of a call that the server refuses, as older SDKs name it."""
+    return _refusal(call, **values)["Code"]
+
+
+def told_by(call: Any, **values: Any) -> str:
+    """The sentence of a call that the server refuses."""
+    return _refusal(call, **values)["Message"]
+
+
+def _refusal(call: Any, **values: Any) -> Mapping[str, str]:
     try:
         found = call(**values)
     except ClientError as error:
-        return str(error.response["Error"]["Code"])
+        told: Mapping[str, str] = error.response["Error"]
+        return told
     raise AssertionError(f"it was not refused: {found}")
 
 

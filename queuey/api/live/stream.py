@@ -330,5 +330,5 @@ async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
     """
     found = await allowed(service, call.identity, Permission.VIEW, queue.application, queue.name)
     if found is None or found.uuid != queue.uuid:
-        raise QueueNotFound
+        raise QueueNotFound.named(queue.name)
     return found

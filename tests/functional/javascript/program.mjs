@@ -137,6 +137,7 @@ await scene("a receive that is given up leaves no lease behind", async () => {
 await scene("refusals say what was wrong", async () => {
   const queue = client.queue(`${name}-nothing`);
   await assert.rejects(queue.append("x"), (error) => error instanceof QueueyError && error.code === "QueueNotFound" && error.status === 404);
+  await assert.rejects(queue.append("x"), { message: `no queue is named "${name}-nothing": createQueue makes it` });
   await assert.rejects(queue.append({ a: 1 }), /appendJson stores any other value/);
   await assert.rejects(queue.append("x", { tll: 4 }), /unknown option tll/);
   await assert.rejects(queue.commit("mail", "1", { partitions: 2 }), /unknown option partitions/);
@@ -147,7 +148,7 @@ await scene("refusals say what was wrong", async () => {
   }
   assert.throws(() => new Client(url, { application: "queuey" }), /give a key or a token/);
   const wrong = new Client(url, { application: "queuey", key: "no such key, but long enough to be one" });
-  await assert.rejects(all(wrong.queue("q").read()), (error) => error.status === 401 || error.status === 403);
+  await assert.rejects(all(wrong.queue("q").read()), { status: 401, message: `${url} does not know the application key: the option key gives it` });
   const nobody = new Client("http://127.0.0.1:9", { application: "queuey", key, timeoutMs: 1 });
   await assert.rejects(nobody.queue("q").page(), (error) => error.code === "Unreachable" && error.retriable);
 });

@@ -13,7 +13,7 @@ import requests
 from botocore.credentials import Credentials
 
 from tests.support.client import TIMEOUT_SECONDS
-from tests.support.sqs_clients import FORM, JSON, SqsServer, code_of, sqs_client, texts
+from tests.support.sqs_clients import FORM, JSON, SqsServer, code_of, sqs_client, texts, told_by
 
 LIST = {"Content-Type": JSON, "X-Amz-Target": "AmazonSQS.ListQueues"}
 
@@ -39,6 +39,15 @@ def test_an_unknown_key(sqs: SqsServer) -> None:
     client = sqs_client(sqs.url, Credentials("QAAAAAAAAAAAAAAAAAAA", "secret"))
 
     assert code_of(client.list_queues) == "InvalidClientTokenId"
+    assert "'queuey key new APPLICATION --sqs' makes one" in told_by(client.list_queues)
+
+
+def test_an_application_key_in_the_place_of_an_access_key_is_not_told_back(sqs: SqsServer) -> None:
+    key = "c0ffee" * 10
+    told = told_by(sqs_client(sqs.url, Credentials(key, "secret")).list_queues)
+
+    assert "c0ff... is too long to be the id of an access key" in told
+    assert key[:9] not in told
 
 
 def test_another_secret(sqs: SqsServer) -> None:
@@ -46,6 +55,7 @@ def test_another_secret(sqs: SqsServer) -> None:
 
     assert code_of(client.list_queues) == "SignatureDoesNotMatch"
     assert code_of(client.send_message, QueueUrl="q", MessageBody="x" * 200_000) == "SignatureDoesNotMatch"
+    assert f"the secret access key is not the one of {sqs.keys['queuey'].access_key}" in told_by(client.list_queues)
 
 
 @pytest.mark.parametrize("minutes", [-16, 16])
