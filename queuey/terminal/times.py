@@ -58,7 +58,12 @@ class Moment(click.ParamType[str]):
 
 def place_in_queue(ctx: click.Context, param: click.Parameter, text: str | None) -> str | None:
     """What an option of a place is on the wire: a moment, the id of a message, or a word for an end."""
-    return text if text in (None, "beginning", "end") else Moment(ago=True).convert(text, param, ctx)
+    if text in (None, "beginning", "end"):
+        return text
+    try:
+        return Moment(ago=True).convert(text, param, ctx)
+    except click.BadParameter as error:
+        raise click.BadParameter(f"{error.message}; nor is it beginning or end", ctx, param) from None
 
 
 def shown_place(place: str) -> str:

@@ -390,6 +390,7 @@ def test_a_group_is_reset_and_shows_what_it_held(queuey: Run, queue: str) -> Non
 
     assert shown.column("held") == reset.column("held")
     assert "would begin anew" in shown.err
+    assert "anew at 20" in queuey("lease", "reset", queue, "g", "--to", "1h", "--dry-run").err
     assert got == ["c", "d"]
     assert queuey("lease", "reset", queue, "g", "--to", "sometime", "--yes").code == 2
 
@@ -451,6 +452,8 @@ def test_a_number_that_the_server_refuses_is_named_by_its_option(queuey: Run, qu
     breaker = queuey("lease", "set", queue, "g", "--breaker", "2000/1m")
 
     assert (most.code, most.err) == (2, "InvalidParameter: --max: 2000 is greater than maximum value 1000\n")
+    place = queuey("lease", "reset", queue, "g", "--to", "nonsense", "--yes")
+    assert (place.code, "; nor is it beginning or end" in place.err) == (2, True)
     assert (backoff.code, backoff.err) == (
         2,
         "InvalidParameter: --backoff-most: 34560000 is not from 0 to 31622400, in seconds\n",

@@ -134,6 +134,7 @@ def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
         done(run_in(environment, tmp_path, "put", "q", "--lines", given=b"a\nb\n"))
         done(run_in({}, tmp_path, "backup", "copy.db"))
         refused = run_in({}, tmp_path, "backup", "copy.db")
+        nowhere = run_in({}, tmp_path, "backup", "nowhere/copy.db")
         done(run_in(environment, tmp_path, "put", "q", "c"))
         done(run_in({}, tmp_path, "backup", "copy.db", "--force"))
 
@@ -142,6 +143,8 @@ def test_a_backup_of_a_running_server_is_a_store(tmp_path: Path) -> None:
     (tmp_path / "copy.db").rename(other / "queuey.db")
     told = other / "said.txt"
     assert refused.code == 2
+    said_of_nowhere = "ConfigurationError: there is no folder nowhere: make it, or name another one\n"
+    assert (nowhere.code, nowhere.err) == (2, said_of_nowhere)
     with told.open("wb") as output:
         process = subprocess.Popen(
             command("serve", "--port", "0", "--data", "."), stdout=output, stderr=output, cwd=other

@@ -77,6 +77,8 @@ def _held(partial: Path) -> Iterator[None]:
     """An empty file that only this process writes, and that ends with the block."""
     try:
         file = os.open(partial, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, PRIVATE)
+    except FileNotFoundError as error:
+        raise ConfigurationError(f"there is no folder {partial.parent}: make it, or name another one") from error
     except OSError as error:
         raise ConfigurationError(f"{partial} cannot be written: {error.strerror}") from error
     try:
