@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.future import Future
+from queuey.future import start
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
 from queuey.model import Location, Overwrite
 from queuey.storage import MessageStore
@@ -41,6 +41,20 @@ def stores(
     stores = CassandraStores(session, clock, ids)
     yield stores
     stores.close()
+
+
+def _rows_read(session: CassandraSession, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """The rows of each query for messages, from now on."""
+    asks, found = session.ask, list[int]()
+
+    async def counted(name: str, *values: Any, **how: Any) -> Rows:
+        rows = await asks(name, *values, **how)
+        if name.startswith("read_"):
+            found.append(len(rows))
+        return rows
+
+    monkeypatch.setattr(session, "ask", lambda *values, **how: start(counted(*values, **how)))
+    return found
 
 
 def to_the_edge(clock: ManualClock) -> None:
@@ -101,6 +115,30 @@ class TestSmallBuckets(Reading, Fetching, CountingSpans):
         assert log.bodies() == [b"back", *[b"x"] * 6]
         other.close()
 
+    @pytest.mark.parametrize(("size", "most_queries", "most_rows"), [(1000, 2, 12), (1, 6, 48)], ids=["large", "small"])
+    def test_a_page_reads_few_bytes_more_than_it_has(
+        self,
+        session: CassandraSession,
+        clock: ManualClock,
+        ids: IdGenerator,
+        monkeypatch: pytest.MonkeyPatch,
+        size: int,
+        most_queries: int,
+        most_rows: int,
+    ) -> None:
+        """A node was asked for 16 MiB for an answer of 4, and all that the server asked it for meanwhile had to wait."""
+        monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1000)
+        store = messages_of(session, clock, ids)
+        log = QueueLog(store, clock)
+        log.append(draft(b"x" * 1000), *[draft(b"x" * size)] * 39)
+        found = _rows_read(session, monkeypatch)
+        page = log.read(max_bytes=5000)
+
+        assert len(page.messages) == (5 if size == 1000 else 40)
+        assert len(found) <= most_queries
+        assert 0 < sum(found) <= most_rows
+        store.close()
+
     @pytest.mark.parametrize("newest_first", [False, True], ids=["oldest first", "newest first"])
     def test_a_page_asks_the_bucket_that_has_its_rows_and_not_each_bucket_of_its_time(
         self,
@@ -114,21 +152,13 @@ class TestSmallBuckets(Reading, Fetching, CountingSpans):
         monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 50)
         monkeypatch.setattr(cassandra_pages, "_FIRST_ROWS", 5)
         store = messages_of(session, clock, ids)
-        log, found = QueueLog(store, clock), list[int]()
+        log = QueueLog(store, clock)
         placed = [one.id for _ in range(3) for one in log.append(*[draft(b"x")] * 50).placed]
-        asks = session.ask
-
-        def counted(name: str, *values: Any, **how: Any) -> Future[Rows]:
-            answer = asks(name, *values, **how)
-            if name.startswith("read_"):
-                answer.add_done_callback(lambda rows: found.append(len(rows.result())))
-            return answer
-
-        monkeypatch.setattr(session, "ask", counted)
+        found = _rows_read(session, monkeypatch)
         page = log.read(limit=40, newest_first=newest_first)
 
         ends = sorted(placed, reverse=newest_first)
         assert [message.id for message in page.messages] == ends[:40]
         assert page.more
-        assert sum(found) <= 40 + 1 + len(WIDTHS) * 5
+        assert 0 < sum(found) <= 40 + 1 + len(WIDTHS) * 5
         store.close()

@@ -72,12 +72,15 @@ class _Stream:
         self.after, self.upto = walk.after, walk.upto
         self.block = NO_ROWS
         self.ended = False
-        fitting = _HELD * request.max_bytes >> size_class if request.with_bodies else request.limit
-        self.most = self.step = max(1, min(request.limit + 1, fitting))
-        """Rows of one query: of any, and of the last one."""
+        large = request.max_bytes >> size_class if request.with_bodies else request.limit
+        self.most = self.step = max(1, min(request.limit + 1, large))
+        """Rows of one query: of the next, and of the last one. A page of large messages is full after the first query; those
+        of a page of small ones, in a bucket with large ones, take more and more rows."""
+        self._most_of_all = max(1, min(request.limit + 1, _HELD * large))
 
     def take(self, found: Block) -> None:
         """Take the rows of a query."""
+        self.most = min(2 * self.most, self._most_of_all)
         self.block = found
         self.ended = found.length < self.step
         if found.length:
