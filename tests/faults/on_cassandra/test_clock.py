@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from qdo.client import Client
+from qdo.client.values import HasLocation
 from queuey.errors import ClockUnsafe, StorageUnavailable
 from tests.support.effects import everything
 from tests.support.figures import Figures
@@ -21,12 +22,16 @@ def fleet(tmp_path_factory: pytest.TempPathFactory, cassandra_node: Reached) -> 
         yield fleet
 
 
-def refuses(client: Client) -> bool:
-    """Does it refuse to append and to read, for its clock?"""
+def refuses(client: Client, stored: HasLocation) -> bool:
+    """Does it refuse to append, to read, to overwrite and to delete, for its clock?"""
     with pytest.raises(ClockUnsafe):
         client.append("q", "wrong")
     with pytest.raises(ClockUnsafe):
         client.read("q")
+    with pytest.raises(ClockUnsafe):
+        client.put("q", stored, "wrong")
+    with pytest.raises(ClockUnsafe):
+        client.delete("q", stored)
     return True
 
 
@@ -35,8 +40,9 @@ def test_a_server_whose_clock_is_wrong_refuses_until_it_is_right(
     fleet: Fleet, seconds: float, figures: Figures
 ) -> None:
     wrong, right = fleet.clients()
+    stored = right.append("q", "right")
     with fleet.stepped(0, seconds):
-        assert refuses(wrong)
+        assert refuses(wrong, stored)
         assert fleet.nodes[0].get("/__heartbeat__").status_code == 503
         right.append("q", "right")
         right.read("q")
@@ -45,7 +51,7 @@ def test_a_server_whose_clock_is_wrong_refuses_until_it_is_right(
     wait_until_readable(right, "q", back.id)
     bodies = {message.text for message in everything(right, "q")}
 
-    figures("G3", clock_off_s=seconds, refused_clock=2, of_which_stored="wrong" in bodies)
+    figures("G3", clock_off_s=seconds, refused_clock=4, of_which_stored="wrong" in bodies)
     assert bodies == {"right"}
     assert fleet.nodes[0].get("/__heartbeat__").status_code == 200
 
