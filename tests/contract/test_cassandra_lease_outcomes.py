@@ -13,14 +13,14 @@ from uuid import uuid4
 
 import pytest
 
-from queuey.clock import SystemClock
+from queuey.clock import ManualClock, SystemClock
 from queuey.errors import ClockUnsafe, MessageTooLarge, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey, Queue, ReadRequest, Span
 from queuey.model.headers import encode_headers
 from queuey.model.lease_groups import LeaseGroup
-from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
 from queuey.storage.cassandra.clock import ClockGuard
@@ -157,6 +157,35 @@ def test_a_clock_that_is_stepped_while_a_call_is_carried_out_ends_no_lease(
     assert len(first) == 1
     assert sorted(bodies([*first, *second])) == [b"0", b"1", b"2"]
     assert all(one.hole.visible_at <= clock.now_ticks() + 31 * TICKS_PER_SECOND for one in second)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("gives", [-0.25, 0.0, 0.25])
+@pytest.mark.parametrize("takes", [-0.25, 0.0, 0.25])
+def test_a_lease_and_a_delay_are_shorter_by_twice_the_clocks_error_at_most(
+    lease_servers: LeaseServers, exact: bool, gives: float, takes: float
+) -> None:
+    clocks = [ManualClock(), ManualClock()]
+    for clock, off in zip(clocks, (gives, takes), strict=True):
+        clock.step(off)
+    here, there = (lease_servers.another(clock=clock, ids=IdGenerator(clock)) for clock in clocks)
+    here.log.append(draft(b"leased"), draft(b"released"))
+    one, other = here.jobs(exact=exact), there.jobs(here, exact=exact)
+
+    def pass_(seconds: float) -> list[bytes]:
+        for clock in clocks:
+            clock.advance(seconds)
+        return bodies(list(other.step(receive=ReceiveRequest(5, visibility_seconds=60)).handed))
+
+    for clock in clocks:
+        clock.advance(1)
+    leased, released = one.receive(2, visibility_seconds=10)
+    one.settle(released, Action.RELEASE, seconds=10, counts=False)
+
+    assert leased.message.body == b"leased"
+    assert pass_(10 - 2 * 0.25 - 0.1) == []
+    found = [*pass_(4 * 0.25 + 0.2), *pass_(0.0)]  # one whose lease ran out is handed out alone
+    assert sorted(found) == [b"leased", b"released"]
 
 
 @pytest.mark.parametrize("carries_out", [True, False])
