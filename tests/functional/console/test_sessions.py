@@ -19,7 +19,7 @@ def test_a_browser_hears_nothing_of_requests_and_headers(stranger: Visitor, owne
     nothing = owner.get("/console/a/queuey/there-is-none", status=404)
 
     assert "knows no such key" in wrong.text
-    assert "no queue of this name in the application" in nothing
+    assert "no queue is named" in nothing
     assert not [word for word in ("Authorization", "POST") for page in (wrong.text, nothing) if word in page]
 
 

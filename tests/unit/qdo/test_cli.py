@@ -61,7 +61,7 @@ def test_help_of_work_tells_how_it_ends() -> None:
     told = " ".join(run("work", "--help").stdout.split())
 
     assert "def process(message, context)" in told
-    assert "SIGTERM or Ctrl-C ends in order" in told
+    assert "SIGTERM, Ctrl-C or the end of its terminal ends it in order" in told
     assert "exit code 143 or 130" in told
 
 
