@@ -317,11 +317,10 @@ def predict(seconds: float, rounds: int, costs: Path | None, folder: str) -> Non
 
     What requests cost is measured with one server before one node of Cassandra, and with a ZooKeeper. From that the rates
     of one, two and three servers are predicted, and compared with runs in the same rounds; all share this machine. Exits
-    with 1 if a prediction is more than a fifth off, or, of receives at several servers, more than a fifth too low. --costs
-    writes the file that 'queuey bench simulate --costs' reads.
+    with 1 if a prediction is more than a fifth off. --costs writes the file that 'queuey bench simulate --costs' reads.
 
     \b
-        python -m tests.bench predict --costs costs.json        some eight minutes
+        python -m tests.bench predict --costs costs.json        some ten minutes
     """
     with planned(folder, seconds, rounds, quick=True) as plan:
         conditions = (

@@ -21,6 +21,7 @@ def costs(*, server: float = 0.001, node: float = 0.0, response: float = 0.0, **
         "append": one,
         "cold": one,
         "receive": one,
+        "handed": 0.0,
         "notice": 1e-6,
         "zookeeper": ZooKeeperCosts(1e-5, 1e-5, 1e-3, 5e-3, 1e-4, 1e-5, 40.0, 25.0),
     }

@@ -25,7 +25,7 @@ __all__ = [
     "read_costs",
 ]
 
-FORMAT = 1
+FORMAT = 2
 Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -169,6 +169,9 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
     """An append to a queue that the server has not used before: it looks its settings up, and marks its bucket."""
     receive: OperationCost
     """A request that settles, or receives, ten messages of an exact group."""
+    handed: Seconds
+    """Of processors, what such a request costs more if its server hands it over to the home of the group: both servers
+    together, less what the home saves."""
     notice: Seconds
     """Of a server, to hear that a partition has new messages at another server."""
     zookeeper: ZooKeeperCosts

@@ -135,6 +135,11 @@ class _ExactCrowd(_Crowd):
 
     def __init__(self, scenario: Scenario, crowd: ReceiverCrowd, costs: CostTable) -> None:
         super().__init__(scenario, crowd, costs)
+        self._handed = costs.handed / self.speed
+        self._is_shared = bool(scenario.machines.shared)
+        if self._is_shared:
+            stretch = self._stretch()
+            self.fixed, self.each = self.fixed * stretch, self.each * stretch
         self._next = 0
         self._busy = 0.0
         self._keys: list[deque[int]] = []
@@ -145,6 +150,12 @@ class _ExactCrowd(_Crowd):
         """Calls that found nothing; what comes wakes one of them."""
         self._hot_closed = 0.0
         """Seconds in which the busiest key was closed."""
+
+    def _stretch(self) -> float:
+        """How much longer a transaction takes on a machine that all share, since its processors also hand steps over."""
+        receivers = range(self.crowd.receivers)
+        away = sum(number % self.crowd.servers != HOME for number in receivers) / len(receivers)
+        return 1 + away * self.costs.handed / max(1e-9, self.costs.receive.at(len(receivers)).processors)
 
     def _by_key(self) -> list[deque[int]]:
         keys: list[deque[int]] = [deque() for _ in range(self.crowd.keys)]
@@ -158,7 +169,9 @@ class _ExactCrowd(_Crowd):
 
     def way(self, server: int) -> float:
         """To the group's home; all other servers hand their steps over to it."""
-        return self.network if server == HOME else 2 * self.network
+        if server == HOME:
+            return self.network
+        return 2 * self.network + (0.0 if self._is_shared else self._handed / 2)
 
     def ask(self, server: int, call: simpy.Event) -> None:
         super().ask(HOME, call)

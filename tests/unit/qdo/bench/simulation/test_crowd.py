@@ -40,6 +40,23 @@ def test_servers_of_an_exact_group_share_its_transactions_at_its_home() -> None:
     assert single == pytest.approx(1 / (0.2 + FIXED + EACH) + 1 / (0.4 + FIXED + EACH), rel=0.05)
 
 
+def test_handing_over_takes_processors_of_a_shared_machine_and_time_on_machines_of_their_own() -> None:
+    group = {"receivers": 12, "messages": 20_000}
+    levels = [CostLevel(n, 0.002, 0.001, 0.001, FIXED + n * EACH) for n in (1, 4, 16)]
+
+    def rate(servers: int, shared: int, handed: float = 0.002, network: float = 0.0, **others: Any) -> float:
+        machines = {"network": network, "shared": shared}
+        small = scenario(machines=machines, group={**group, "servers": servers, **others})
+        return simulated_figures(small, costs(receive=OperationCost(levels), handed=handed)).figures["requests/s"]
+
+    assert rate(1, 2) == rate(1, 0)
+    # Eight of twelve requests cost half as much again, of processors that have work all the time.
+    assert rate(3, 2) == pytest.approx(rate(1, 2) / (1 + 2 / 3 / 2), rel=0.02)
+    # Two receivers, one of which waits for the other server, too.
+    single = rate(2, 0, handed=0.2, network=0.1, receivers=2, messages=200, batch=1)
+    assert single == pytest.approx(1 / (0.2 + FIXED + EACH) + 1 / (0.6 + FIXED + EACH), rel=0.05)
+
+
 @pytest.mark.parametrize(("servers", "k"), [(3, 1), (3, 3), (3, 10), (8, 8)])
 def test_random_picks_meet_as_often_as_chance_says(servers: int, k: int) -> None:
     """Servers that pick at one moment, as in the BDQS paper: c of them get K (1 - (1 - 1/K)^c) different messages."""
