@@ -16,7 +16,7 @@ from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.file_limit import most_files
 from queuey.security.claims import unix_now
-from queuey.server.open_files import BESIDE, SPARE
+from queuey.server.open_files import files_for, more_files
 from queuey.settings import SETTINGS, Settings
 from queuey.settings.issuers import is_this_machine
 from queuey.terminal.options import store_files
@@ -325,13 +325,13 @@ def _clock_findings() -> Iterator[Diagnosis]:
 
 
 def _limit_findings(settings: Settings) -> Iterator[Diagnosis]:
-    most, needed = most_files(), settings.server.connections + SPARE + BESIDE
+    most, needed = most_files(), files_for(settings.server.connections)
     if most < needed:
         yield Diagnosis(
             FindingLevel.NOTICE,
             "limits",
             f"a process may open {most:,} files here, and [server] connections may need {needed:,}",
-            f"set LimitNOFILE={needed} in the unit, or ulimit -n {needed} in the shell, or lower [server] connections",
+            more_files(needed),
         )
     else:
         yield Diagnosis(

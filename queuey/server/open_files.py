@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from queuey.errors import ConfigurationError
 
-__all__ = ["BESIDE", "SPARE", "ConnectionRoom", "few_files", "room_for"]
+__all__ = ["ConnectionRoom", "few_files", "files_for", "more_files", "room_for"]
 
 BESIDE = 100
 """Open files that a server needs besides its connections."""
@@ -48,10 +48,24 @@ def room_for(connections: int, files: float) -> ConnectionRoom:
 
 def few_files(connections: int, files: float) -> str | None:
     """What is wrong with the limit on open files, and what to do; None if nothing is."""
-    most, needed = room_for(connections, files).most, connections + SPARE + BESIDE
+    most = room_for(connections, files).most
     if most == connections:
         return None
     return (
-        f"may open {files:,} files, and so takes {most:,} connections at most, not the {connections:,} of [server] connections. "
-        f"Set LimitNOFILE={needed} in the unit, or ulimit -n {needed} in the shell, or lower [server] connections"
+        f"may open {files:,} files, and so takes {most:,} connections at most, not the {connections:,} of [server] connections: "
+        f"{more_files(files_for(connections))}"
     )
+
+
+def files_for(connections: int) -> int:
+    """Files that a server opens at most.
+
+    >>> files_for(10_000)
+    11100
+    """
+    return connections + SPARE + BESIDE
+
+
+def more_files(needed: int) -> str:
+    """What to do where a server may open fewer files than this."""
+    return f"set LimitNOFILE={needed} in the unit, or ulimit -n {needed} in the shell, or lower [server] connections"
