@@ -134,7 +134,10 @@ def compared(first: Document, second: Document) -> list[Ratio]:
 
 
 def with_shown(ratios: Sequence[Ratio]) -> list[Ratio]:
-    """The same, each with whether its difference is shown: the n-th least chance may be a (k - n + 1)-th of the doubt."""
+    """The same, each with whether its difference is shown.
+
+    Of k figures by rising chance, the n-th is shown if its chance is at most ``DOUBT / (k - n + 1)``, and so are all before it.
+    """
     shown = set()
     for at, one in enumerate(sorted(ratios, key=lambda ratio: ratio.chance)):
         if one.chance > DOUBT / (len(ratios) - at):

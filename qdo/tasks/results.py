@@ -73,8 +73,8 @@ class TaskResult:
     def get(self, timeout: float | None = None) -> Any:
         """What the task returned, or the last step of its chain. Waits for it.
 
-        While there is no result, it looks from time to time, each 20 seconds at last, whether the message of the task is
-        there.
+        While there is no result, it looks from time to time whether the message of the task is there: less and less often,
+        until it looks every 20 seconds.
 
         :param timeout: seconds, rounded up to whole ones; None waits as long as it takes, 0 looks once.
         :raises TaskFailed: the task was given up.

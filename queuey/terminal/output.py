@@ -90,7 +90,7 @@ class NothingFound(click.ClickException):
 def say(text: str) -> None:
     """Print a line for people to stderr; data goes to stdout.
 
-    Where nobody can read it, since the terminal is gone for instance, work goes on.
+    If nobody can read it, for instance because the terminal is gone, work goes on.
     """
     with suppress(OSError):
         click.echo(text, err=True)
