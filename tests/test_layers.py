@@ -34,6 +34,7 @@ LEAVES = tuple(
         "settings.",
         "sparing",
         "tracebacks",
+        "unread",
     )
 )
 STORES = tuple(

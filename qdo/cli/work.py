@@ -186,7 +186,8 @@ def work_command(
 
     SIGTERM, Ctrl-C or the end of its terminal ends it in order, with exit code 0: jobs under way are finished and recorded,
     and partitions are given back. A second signal ends it at once, with exit code 143 or 130: what is not recorded will be
-    done again. With --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo
+    done again. A job that can no longer print, as in 'qdo work ... | head', ends it in order too: its message is given back and
+    no attempt has failed; the exit code is 1. With --exit-at-end the exit code is 7 if something that was there is not done: a message was given up ('qdo
     dead ls QUEUE' shows which), a partition stands still, a pattern left a queue out, or a signal ended the worker before.
     """
     from queuey.monitor.logs import set_up
@@ -272,15 +273,24 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
         if given["exit_at_end"] and not (given["slots"] or is_leased):
             total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
-        run_until_told(worker, say)
+        try:
+            run_until_told(worker, say)
+        except BrokenPipeError as error:
+            say(f"qdo: {error.strerror}: what is not done is given back")
+            _sum_up(worker)
+            raise
     if left := given["exit_at_end"] and not worker.all_done:
         say("qdo: not everything that was there is done")
+    _sum_up(worker)
+    if left:
+        click.get_current_context().exit(NOT_ALL_DONE)
+
+
+def _sum_up(worker: Worker) -> None:
     counts = worker.counts
     say(f"qdo: {counts.done} done, {many(counts.failed, 'attempt')} failed, {counts.dead} given up")
     for trouble in worker.troubles():
         say(f"qdo: {trouble['queue']}: {trouble['why']}")
-    if left:
-        click.get_current_context().exit(NOT_ALL_DONE)
 
 
 def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack) -> Worker:

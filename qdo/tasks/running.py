@@ -23,6 +23,7 @@ from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, h
 from qdo.worker.forked import in_one_process
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of, unknown_task
 from qdo.worker.spans import name_span
+from qdo.worker.unread import ending_if_unread
 from queuey.errors import ConfigurationError, InvalidParameter, QueueyError
 
 __all__ = ["TaskJob", "current_context"]
@@ -168,12 +169,14 @@ class TaskCall:
         """What the function returns. A coroutine runs on the event loop of all tasks, and this thread waits.
 
         :raises TaskTimeout: it takes longer than it may.
+        :raises NobodyReads: what it prints has no reader any more.
         """
         seconds = self.task.options.timeout
-        if self.task.is_async:
-            return awaited(self._awaited, seconds)
-        with in_one_process():
-            return within(seconds, partial(self.task.function, **self.arguments))
+        with ending_if_unread():
+            if self.task.is_async:
+                return awaited(self._awaited, seconds)
+            with in_one_process():
+                return within(seconds, partial(self.task.function, **self.arguments))
 
     async def _awaited(self) -> Any:
         with in_one_process():

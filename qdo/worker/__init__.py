@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -91,6 +92,7 @@ class Worker:
 
         :meth:`stop` does, a job's :class:`~qdo.worker.job.StopWorker`, or ``exit_at_end``.
 
+        :raises BrokenPipeError: nobody reads what the jobs print, and one failed to print. It ended the worker in order.
         :raises QueueyError: the server refuses offsets for good, for instance with Forbidden. What is done could not be
             recorded.
         :raises Exception: whatever ``make_client`` raised in one of the threads, without which the worker cannot go on.
@@ -100,6 +102,8 @@ class Worker:
         finally:
             if self._made is not None:
                 self._made.close()
+        if self.work.caller.is_unread:
+            raise BrokenPipeError(errno.EPIPE, "nobody reads what the jobs print any more")
         return self.counts
 
     def stop(self, *, at_once: bool = False) -> None:

@@ -28,6 +28,7 @@ from qdo.client.tracing import current_trace
 from qdo.worker.forked import end_process, in_one_process
 from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.spans import continued
+from qdo.worker.unread import ending_if_unread
 
 __all__ = ["Awaited", "Direct", "InProcesses", "JobEnded", "is_async", "runner_of"]
 
@@ -99,7 +100,7 @@ class Awaited:
         asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
 
     async def _call(self, what: Any, context: Context) -> None:
-        with _ending_nothing(), in_one_process():
+        with _ending_nothing(), ending_if_unread(), in_one_process():
             await self._job(what, context)
 
     def close(self) -> None:
@@ -214,9 +215,11 @@ def is_async(job: Job) -> bool:
 def _begin_there() -> None:
     """Prepare a process of the pool.
 
-    It ends with the worker, and not by the Ctrl-C that a terminal sends to all. Threads that jobs leave do not keep it.
+    It ends with the worker: not by the Ctrl-C that a terminal sends to all, nor by the SIGTERM that systemd and ``timeout``
+    send to all, since the worker lets its job end. Threads that jobs leave do not keep it.
     """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    signal.signal(signal.SIGTERM, lambda *_: None)  # programs that jobs start would inherit SIG_IGN
     Finalize(None, end_process, (0,), exitpriority=-1000)
     threading.Thread(target=_end_with_the_worker, daemon=True).start()
 
@@ -238,7 +241,7 @@ def _there(job: Job, what: Any, context: Context, trace: Mapping[str, str]) -> A
 def _run(job: Job, what: Any, context: Context) -> None:
     """:raises TypeError: the job only made a coroutine, which nobody would await."""
     try:
-        with _ending_nothing(), in_one_process():
+        with _ending_nothing(), ending_if_unread(), in_one_process():
             result = job(what, context)
     except GeneratorExit as error:
         raise _ended_by(error) from error

@@ -119,7 +119,7 @@ def run_until_told(worker: Worker, say: Callable[[str], None]) -> None:
 def _end_children(seconds: float) -> None:
     """End the processes whose jobs were not waited for.
 
-    :param seconds: for those that do something else at a SIGTERM.
+    :param seconds: for jobs that do something of their own at a SIGTERM.
     """
     children, until = active_children(), time.monotonic() + seconds
     for child in children:

@@ -13,6 +13,7 @@ from qdo.worker.job import Context, Job, StopWorker
 from qdo.worker.options import WorkerOptions
 from qdo.worker.runners import runner_of
 from qdo.worker.spans import job_span
+from qdo.worker.unread import NobodyReads
 from queuey.clock import SystemClock
 from queuey.ids import TICKS_PER_SECOND, MessageId
 
@@ -70,6 +71,8 @@ class JobCaller:
         """Gets the seconds of each call."""
         self.failed: Callable[[Sequence[Message], Context, Exception], None] | None = None
         """Gets what a call raised, before anything else does."""
+        self.is_unread = False
+        """Nobody reads what jobs print, and a call failed for that."""
 
     def call(self, messages: Sequence[Message], context: Context) -> None:
         """:raises Exception: whatever the job raises."""
@@ -82,6 +85,7 @@ class JobCaller:
         try:
             self._runner.call(what, context)
         except Exception as error:
+            self.is_unread = self.is_unread or isinstance(error, NobodyReads)
             if self.failed is not None and not isinstance(error, StopWorker):
                 self.failed(messages, context, error)
             raise

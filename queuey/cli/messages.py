@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -12,11 +13,15 @@ import click
 
 from queuey.model import MAX_PARTITIONS, header_to_json
 from queuey.terminal.output import body_members, message_row
+from queuey.unread import nobody_reads
 
 if TYPE_CHECKING:
     from qdo.client import Message
 
 COLUMNS = ("partition", "message_id", "timestamp", "content_type", "key", "body", "encoding", "headers")
+
+UNREAD = 128 + signal.SIGPIPE
+"""The exit code of a program that could not print, as shells tell it."""
 
 Command = Callable[..., None]
 
@@ -51,6 +56,7 @@ def run_program(program: Sequence[str], queue: str, message: Message, **more: st
 
     :param more: further variables.
     :raises click.ClickException: it cannot be run.
+    :raises click.exceptions.Exit: it could not print, since nobody reads that any more: the message is not to blame.
     """
     given: Mapping[str, str] = {
         "MESSAGE_ID": message.id.hex,
@@ -61,9 +67,12 @@ def run_program(program: Sequence[str], queue: str, message: Message, **more: st
         "MESSAGE_KEY": message.key or "",
     }
     try:
-        return subprocess.run(program, input=message.body, env=os.environ | given | more, check=False).returncode
+        status = subprocess.run(program, input=message.body, env=os.environ | given | more, check=False).returncode
     except OSError as error:
         raise click.ClickException(f"cannot run {program[0]}: {error.strerror}") from None
+    if status in (-signal.SIGPIPE, UNREAD) and nobody_reads():
+        raise click.exceptions.Exit(UNREAD)
+    return status
 
 
 def _partitions(_ctx: click.Context, _param: click.Parameter, text: str) -> list[int] | None:

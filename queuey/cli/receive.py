@@ -180,7 +180,7 @@ def _run(program: Sequence[str], delivery: Delivery) -> None:
             MESSAGE_FAILURES=str(delivery.failures),
             MESSAGE_HEADERS=json.dumps({name: header_to_json(value) for name, value in delivery.headers.items()}),
         )
-    except click.ClickException:
+    except (click.ClickException, click.exceptions.Exit):
         delivery.release(count=False)  # the message is not to blame
         raise
     if status:

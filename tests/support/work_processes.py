@@ -15,7 +15,7 @@ from tests.support.loaded import Program
 from tests.support.servers import eventually
 
 JOBS = """
-import os, signal, threading, time
+import os, signal, subprocess, threading, time
 from pathlib import Path
 
 import qdo
@@ -54,6 +54,10 @@ def whose(message, context):
     while len({line.split()[0] for line in Path("done.txt").read_text().splitlines()}) < 2:
         time.sleep(0.01)  # until another process has a message as well
     time.sleep(0.05)
+
+def wait_in_a_process(message, context):
+    _note("in", os.getpid())
+    wait(message, context)
 
 async def later(message, context):
     note(message, context)
@@ -106,6 +110,22 @@ def alone(message):
 def lazy(message, context):
     yield message
 
+def tell(message, context):
+    print(message.text, flush=True)
+    _note(message.text)
+
+def tell_in_other_words(message, context):
+    try:
+        tell(message, context)
+    except OSError as error:
+        raise qdo.RejectMessage("not told") from error
+
+async def tell_later(message, context):
+    tell(message, context)
+
+def run_one_that_tells(message, context):
+    subprocess.run(["cat"], input=b"x" * 1_000_000, check=True)
+
 def stop(message, context):
     if message.text == "stop":
         raise qdo.StopWorker
@@ -140,14 +160,17 @@ class WorkProcesses:
         """A worker that does what is there."""
         return self.run("work", f"jobs:{job}", "--queue", queue, "--exit-at-end", *options)
 
-    def start(self, *arguments: str, module: str = "qdo.cli") -> subprocess.Popen[bytes]:
-        """A command that goes on."""
+    def start(self, *arguments: str, module: str = "qdo.cli", stdout: int | None = None) -> subprocess.Popen[bytes]:
+        """A command that goes on.
+
+        :param stdout: a descriptor, in place of the file with what it says.
+        """
         with (self.folder / f"said-{len(self._started)}.txt").open("wb") as said:
             process = Program(
                 command(*arguments, module=module),
                 stdin=subprocess.DEVNULL,
-                stdout=said,
-                stderr=subprocess.STDOUT,
+                stdout=said if stdout is None else stdout,
+                stderr=said,
                 env=os.environ | self.environment,
                 cwd=self.folder,
             )

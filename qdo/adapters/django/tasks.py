@@ -33,7 +33,8 @@ except ImportError:  # before Django 6
 from qdo.adapters.clients import ThreadClients, make_job_queue
 from qdo.client import Client, Message, NewMessage
 from qdo.client.values import address
-from qdo.worker.job import Context, RejectMessage, reason_of, unknown_task
+from qdo.worker.job import Context, RejectMessage, StopWorker, reason_of, unknown_task
+from qdo.worker.unread import ending_if_unread
 from queuey import tracebacks
 from queuey.errors import NotFound, QueueNotFound, QueueyError
 
@@ -224,8 +225,11 @@ class TaskRunner:
         signals.task_started.send(sender=sender, task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
-            value = result.task.call(*context, *result.args, **result.kwargs)
+            with ending_if_unread():
+                value = result.task.call(*context, *result.args, **result.kwargs)
             value = json.loads(json.dumps(value, allow_nan=False))
+        except StopWorker:
+            raise
         except Exception as error:  # noqa: BLE001 -- a user's
             text = tracebacks.text_of(error, error.__traceback__)
             path = f"{type(error).__module__}.{type(error).__qualname__}"
