@@ -169,7 +169,7 @@ async def _carry_out(action: SqsAction, service: Service, call: Call, target: Ta
 async def _carry_out_query(
     action: SqsAction, parameters: Sequence[tuple[str, str]], service: Service, call: Call, target: Target
 ) -> Answer:
-    if call.path != "/" and not any(name == "QueueUrl" for name, _ in parameters):
+    if call.path != "/" and "QueueUrl" in action.members and not any(name == "QueueUrl" for name, _ in parameters):
         parameters = [*parameters, ("QueueUrl", call.path)]
     result, request = await _result(action, service, call, query.parse(action, parameters)), _request_id()
     headers = [("x-amzn-requestid", request), ("content-type", query.MEDIA_TYPE)]

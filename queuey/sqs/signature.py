@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -279,21 +279,34 @@ def _unix_seconds(time: str) -> int:
 
 
 def _canonical_requests(signature: Presented, call: Call) -> Iterator[str]:
-    """What the client may have signed, the likely first: one text, unless path or query can be written in several ways.
+    """What the client may have signed, the likely first: one text, unless a part of it can be written in several ways.
 
-    Path and query have arrived, and are acted on, in one meaning, whichever way they were written.
+    Each part has arrived, and is acted on, in one meaning, whichever way it was written.
 
     :raises SqsError: a signed header is absent (SignatureDoesNotMatch).
     """
-    sent, names = call.headers, signature.signed_headers
+    end = f"{';'.join(signature.signed_headers)}\n{sha256(call.body).hexdigest()}"
+    for headers in _headers(call.headers, signature.signed_headers):
+        for path in _paths(call.path):
+            for query in _queries(call.query_string, presigned=signature.expires_seconds is not None):
+                yield f"{call.method}\n{path}\n{query}\n{headers}\n{end}"
+
+
+def _headers(sent: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
+    r"""Signed headers with their values; and without the blank that the server puts between values of one header.
+
+    :raises SqsError: one is absent (SignatureDoesNotMatch).
+
+    >>> [*_headers({"host": "q", "x-a": "1, 2"}, ["host", "x-a"])]
+    ['host:q\nx-a:1, 2\n', 'host:q\nx-a:1,2\n']
+    """
     try:
-        headers = [f"{name}:{' '.join(sent[name].split())}\n" for name in names]
+        text = "".join([f"{name}:{' '.join(sent[name].split())}\n" for name in names])
     except KeyError as absent:
         raise _mismatch(f"it was made with the header {shown(absent.args[0])}, which has not arrived") from None
-    end = f"{''.join(headers)}\n{';'.join(names)}\n{sha256(call.body).hexdigest()}"
-    for path in _paths(call.path):
-        for query in _queries(call.query_string, presigned=signature.expires_seconds is not None):
-            yield f"{call.method}\n{path}\n{query}\n{end}"
+    yield text
+    if ", " in text:
+        yield text.replace(", ", ",")
 
 
 @lru_cache(64)

@@ -131,6 +131,21 @@ def test_the_queue_of_a_parameter_wins_over_that_of_the_path(sqs: SqsServer, mak
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
+def test_an_action_that_names_its_queue_in_another_way_may_be_asked_for_at_any_queue_url(
+    sqs: SqsServer, make: Make, method: str
+) -> None:
+    here, other = make(), make()
+    path, name = urlsplit(here).path, other.rpartition("/")[2]
+    arn = texts(sqs.query(urlsplit(other).path, Action="GetQueueAttributes", AttributeName="QueueArn"), "Value")[0]
+
+    found = sqs.query(path, method=method, Action="GetQueueUrl", QueueName=name)
+    moves = sqs.query(path, method=method, Action="ListMessageMoveTasks", SourceArn=str(arn))
+
+    assert texts(found, "QueueUrl") == [other]
+    assert moves.status_code == 200
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
 def test_a_queue_url_without_an_action_is_not_found(sqs: SqsServer, make: Make, method: str) -> None:
     headers = {"Content-Type": FORM} if method == "POST" else {}
 

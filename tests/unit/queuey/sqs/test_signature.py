@@ -137,6 +137,23 @@ def test_a_presigned_link_verifies(method: str) -> None:
     assert check(call) == "billing"
 
 
+def test_a_header_that_is_sent_more_than_once_verifies() -> None:
+    """It is signed with a comma between its values, and the server joins them with a comma and a blank."""
+    request = AWSRequest("POST", URL + "/", {**JSON, "Host": HOST, "X-Note": "a"}, data=BODY)
+    request.headers.add_header("X-Note", "b c")
+    with time_of(MOMENT):
+        signer().add_auth(request)
+    found = {name.lower(): value for name, value in request.headers.items()}
+
+    def arrived(note: str) -> Call:
+        call = Call("POST", "/", "", {**found, "x-note": note})
+        call.body = BODY
+        return call
+
+    assert check(arrived("a, b c")) == "billing"
+    assert refused(arrived("a, b, c")) == MISMATCH
+
+
 def test_a_signature_is_shown_as_it_stands() -> None:
     shown = presented(sent())
 
