@@ -23,6 +23,7 @@ __all__ = [
     "all_match",
     "beside",
     "checksum_of",
+    "checksum_of_change",
     "checksums_of",
     "corrupt",
     "making_sense",
@@ -57,6 +58,11 @@ def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:
     """
     crc = crc32c(body) if beside is NOTHING_BESIDE else _with_rest(crc32c(body), *beside)
     return len(body) << 32 | ((crc ^ message_id.ticks ^ message_id.tail) & 0xFFFFFFFF)
+
+
+def checksum_of_change(token: int, number: int, change: bytes) -> int:
+    """The same of a change of what a lease group holds, bound to the group's token and to the change's number."""
+    return checksum_of(MessageId(number, token), NOTHING_BESIDE, change)
 
 
 Beside = tuple[bytes | None, bytes | None, bytes | None]

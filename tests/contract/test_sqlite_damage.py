@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+import sqlite3
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,8 +21,10 @@ from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import verify as sqlite_verify
 from queuey.storage.sqlite.connections import PAGE_BYTES
+from queuey.storage.sqlite.repairing import repair
 from queuey.storage.sqlite.scrub import Scrub, queue_at
-from queuey.storage.sqlite.verify import Damage, repair, verify
+from queuey.storage.sqlite.verify import Damage, verify
+from tests.support.node import Node
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
 
@@ -310,3 +313,93 @@ def test_verify_looks_at_bodies_too(tmp_path: Path, sound: tuple[bytes, QueueLog
         file.execute(change)
 
     assert [found[1:] for found in verify(path)] == [(1, 1, what)]
+
+
+def pages_of(path: Path, name: str) -> list[int]:
+    """The numbers of the pages of a table or an index."""
+    with sqlite3.connect(path) as connection:
+        return [page for (page,) in connection.execute("select pageno from dbstat where name = ?", (name,))]
+
+
+def zero_a_page(path: Path, number: int) -> None:
+    content = bytearray(path.read_bytes())
+    content[(number - 1) * PAGE_BYTES : number * PAGE_BYTES] = bytes(PAGE_BYTES)
+    path.write_bytes(content)
+
+
+INDEXES = (
+    "messages_in_order",
+    "messages_by_expiry",
+    "packs_in_order",
+    "packs_by_expiry",
+    "packs_expiring",
+    "cached_runs",
+    "cached_runs_in_order",
+    "idempotency_by_place",
+    "lease_attempts_by_place",
+    "named",
+    "tasks_open",
+)
+
+
+@pytest.mark.parametrize("name", INDEXES)
+def test_an_index_whose_page_makes_no_sense_is_built_anew(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog], name: str
+) -> None:
+    path, (_, log) = tmp_path / "queuey.db", sound
+    zero_a_page(path, pages_of(path, name)[0])
+    assert not is_verified(path)
+
+    kept = repair(path)
+
+    assert is_verified(path)
+    assert not is_verified(kept)
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["queuey.db", "queuey.db.before-repair", "queuey.db.lock"]
+    with opened(path, clock) as stores:
+        log.store = stores.messages
+        assert [len(log.bodies(number)) for number in (1, 2, 3)] == [420] * 3
+
+
+def test_a_table_whose_page_makes_no_sense_is_no_index_and_the_store_stays(
+    tmp_path: Path, sound: tuple[bytes, QueueLog]
+) -> None:
+    path = tmp_path / "queuey.db"
+    zero_a_page(path, pages_of(path, "messages")[-1])
+    before = path.read_bytes()
+
+    with pytest.raises(ConfigurationError, match=r"cannot be repaired .*restore the last backup"):
+        repair(path)
+
+    assert path.read_bytes() == before
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["queuey.db", "queuey.db.lock"]
+
+
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        ("update lease_changes set change = x'00' || substr(change, 2)", "changes of lease groups that do not match"),
+        ("update lease_groups set settings = '{'", "settings of lease groups that make no sense"),
+        ("update tasks set document = '{'", "tasks that make no sense"),
+        ("update queues set leases = '{'", "queues that make no sense"),
+        ("update queues set uuid = randomblob(16)", "partitions with messages of a queue that nobody knows"),
+        ("delete from named", "index of principals without 1 of its entries, and with 0 that are none"),
+    ],
+)
+def test_verify_looks_at_queues_groups_and_tasks_too(tmp_path: Path, change: str, what: str) -> None:
+    with Node(tmp_path) as node:
+        client = node.client()
+        client.create_queue("q", principals=["app:demo"])
+        client.append_batch("q", [b"one", b"two"])
+        client.receive("q", "workers", 2)
+        client.create_queue("purged")
+        client.purge("purged")
+        node.terminate()
+        assert node.ended() == 0
+    assert is_verified(node.database)
+    with beside(node.database) as file:
+        file.execute(change)
+
+    found = [damage.what for damage in verify(node.database)]
+
+    assert len(found) == 1
+    assert found[0].startswith(what)

@@ -16,7 +16,8 @@ from queuey.ids import IdGenerator
 from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.backup import backup
-from queuey.storage.sqlite.verify import repair, verify
+from queuey.storage.sqlite.repairing import repair
+from queuey.storage.sqlite.verify import verify
 from tests.support.disk import small_disk
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside

@@ -28,7 +28,7 @@ from queuey.model import (
 )
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_steps import GroupStep, HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
-from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
+from queuey.storage.checksums import checksum_of_change, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
@@ -242,7 +242,7 @@ def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[
     :raises ValueError: one does not match its checksum.
     """
     for number, checksum, change in rows:
-        if checksum != _checksum(token, number, change):
+        if checksum != checksum_of_change(token, number, change):
             raise ValueError(f"change {number} of a lease group in partition {partition} does not match its checksum")
         yield number, change
 
@@ -319,7 +319,7 @@ class _Access:
         return None if number is None else int(number)
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
-        values = (token, partition, number, _checksum(token, number, change), change)
+        values = (token, partition, number, checksum_of_change(token, number, change), change)
         self.transaction.keep(LEASE_CHANGES, values)
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
@@ -371,7 +371,3 @@ class _Access:
         if None in found and self.transaction.adds:  # an earlier step of this commit may have handed out what it adds
             found = self._messages.fetch_within(self.transaction, queue, wanted, now_ticks=self.now_ticks)
         return found
-
-
-def _checksum(token: int, number: int, change: bytes) -> int:
-    return checksum_of(MessageId(number, token), NOTHING_BESIDE, change)

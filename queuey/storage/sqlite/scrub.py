@@ -32,7 +32,19 @@ ROWS = 256
 _HEADS = 32
 _MOST_FINDINGS = 1000
 """Kinds of findings for each partition; more are counted together."""
-_TABLES = ("queues", "named", "offsets", "idempotency", "dropped", "removed", "app_keys")
+_TABLES = (
+    "queues",
+    "named",
+    "offsets",
+    "idempotency",
+    "lease_groups",
+    "lease_changes",
+    "lease_attempts",
+    "tasks",
+    "dropped",
+    "removed",
+    "app_keys",
+)
 """Tables that are an index themselves: SQLite's own check covers their order."""
 
 _WALKS: tuple[tuple[str, str, tuple[Any, ...]], ...] = (

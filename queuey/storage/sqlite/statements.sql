@@ -379,6 +379,47 @@ from messages not indexed where seq > ?1 order by seq limit ?2
 -- verify_packs: packs after a row
 select seq, cast(partition_key as blob), max(head, x''), cast(head_crc as integer), max(rest, x''), cast(rest_crc as integer) from packs not indexed where seq > ?1 order by seq limit ?2
 
+-- verify_lease_changes: changes of lease groups after one, with what their checksum covers
+select cast(token as integer), cast(partition as integer), cast(number as integer), cast(checksum as integer), max(change, x'')
+from lease_changes where (token, partition, number) > (?1, ?2, ?3) order by token, partition, number limit ?4
+
+-- verify_groups: the queues of lease groups, by the groups' tokens
+select cast(token as integer), cast(queue as blob) from lease_groups
+
+-- verify_unknown: partitions with messages whose queue nobody knows; nothing where the queues are in another file
+with recursive
+    in_rows (place) as (
+        select min(partition_key) from messages
+        union all select (select min(partition_key) from messages where partition_key > place) from in_rows where place is not null
+    ),
+    in_packs (place) as (
+        select min(partition_key) from packs
+        union all select (select min(partition_key) from packs where partition_key > place) from in_packs where place is not null
+    )
+select cast(place as blob) from (select place from in_rows union select place from in_packs)
+where place is not null and exists (select 1 from queues) and substr(place, 1, 16) not in (
+    select uuid from queues union all select queue from removed union all select queue from dropped
+)
+
+-- verify_sense: rows of small tables that make no sense, by what they are
+select 'settings of lease groups that make no sense', count(*) from lease_groups where json_valid(settings) = 0
+union all select 'tasks that make no sense', count(*) from tasks where json_valid(document) = 0
+union all select 'queues that make no sense', count(*) from queues
+where json_valid(principals) = 0 or (leases <> '' and json_valid(leases) = 0)
+    or (attributes <> '' and json_valid(attributes) = 0) or length(cast(uuid as blob)) <> 16
+
+-- verify_named: how many entries of the index of principals are missing, and how many have no queue
+with told (application, principal, name) as (
+    select queues.application, each.value, queues.name from queues, json_each(queues.principals) as each where json_valid(queues.principals)
+)
+select
+    (select count(*) from (select * from told except select application, principal, name from named)),
+    (select count(*) from (select application, principal, name from named except select * from told))
+
+-- rebuild_named: the index of principals, from the queues
+insert or ignore into named select queues.application, each.value, queues.name
+from queues, json_each(queues.principals) as each where json_valid(queues.principals)
+
 -- verify_size: the approximate number of rows
 select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)
 

@@ -1,9 +1,7 @@
-"""``queuey verify``: searches a store for damage, and rebuilds its indexes."""
+"""``queuey verify``: searches a store for damage."""
 
 from __future__ import annotations
 
-import os
-import shutil
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing
 from pathlib import Path
@@ -12,15 +10,14 @@ from typing import Any, NamedTuple
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.checksums import all_match
+from queuey.storage.checksums import all_match, checksum_of_change
 from queuey.storage.sqlite.connections import refuse_other_format
-from queuey.storage.sqlite.health import PRIVATE, FolderLock
 from queuey.storage.sqlite.mark import refuse_foreign_log
 from queuey.storage.sqlite.packs import Piece, read_head, read_whole
 from queuey.storage.sqlite.scrub import ROWS, Scrub, own_check, queue_at
 from queuey.storage.sqlite.statements import SQL
 
-__all__ = ["Damage", "repair", "verify"]
+__all__ = ["Damage", "check_is_there", "connected", "verify"]
 
 Progress = Callable[[int, int], None]
 _PACKS = 16
@@ -48,6 +45,8 @@ class _Whole(Scrub):
         yield from super().steps()
         yield from self._each("verify_rows", ROWS, self._look_at_row)
         yield from self._each("verify_packs", _PACKS, self._look_at_pack)
+        yield from self._lease_changes()
+        self._look_at_small_tables()
 
     def _check_pages(self) -> None:
         try:
@@ -71,6 +70,39 @@ class _Whole(Scrub):
                 return
             after = found[-1][0]
             yield
+
+    def _lease_changes(self) -> Iterator[None]:
+        after: tuple[Any, ...] = (_FIRST, _FIRST, _FIRST)
+        try:
+            groups: Any = self.connection.execute(SQL["verify_groups"])
+            queues = dict(groups)
+            while found := self._rows("verify_lease_changes", *after, ROWS):
+                for token, partition, number, checksum, change in found:
+                    if checksum != checksum_of_change(token, number, change):
+                        place = queues.get(token, b"") + bytes((partition & 0xFF,))
+                        self.finds(place, "changes of lease groups that do not match their checksum")
+                after = found[-1][:3]
+                yield
+        except self.unreadable as error:
+            self.finds(b"", f"lease groups that cannot be read ({error})")
+
+    def _rows(self, name: str, *given: Any) -> list[Any]:
+        return self.connection.execute(SQL[name], given).fetchall()
+
+    def _look_at_small_tables(self) -> None:
+        try:
+            for what, count in self._rows("verify_sense"):
+                for _ in range(count):
+                    self.finds(b"", what)
+            ((missing, too_many),) = self._rows("verify_named")
+            if missing or too_many:
+                self.finds(
+                    b"", f"index of principals without {missing} of its entries, and with {too_many} that are none"
+                )
+            for (place,) in self._rows("verify_unknown"):
+                self.finds(place, "partitions with messages of a queue that nobody knows")
+        except self.unreadable as error:
+            self.finds(b"", f"queues, lease groups or tasks that cannot be read ({error})")
 
     def _look_at_row(self, partition_key: Any, *row: Any) -> None:
         ticks, tail, kind, key, headers, body, checksum = row
@@ -104,25 +136,29 @@ def verify(path: Path, names: Path | None = None, progress: Progress | None = No
     :raises ConfigurationError: there is no store, or it has another format.
     """
     try:
-        with closing(_connected(path)) as connection:
+        with closing(connected(path)) as connection:
             whole = _Whole(connection)
             _follow(whole, progress)
             if names is None or names.resolve() == path.resolve():  # another connection would end this one's locks
                 return [_damage(connection, *found) for found in whole.found.most_common()]
-            with closing(_connected(names)) as known:
+            with closing(connected(names)) as known:
                 return [_damage(known, *found) for found in whole.found.most_common()]
     except apsw.Error as error:
         raise ConfigurationError(f"{path} cannot be read as a store: {error}") from error
 
 
-def _check_is_there(path: Path) -> None:
+def check_is_there(path: Path) -> None:
     """Check that the store exists. Call this before the lock, which makes the file."""
     if not path.is_file():
         raise ConfigurationError(f"there is no store at {path}")
 
 
-def _connected(path: Path) -> apsw.Connection:
-    _check_is_there(path)
+def connected(path: Path) -> apsw.Connection:
+    """A connection to a store or a backup, for a command.
+
+    :raises ConfigurationError: there is none, or it has another format, or the log of another file lies beside it.
+    """
+    check_is_there(path)
     refuse_foreign_log(path.resolve())
     connection = apsw.Connection(str(path), flags=apsw.SQLITE_OPEN_READWRITE)
     try:
@@ -152,53 +188,3 @@ def _damage(known: apsw.Connection, finding: Any, count: int) -> Damage:
     if not partition_key:
         return Damage("", None, count, what)
     return Damage(queue_at(known, partition_key).removeprefix("queue "), partition_key[16], count, what)
-
-
-def repair(path: Path) -> Path:
-    """Rebuild the indexes of a store from its tables.
-
-    :returns: where a copy of the former store lies.
-    :raises StoreInUse: a server uses it.
-    :raises ConfigurationError: it cannot be repaired; the store is unchanged.
-    """
-    path = path.resolve()
-    _check_is_there(path)
-    lock = FolderLock(path)
-    try:
-        with closing(_connected(path)) as connection:
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        kept = _kept(path)  # before any connection is open, which would lose its locks
-        with closing(_connected(path)) as connection:
-            connection.execute("begin immediate")
-            for table in ("messages", "packs", "idempotency"):
-                connection.execute(f"reindex {table}")
-            connection.execute(SQL["cached_runs_delete_all"])
-            connection.execute("commit")
-            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-    except (apsw.FullError, OSError) as error:
-        raise ConfigurationError(f"{path} was not repaired, and is as it was: {error}") from error
-    except apsw.Error as error:
-        raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
-    finally:
-        lock.close()
-    return kept
-
-
-def _kept(path: Path) -> Path:
-    """A copy beside the file, under a free name."""
-    number, kept = 1, path.with_name(f"{path.name}.before-repair")
-    while kept.exists():
-        number += 1
-        kept = path.with_name(f"{path.name}.before-repair-{number}")
-    kept.touch(PRIVATE)
-    try:
-        shutil.copyfile(path, kept)
-        descriptor = os.open(kept, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
-    except BaseException:  # a full disk, or a signal: half a copy is in the way
-        kept.unlink()
-        raise
-    return kept

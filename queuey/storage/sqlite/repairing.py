@@ -1,0 +1,122 @@
+"""``queuey verify --repair``: a store with the same rows, and indexes that are built anew from them.
+
+An index whose pages make no sense can be neither rebuilt nor dropped in place, since SQLite walks through them to free them.
+So the tables are copied to a new file, in which the indexes are made.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import apsw
+
+from queuey.errors import ConfigurationError
+from queuey.storage.sqlite.backup import sync_folder
+from queuey.storage.sqlite.health import PRIVATE, FolderLock, beside
+from queuey.storage.sqlite.mark import new_mark
+from queuey.storage.sqlite.statements import SQL
+from queuey.storage.sqlite.verify import check_is_there, connected
+
+__all__ = ["repair"]
+
+_MADE_ANEW = ("cached_runs", "named")
+"""Tables that say nothing of their own: of copies of what is here, and of the principals of queues."""
+
+
+def repair(path: Path) -> Path:
+    """Rebuild the indexes of a store from its tables.
+
+    It takes the room of the store twice.
+
+    :returns: where a copy of the former store lies.
+    :raises StoreInUse: a server uses it.
+    :raises ConfigurationError: it cannot be repaired; the store is unchanged.
+    """
+    path = path.resolve()
+    check_is_there(path)
+    lock = FolderLock(path)
+    try:
+        with closing(connected(path)) as connection:
+            connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
+        with _rebuilt(path) as rebuilt:
+            kept = _kept(path)
+            rebuilt.replace(path)
+            sync_folder(path.parent)
+    except (apsw.FullError, OSError) as error:
+        why = "the disk is full" if isinstance(error, apsw.FullError) else error
+        raise ConfigurationError(f"{path} was not repaired, and is as it was: {why}") from error
+    except apsw.Error as error:
+        raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
+    finally:
+        lock.close()
+    return kept
+
+
+@contextmanager
+def _rebuilt(path: Path) -> Iterator[Path]:
+    """A file beside the store with all that its tables hold. It is removed, unless the block renames it."""
+    rebuilt = path.with_name(f"{path.name}.repairing")
+    rebuilt.unlink(missing_ok=True)
+    rebuilt.touch(PRIVATE)
+    try:
+        with closing(apsw.Connection(str(rebuilt))) as connection:
+            _copy_tables(connection, path)
+        _sync(rebuilt)
+        yield rebuilt
+    finally:
+        for one in (rebuilt, *beside(rebuilt), rebuilt.with_name(f"{rebuilt.name}-journal")):
+            one.unlink(missing_ok=True)
+
+
+def _copy_tables(connection: apsw.Connection, path: Path) -> None:
+    """Copy all rows as they are: SQLite copies a whole table to an empty one of the same form without a look at its values."""
+    connection.execute("attach ? as former", (str(path),))
+    for name in ("page_size", "user_version"):
+        ((value,),) = connection.execute(f"pragma former.{name}").fetchall()
+        connection.execute(f"pragma {name} = {value}")
+    connection.execute("pragma synchronous = off")
+    connection.execute("begin")
+    for name, made in _tables():
+        connection.execute(made)
+        if name not in _MADE_ANEW:
+            connection.execute(f"insert into main.{name} select * from former.{name}")  # noqa: S608 - of the schema
+    connection.execute(SQL["schema"])
+    connection.execute(SQL["rebuild_named"])
+    connection.execute("commit")
+    connection.execute("detach former")
+    connection.execute(f"pragma application_id = {new_mark()}")
+
+
+def _tables() -> list[tuple[str, str]]:
+    """The tables of a store by name, each with the statement that makes it."""
+    with closing(apsw.Connection(":memory:")) as empty:
+        empty.execute(SQL["schema"])
+        return [*empty.execute("select name, sql from sqlite_schema where type = 'table'")]
+
+
+def _kept(path: Path) -> Path:
+    """A copy beside the file, under a free name."""
+    number, kept = 1, path.with_name(f"{path.name}.before-repair")
+    while kept.exists():
+        number += 1
+        kept = path.with_name(f"{path.name}.before-repair-{number}")
+    kept.touch(PRIVATE)
+    try:
+        shutil.copyfile(path, kept)
+        _sync(kept)
+    except BaseException:  # a full disk, or a signal: half a copy is in the way
+        kept.unlink()
+        raise
+    return kept
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
