@@ -326,7 +326,7 @@ class Conflict(QueueyError):
 
 
 class QueueExists(Conflict):
-    """A queue of this name exists and If-None-Match: * asked for a new one."""
+    """A queue of this name exists, and If-None-Match: * asked for a new one, or the credential may not change queues."""
 
 
 class CursorLost(Conflict):

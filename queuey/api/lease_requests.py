@@ -18,7 +18,7 @@ from queuey.api.lease_settings import MAX_VISIBILITY_SECONDS, new_group
 from queuey.api.live.reading import MAX_PARTITIONS_OF_ALL, MAX_QUEUES
 from queuey.api.params import Problems, queue_name, quoted
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueNotFound
-from queuey.http.access import allowed
+from queuey.http.access import allowed, identify_again, queue_again
 from queuey.http.exchange import Call
 from queuey.http.pipeline import SMALL
 from queuey.model import AppendRequest, Draft, IdempotencyKey, Queue
@@ -107,7 +107,7 @@ async def asked_of(service: Service, call: Call, group: str, queue: Queue | None
         )
         for at, one in enumerate(queues)
     ]
-    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited, every=not partitions) if wait else None
+    waiting = _waiting(service, call, queues, wait, proven, partitions) if wait else None
     return AskedStep(LeaseStep(groups, appends, receive, attempt, turns=turns), settles.receipts, waiting)
 
 
@@ -150,8 +150,24 @@ def _plainly_asked(service: Service, call: Call, group: str, queue: Queue) -> As
     new = new_group(service, queue) if token is None else None
     attempt = _attempt(call, document["attempt"]) if "attempt" in document else None
     step = LeaseStep((GroupStep(queue, group, new, token, settles, (), receive_from),), (), wanted, attempt)
-    waiting = Waiting(wait, proven, call.in_thread, call.is_awaited, every=not partitions) if wait else None
+    waiting = _waiting(service, call, [queue], wait, proven, partitions) if wait else None
     return AskedStep(step, texts or (), waiting, is_plain=True)
+
+
+def _waiting(
+    service: Service,
+    call: Call,
+    queues: Sequence[Queue],
+    seconds: float,
+    proven: Sequence[str],
+    partitions: Sequence[int],
+) -> Waiting:
+    async def check() -> None:
+        await identify_again(service, call)
+        for queue in queues:
+            await queue_again(service, call, queue, Permission.RECEIVE)
+
+    return Waiting(seconds, proven, call.in_thread, call.is_awaited, every=not partitions, check=check)
 
 
 def _is_name(text: object) -> bool:

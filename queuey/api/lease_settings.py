@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from queuey.ids import ZERO_ID, MessageId
 from queuey.model import Queue
 from queuey.model.lease_groups import AUTO, BEGINNING, END, NO_ORDER, ORDER_BY_KEY, Breaker, GroupSettings, LeaseGroup
 from queuey.model.lease_rules import Backoff
-from queuey.security.permissions import Permission
+from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 from queuey.service.dead_letter_chains import chain_back
 from queuey.service.dead_letters import dead_letter_queue
@@ -174,12 +174,18 @@ async def check_dead_letters(service: Service, call: Call, queue: str | None, se
         return
     if name == queue:
         raise Conflict("dead_letter_queue: a queue cannot be its own dead-letter queue")
+    with suppress(QueueNotFound):  # it is made when it is first needed
+        await allowed(service, call.identity, Permission.APPEND, call.application, name)
     if queue is not None:
         way = await chain_back(service.leases, service.queues, call.application, queue, name)
         if way:
             raise Conflict(
-                f"dead_letter_queue: dead letters would come back, from {' to '.join([queue, *way])}: name another queue,"
+                f"dead_letter_queue: dead letters would come back, from {_told(call, [queue, *way])}: name another queue,"
                 " or let one of these have another dead-letter queue"
             )
-    with suppress(QueueNotFound):  # it is made when it is first needed
-        await allowed(service, call.identity, Permission.APPEND, call.application, name)
+
+
+def _told(call: Call, way: Sequence[str]) -> str:
+    """Names of queues; of those that the caller may not inspect, that there are some."""
+    shown = [permits(Permission.CONFIGURE, call.identity, call.application, name, None) for name in way]
+    return " to ".join([name if may else "another queue" for name, may in zip(way, shown, strict=True)])

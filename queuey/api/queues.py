@@ -24,7 +24,7 @@ from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind, Retention
 from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
-from queuey.security.permissions import Permission
+from queuey.security.permissions import Permission, permits
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 
@@ -165,7 +165,7 @@ def _consistency(text: str) -> Consistency:
 
 
 async def create(service: Service, call: Call, target: Target) -> Answer:
-    """Make a queue. Repeating the call gives the stored settings."""
+    """Make a queue. Repeating the call gives the stored settings, to a caller that may change the queue."""
     problems = Problems()
     fields = _fields(call, ("queue_name", *SETTINGS), problems)
     name = problems.take("queue_name", new_queue_name, fields.get("queue_name"), None)
@@ -173,7 +173,10 @@ async def create(service: Service, call: Call, target: Target) -> Answer:
     only_new = problems.take("If-None-Match", _only_new, call.header("if-none-match"), default=False)
     problems.check()
     await _check_leases(service, call, name, settings)
-    queue = await service.queues.create(target.application, name, settings, only_new=only_new)
+    may_change = permits(Permission.CONFIGURE, call.identity, target.application, name or "", None)
+    queue = await service.queues.create(
+        target.application, name, settings, only_new=only_new or (name is not None and not may_change)
+    )
     return json_answer(
         {
             "status": "ok",

@@ -14,11 +14,10 @@ from typing import Any, NamedTuple
 import orjson
 
 from queuey._version import __version__
-from queuey.api.live.stream import identify_again
 from queuey.api.params import Problems, integer, one_of
 from queuey.api.queues import next_link
 from queuey.errors import ClockUnsafe, QueueyError
-from queuey.http.access import allowed
+from queuey.http.access import allowed, identify_again
 from queuey.http.exchange import EVENTS, Answer, Call, Headers, Target, json_answer
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Consistency, PartitionState, Queue

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from queuey.errors import Forbidden, QueueNotFound
+from contextlib import suppress
+
+from queuey.errors import Forbidden, QueueNotFound, Throttled, Unauthenticated
 from queuey.http.exchange import Call, Target
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
@@ -87,6 +89,32 @@ async def allowed(
     if name and queue is None:
         raise QueueNotFound.named(name)
     return queue
+
+
+async def identify_again(service: Service, call: Call) -> None:
+    """Check that the credential of a caller that waits is still valid.
+
+    :raises Unauthenticated: it is not.
+    """
+    if service.keys.stale:
+        await refresh_keys(service)
+    expires = call.identity.expires_ticks
+    if expires is not None and expires <= service.clock.now_ticks():
+        raise Unauthenticated("The credential has come to its end: connect again with a new one.")
+    with suppress(Throttled):  # it cannot be checked now
+        renew = call.renew
+        call.known_as(identify(service, call.headers.get("authorization", "")) if renew is None else renew())
+
+
+async def queue_again(service: Service, call: Call, queue: Queue, permission: Permission) -> Queue:
+    """The queue of a caller that waits, as it is now.
+
+    :raises Forbidden, QueueNotFound: the caller may not do this there any more, or it is another queue by now.
+    """
+    found = await allowed(service, call.identity, permission, queue.application, queue.name)
+    if found is None or found.uuid != queue.uuid:
+        raise QueueNotFound.named(queue.name)
+    return found
 
 
 def _refusal(permission: Permission, identity: Identity, application: str, name: str, queue: Queue | None) -> Forbidden:

@@ -31,7 +31,7 @@ from queuey.service.dead_letters import DeadLetters
 from queuey.service.log import Log
 from queuey.service.queues import Queues
 from queuey.service.waiting.registry import Waiters
-from queuey.service.waiting.rooms import Rooms, WaitingReceiver
+from queuey.service.waiting.rooms import Check, Rooms, WaitingReceiver
 from queuey.storage import Stores
 
 __all__ = ["AnswerRoom", "Leases", "Waiting", "settled_of"]
@@ -74,6 +74,8 @@ class Waiting(NamedTuple):
     """Whether anybody waits for the answer still."""
     every: bool = False
     """It receives from all partitions of its queues, also from those that they get meanwhile."""
+    check: Check | None = None
+    """Called before each look for messages."""
 
 
 class Leases:
@@ -147,7 +149,7 @@ class Leases:
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
-            receiver.is_awaited, receiver.every = waiting.is_awaited, waiting.every
+            receiver.is_awaited, receiver.every, receiver.check = waiting.is_awaited, waiting.every, waiting.check
             # A look that finds nothing is not remembered, unless the request has done something beside it: so it writes
             # nothing. A repeat looks under the same name, and finds what any look of the first request has handed out.
             first = _within(step if _has_done(step) else _only_receive(step), room)
@@ -207,6 +209,8 @@ class Leases:
                     return outcome  # nobody gets what it would find; if it was woken, the next receiver looks
                 receiver.looks()
                 try:
+                    if receiver.check is not None:
+                        await receiver.check()
                     found = await self._step(_within(again, room))
                 except QueueyError:
                     self._rooms.found(receiver)  # it has not seen what it was woken for: the next receiver looks

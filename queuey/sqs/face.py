@@ -72,6 +72,9 @@ class Sqs:
     def identify(self, service: Service, call: Call) -> Identity:
         """By the signature, once the body is here: it covers the body. Before that, the caller is only claimed."""
         shown = presented(call)
+        call.renew = partial(
+            self._claimed, shown
+        )  # a signature is for one moment; the key counts while a receiver waits
         if self._is_open or len(call.body) < call.length:
             return self._claimed(shown)
         if shown is None:

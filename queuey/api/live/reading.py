@@ -12,11 +12,11 @@ from queuey.api.cursors import Cursor, format_several, highest_named, parse_curs
 from queuey.api.forms import COLUMNS, Presenter, entries_of
 from queuey.api.json_pages import JsonPage
 from queuey.api.live.forms import EventForm, LineForm, LiveForm
-from queuey.api.live.stream import LiveRead, LiveStream, identify_again, queue_again
+from queuey.api.live.stream import LiveRead, LiveStream
 from queuey.api.params import Problems, boolean, integer, moment, queue_name, words
 from queuey.api.reading import DEFAULT_LIMIT, MAX_LIMIT, PageEnd, ReadQuery, answer_page, low, page, wants_bodies
 from queuey.errors import CursorLost, Forbidden, InvalidParameter, NotAcceptable, QueueNotFound, TooManyWaiters
-from queuey.http.access import allowed
+from queuey.http.access import allowed, identify_again, queue_again
 from queuey.http.exchange import ARROW, EVENTS, NDJSON, Answer, Call, Headers, Target
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model import PartitionId, Queue, Span
@@ -81,19 +81,7 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
     A queue that cannot be read is reported; the others are read.
     """
     asked = Asked.parse(call, several=True)
-    found: list[Queue] = []
-    refused: list[dict[str, Any]] = []
-    named, turns = highest_named(asked.cursor or ""), Turns()
-    for name in asked.queues:
-        await turns.give()
-        turns.count(LOOK_ROWS)
-        try:
-            queue = await allowed(service, call.identity, Permission.VIEW, target.application, name)
-        except (Forbidden, QueueNotFound) as error:
-            refused.append({"queue": name, "code": error.code, "detail": str(error)})
-        else:
-            if queue is not None:
-                found.append(await service.queues.with_partitions(queue, named.get(queue.uuid.hex, 0)))
+    found, refused = await _readable(service, call, asked)
     if sum(queue.partitions for queue in found) > MAX_PARTITIONS_OF_ALL:
         raise InvalidParameter(problems={"queues": f"have more than {MAX_PARTITIONS_OF_ALL} partitions together"})
     progress = Progress(low(asked.since)) if asked.cursor is None else parse_several(asked.cursor, found)
@@ -106,6 +94,24 @@ async def read_several(service: Service, call: Call, target: Target) -> Answer:
         follower.add(queue, range(1, queue.partitions + 1))
     notes = _refused(asked.form, refused)
     return _stream(service, call, LiveRead(follower, asked.form, None, True, asked.until(service), notes))
+
+
+async def _readable(service: Service, call: Call, asked: Asked) -> tuple[list[Queue], list[dict[str, Any]]]:
+    """The queues of a request that its caller may read, and what is said of the others."""
+    found: list[Queue] = []
+    refused: list[dict[str, Any]] = []
+    named, turns = highest_named(asked.cursor or ""), Turns()
+    for name in asked.queues:
+        await turns.give()
+        turns.count(LOOK_ROWS)
+        try:
+            queue = await allowed(service, call.identity, Permission.VIEW, call.application, name)
+        except (Forbidden, QueueNotFound) as error:
+            refused.append({"queue": name, "code": error.code, "detail": str(error)})
+        else:
+            if queue is not None:
+                found.append(await service.queues.with_partitions(queue, named.get(queue.uuid.hex, 0)))
+    return found, refused
 
 
 def _refused(form: LiveForm, refused: Sequence[dict[str, Any]]) -> bytes:
@@ -241,14 +247,13 @@ async def _poll(service: Service, call: Call, queue: Queue, seconds: int) -> Ans
     until = service.clock.elapsed() + seconds
     with watch:
         while True:
-            _, invalidated = watch.take_events()
-            if invalidated:
-                await identify_again(service, call)
-                before, queue = queue.partitions, await queue_again(service, call, queue)
-                if params.every and queue.partitions > before:
-                    params = ReadQuery.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
-                    for number in range(before + 1, queue.partitions + 1):
-                        service.waiters.add(watch, queue, number)
+            watch.take_events()
+            await identify_again(service, call)
+            before, queue = queue.partitions, await queue_again(service, call, queue, Permission.VIEW)
+            if params.every and queue.partitions > before:
+                params = ReadQuery.parse(call, queue, max_limit=DEFAULT_LIMIT, partitions="all")
+                for number in range(before + 1, queue.partitions + 1):
+                    service.waiters.add(watch, queue, number)
             answer, rows = await page(service, call, queue, params)
             if rows or service.waiters.ended or call.is_left or service.clock.elapsed() >= until:
                 return answer
@@ -273,14 +278,17 @@ async def _poll_several(
         if error.whose not in ("server", "threads"):
             raise
         return _not_waited(answer)
-    until = service.clock.elapsed() + asked.wait_seconds
+    until, watched = service.clock.elapsed() + asked.wait_seconds, {queue.uuid for queue in queues}
     with watch:
         while True:
             _, invalidated = watch.take_events()
+            await identify_again(service, call)
+            found, refused = await _readable(service, call, asked)
+            queues = [queue for queue in found if queue.uuid in watched]
             answer, rows = await _page_of_several(service, call, asked, queues, refused, progress)
             is_over = service.waiters.ended or call.is_left or service.clock.elapsed() >= until
-            if rows or invalidated or is_over:
-                return answer  # the next request reports a queue that changed
+            if rows or refused or invalidated or is_over:
+                return answer  # the next request reads a queue that was made anew
             with call.ticket.waiting():
                 await watch.wait(until)
 

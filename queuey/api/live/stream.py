@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -11,8 +10,8 @@ from random import random
 
 from queuey.api.cursors import format_progress, format_several
 from queuey.api.live.forms import LiveForm
-from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled, Unauthenticated
-from queuey.http.access import allowed, identify, refresh_keys
+from queuey.errors import Forbidden, QueueNotFound, QueueyError, ServerStopping, Throttled
+from queuey.http.access import identify_again, queue_again
 from queuey.http.exchange import Call
 from queuey.ids import TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import Columns, PartitionId, Queue
@@ -142,6 +141,10 @@ class LiveStream:
         if self._missed:
             follower.begin(None)
             self._missed = False
+        if self._watch.invalidated:  # before a page is read: messages that wait to be taken may be very many
+            news, _ = self._watch.take_events()
+            self._missed = bool(news)
+            return await self._look_up()
         if follower.reads and not self._ticket.wait_for(self._least_room):
             return await self._wait_for_room()
         found = await follower.read()
@@ -175,10 +178,6 @@ class LiveStream:
             raise ServerStopping
         if waiters.clock.elapsed() >= until:
             raise Throttled
-        if watch.invalidated:
-            news, _ = watch.take_events()
-            self._missed = self._missed or bool(news)
-            return await self._look_up()
         woken = waiters.wait(watch, min(self._check_at, until), whatever_comes=True)
         if not self._ticket.room:  # it may have come in between
             await woken
@@ -282,7 +281,7 @@ class LiveStream:
         notes = b""
         for queue in list(self._follower.queues.values()):
             try:
-                self._take_over(queue, await queue_again(service, call, queue))
+                self._take_over(queue, await queue_again(service, call, queue, Permission.VIEW))
             except (Forbidden, QueueNotFound) as error:
                 notes += self._lose(queue, error)
         return notes
@@ -306,29 +305,3 @@ class LiveStream:
         self._follower.drop(queue)
         self._service.waiters.remove(self._watch, queue.uuid)
         return note
-
-
-async def identify_again(service: Service, call: Call) -> None:
-    """Check that the credential of a waiting reader is still valid.
-
-    :raises Unauthenticated: it is not.
-    """
-    if service.keys.stale:
-        await refresh_keys(service)
-    expires = call.identity.expires_ticks
-    if expires is not None and expires <= service.clock.now_ticks():
-        raise Unauthenticated("The credential has come to its end: connect again with a new one.")
-    with contextlib.suppress(Throttled):  # it cannot be checked now
-        renew = call.renew
-        call.known_as(identify(service, call.headers.get("authorization", "")) if renew is None else renew())
-
-
-async def queue_again(service: Service, call: Call, queue: Queue) -> Queue:
-    """The queue as it is now.
-
-    :raises Forbidden, QueueNotFound: the reader cannot read it any more.
-    """
-    found = await allowed(service, call.identity, Permission.VIEW, queue.application, queue.name)
-    if found is None or found.uuid != queue.uuid:
-        raise QueueNotFound.named(queue.name)
-    return found

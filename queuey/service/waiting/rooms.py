@@ -7,10 +7,10 @@ next, for there may be more.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Sequence
 from math import inf
 from types import TracebackType
-from typing import Self
+from typing import Any, Self
 from uuid import UUID
 
 from queuey.clock import Clock
@@ -20,7 +20,7 @@ from queuey.model.lease_steps import GroupStep
 from queuey.service.waiting.registry import Waiters
 from queuey.service.waiting.watch import FAILED_LOOK_SECONDS, Watch
 
-__all__ = ["Room", "Rooms", "WaitingReceiver"]
+__all__ = ["Check", "Room", "Rooms", "WaitingReceiver"]
 
 BLOCKED_REST_SECONDS = 0.05
 """A group that has something due which may not be handed out yet is looked at no more often."""
@@ -30,6 +30,9 @@ LOOK_AGAIN_SECONDS = 2.0
 
 GroupName = tuple[UUID, str]
 """A queue and a group."""
+
+Check = Callable[[], Coroutine[Any, Any, None]]
+"""Raises a :class:`~queuey.errors.QueueyError` once a receiver that waits may not receive any more."""
 
 
 class Room:
@@ -50,7 +53,7 @@ class Room:
 class WaitingReceiver:
     """One receiver, in the room of each group that it receives from. A context manager that leaves them."""
 
-    __slots__ = ("_rooms", "attempt", "every", "is_awaited", "is_rung", "joined", "watch")
+    __slots__ = ("_rooms", "attempt", "check", "every", "is_awaited", "is_rung", "joined", "watch")
 
     def __init__(self, rooms: Rooms, watch: Watch) -> None:
         self._rooms = rooms
@@ -63,6 +66,8 @@ class WaitingReceiver:
         """Whether anybody waits for what it gets still."""
         self.every = False
         """It receives from all partitions of its queues."""
+        self.check: Check | None = None
+        """Called before each look for messages."""
         self.is_rung = False
         """It was woken, and has not looked since."""
 

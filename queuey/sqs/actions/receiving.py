@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from uuid import UUID
 
 from queuey.errors import InvalidReceipt, LeaseGroupNotFound, QueueyError, TooManyWaiters
+from queuey.http.access import identify_again
 from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
 from queuey.ids import TICKS_PER_SECOND, MessageId
@@ -29,6 +30,7 @@ from queuey.sqs.errors import (
     invalid_parameter,
     invalid_receipt_handle,
     missing_parameter,
+    no_such_queue,
     not_for_this_type,
     shown,
 )
@@ -100,7 +102,14 @@ async def receive_message(asked: SqsRequest) -> Result:
     readers = tuple(sorted(asked.call.identity.principals))
     waiting = None
     if wait:
-        waiting = Waiting(float(wait), readers, asked.call.in_thread, asked.call.is_awaited, every=True)
+
+        async def check() -> None:
+            await identify_again(asked.service, asked.call)
+            if (await asked.queue(Permission.RECEIVE)).uuid != queue.uuid:
+                raise no_such_queue()
+
+        call = asked.call
+        waiting = Waiting(float(wait), readers, call.in_thread, call.is_awaited, every=True, check=check)
     with CountedRoom(asked.call.ticket, wanted) as room:
         if most > 1:
             room.grow((most - 1) * _MESSAGE_ROOM)
