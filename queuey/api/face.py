@@ -52,6 +52,10 @@ class V1:
         """The identity that the header proves, or proved when it was last checked."""
         return access.seems_to_be(service, call)
 
+    def proves_by_head(self, service: Service, call: Call) -> bool:
+        """Always: the header is all that counts."""
+        return True
+
     def identify(self, service: Service, call: Call) -> Identity:
         """By application keys, tokens of this server, or other configured schemes."""
         return access.identify(service, call.headers.get("authorization", ""))

@@ -89,6 +89,10 @@ class Console:
             return service.identifier.recall(f"Bearer {session.token}")
         return Identity([Grant(session.principal)]) if session.principal else ANONYMOUS
 
+    def proves_by_head(self, service: Service, call: Call) -> bool:
+        """Always: the session is in a header."""
+        return True
+
     def identify(self, service: Service, call: Call) -> Identity:
         """By the session.
 

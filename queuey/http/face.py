@@ -90,8 +90,14 @@ class Face(Protocol):
         It decides whose share pays, and permits nothing.
         """
 
+    def proves_by_head(self, service: Service, call: Call) -> bool:
+        """Whether the head alone proves the caller. If not, the body is read first, and :attr:`payer` pays for it.
+
+        :raises Unauthenticated: the head shows already that no body will prove anybody.
+        """
+
     def identify(self, service: Service, call: Call) -> Identity:
-        """The caller, by the head; also by the body where the head has only its digest.
+        """The caller. Where the head alone does not prove it, ask this only once the body is here.
 
         :raises Unauthenticated, Throttled: the caller cannot be identified, or not now.
         """

@@ -40,6 +40,9 @@ class LateFace:
     def payer(self, service: Service, call: Call) -> Identity:
         return self._face.payer(service, call)
 
+    def proves_by_head(self, service: Service, call: Call) -> bool:
+        return self._face.proves_by_head(service, call)
+
     def identify(self, service: Service, call: Call) -> Identity:
         return self._face.identify(service, call)
 

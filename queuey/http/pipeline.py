@@ -154,16 +154,21 @@ class Pipeline:
         return None if identity is None else target_at_hand(self.service, call, identity, operation.permission)
 
     async def ask(self, operation: Operation, call: Call) -> Answer | None:
-        """Identify the caller and check its permission from the head alone.
+        """Identify the caller and check its permission from the head alone, as far as that goes.
 
-        So the body of a refused call is not read. :meth:`answer` asks again, since a body may take long, and
+        So the body of a refused call is not read. Where only the body proves the caller, its payer is settled. :meth:`answer` asks again, since a body may take long, and
         permissions can change in that time.
 
         :returns: the refusal; None if the call is allowed.
         """
-        began = perf_counter()
+        began, face, service = perf_counter(), self._face(call), self.service
         try:
-            await self._admit(operation, call)
+            if service.keys.stale:
+                await refresh_keys(service)
+            if face.proves_by_head(service, call):
+                await self._admit(operation, call)
+            else:
+                call.ticket.principals = face.payer(service, call).principals
         except Exception as error:  # noqa: BLE001 - as in answer
             return self.finisher.finish(call, operation.name, self._failed(operation, call, error), began)
         return None

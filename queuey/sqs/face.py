@@ -14,6 +14,7 @@ from typing import Any
 from uuid import uuid4
 
 from queuey.errors import QueueyError
+from queuey.http.addresses import address_of
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Function, Operation, Runs
 from queuey.security.permissions import ANONYMOUS, Grant, Identity, Permission
@@ -25,7 +26,7 @@ from queuey.sqs.calls import FORM, TARGET, is_sqs
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
 from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS, SqsAction
-from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, presented
+from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, SignedLately, presented
 
 __all__ = ["Sqs"]
 
@@ -41,6 +42,7 @@ class Sqs:
         self._is_open = service.settings.sqs.auth == "open"
         self._service = service
         self._signatures = Signatures(service.keys, service.master_secrets)
+        self._signed = SignedLately(service.clock.elapsed)
 
     def serves(self, call: Call) -> bool:
         """See :func:`queuey.sqs.calls.is_sqs`."""
@@ -61,25 +63,41 @@ class Sqs:
         return None
 
     def payer(self, service: Service, call: Call) -> Identity:
-        """The application of the access key that the request names."""
+        """The application of the access key that the request names, if this key has signed at that address lately.
+
+        The id of a key is no secret: whoever names one must not use up the share of its application.
+        """
         if call.identity is not ANONYMOUS:
             return call.identity
         try:
-            return self._claimed(presented(call))
+            shown = presented(call)
+            is_theirs = self._is_open or (shown is not None and self._signed.holds(shown.key_id, self._address(call)))
+            return self._claimed(shown) if is_theirs else ANONYMOUS
         except SqsError:
             return ANONYMOUS
 
+    def proves_by_head(self, service: Service, call: Call) -> bool:
+        """Only where no signature is checked: a signature covers the body. The key has to be in force."""
+        self._claimed(presented(call))
+        return self._is_open
+
     def identify(self, service: Service, call: Call) -> Identity:
-        """By the signature, once the body is here: it covers the body. Before that, the caller is only claimed."""
+        """By the signature, which covers the body."""
         shown = presented(call)
         call.renew = partial(
             self._claimed, shown
         )  # a signature is for one moment; the key counts while a receiver waits
-        if self._is_open or len(call.body) < call.length:
+        if self._is_open:
             return self._claimed(shown)
         if shown is None:
             raise _unsigned()
-        return _identity(self._current().check(shown, call, service.clock.now_ticks()))
+        application = self._current().check(shown, call, service.clock.now_ticks())
+        if shown.expires_seconds is None:  # a link may be in anybody's hands
+            self._signed.note(shown.key_id, self._address(call))
+        return _identity(application)
+
+    def _address(self, call: Call) -> str:
+        return address_of(call, self._service.settings.server.trusted_proxies)
 
     def _current(self) -> Signatures:
         """What checks signatures, by the master secrets in force."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import hmac
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
@@ -27,7 +27,7 @@ from queuey.service.keys import DEMO, Keys
 from queuey.sqs.errors import SqsError, shown
 from queuey.sqs.query import of_link
 
-__all__ = ["HASHED_ON_LOOP_BYTES", "Presented", "Signatures", "presented"]
+__all__ = ["HASHED_ON_LOOP_BYTES", "Presented", "Signatures", "SignedLately", "presented"]
 
 HASHED_ON_LOOP_BYTES = 64 << 10
 """Bytes of a body that :meth:`Signatures.check` may hash on the event loop: 40 us, or 200 on a processor without SHA
@@ -38,6 +38,11 @@ MAX_EXPIRES_SECONDS = 7 * 24 * 3600
 """The longest life of a presigned link."""
 SIGNING_KEYS = 4096
 """Signing keys that are kept: about 4 MB. Each is for an access key, a day and a region, which the caller names."""
+
+SIGNERS = 10_000
+"""Keys with the addresses of their signers that are kept, at most: about 2 MB."""
+SIGNER_SECONDS = 600.0
+"""How long an address that has signed with a key counts as that key's."""
 
 HEADERS = 256
 """Headers that are kept once they are read, without their signatures. An SDK's is the same for a second."""
@@ -172,6 +177,27 @@ class Signatures:
         for part in (date, region, _SERVICE, _END):
             key = hmac.digest(key, part.encode(), "sha256")
         return hmac.new(key, digestmod="sha256")
+
+
+class SignedLately:
+    """Which keys have signed requests that came from which addresses in the last minutes. Thread-safe.
+
+    Until the body is here, a signature proves nothing. This says whose it most likely is.
+    """
+
+    def __init__(self, elapsed: Callable[[], float]) -> None:
+        self._elapsed = elapsed
+        self._until: dict[tuple[str, str], float] = {}
+
+    def note(self, key_id: str, address: str) -> None:
+        """A signature of this key was found good."""
+        if len(self._until) >= SIGNERS:
+            self._until = {}
+        self._until[key_id, address] = self._elapsed() + SIGNER_SECONDS
+
+    def holds(self, key_id: str, address: str) -> bool:
+        """Whether that was within :data:`SIGNER_SECONDS`."""
+        return self._until.get((key_id, address), 0.0) > self._elapsed()
 
 
 # What a request shows

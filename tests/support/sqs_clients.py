@@ -118,13 +118,13 @@ class SqsServer:
 
 
 @contextmanager
-def sqs_server(folder: Path) -> Iterator[SqsServer]:
+def sqs_server(folder: Path, settings: str = "") -> Iterator[SqsServer]:
     """The shipped server, whose access keys the command line makes before it starts."""
     environment = {"QUEUEY_CONFIG": str(write_ini(folder / "queuey.ini", folder / "data"))}
     rows = {name: done(run_in(environment, None, "key", "new", name, "--sqs", "-o", "jsonl")).rows[0] for name in _KEYS}
     keys = {name: Credentials(row["access_key_id"], row["secret_access_key"]) for name, row in rows.items()}
     accounts = {name: str(row["account"]) for name, row in rows.items()}
-    with shipped(folder) as running:
+    with shipped(folder, settings=settings) as running:
         yield SqsServer(running, keys, accounts, environment)
 
 
