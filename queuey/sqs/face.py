@@ -24,6 +24,7 @@ from queuey.sqs import json, query
 from queuey.sqs.actions import FUNCTIONS
 from queuey.sqs.calls import FORM, TARGET, is_sqs
 from queuey.sqs.errors import SqsError, as_sqs, no_such_action, unknown_operation
+from queuey.sqs.local import check_sender
 from queuey.sqs.request import SqsRequest
 from queuey.sqs.shapes import ACTIONS, SqsAction
 from queuey.sqs.signature import HASHED_ON_LOOP_BYTES, Presented, Signatures, SignedLately, presented
@@ -88,6 +89,7 @@ class Sqs:
             self._claimed, shown
         )  # a signature is for one moment; the key counts while a receiver waits
         if self._is_open:
+            check_sender(call, service.settings)
             return self._claimed(shown)
         if shown is None:
             raise _unsigned()

@@ -15,6 +15,7 @@ from queuey.service import Service
 from queuey.service.tasks import MOVE
 from queuey.settings import load_settings
 from tests.support.dying_stores import Died, DyingStores
+from tests.support.in_process import URL
 from tests.support.servers import eventually, write_ini
 from tests.support.sqs_clients import TimedSqs, bodies, timed_client
 
@@ -25,7 +26,7 @@ class Server:
     """A server that dies at a call of its store, and those that come after it."""
 
     def __init__(self, folder: Path) -> None:
-        settings = "[storage]\nbackend = memory\n\n[sqs]\nauth = open\n"
+        settings = f"[storage]\nbackend = memory\n\n[sqs]\nauth = open\nhost = {URL}\n"
         self._ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
         self.clock = ManualClock()
         self.stores = DyingStores(self.clock)
