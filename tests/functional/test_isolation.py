@@ -6,10 +6,17 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 import requests
 
+from queuey.api import routes, stats
+from queuey.api.face import V1
+from queuey.api.routes import ROUTES as ROUTES_OF_V1
+from queuey.http.exchange import Call
+from queuey.http.face import Operation
+from queuey.security.permissions import Permission
 from tests.support.client import Server, authorization, new_name, refused
 from tests.support.drawn import Drawn
 from tests.support.figures import Figures
@@ -170,6 +177,29 @@ def test_every_route_for_every_identity_on_every_kind_of_queue(
     assert not wrong, "\n".join(wrong)
     assert cells == len(QUEUES) * len(identities) * len(ROUTES)
 
+
+def test_the_table_has_every_operation_of_v1() -> None:
+    """What a caller needs a permission for, and a way to ask for it in this table."""
+    known = {one for one in vars(routes).values() if isinstance(one, Operation)}
+    for route, method in ROUTES_OF_V1.methods():
+        choice = route.methods[method]
+        known |= {choice} if isinstance(choice, Operation) else set()
+    asked = {_operation_of(route).function for route in ROUTES}
+
+    assert {one.function for one in known if one.permission is not Permission.NONE} - asked == FUNCTIONS_OF_STREAMS
+
+
+def _operation_of(route: Route) -> Operation:
+    """What v1 finds for a request of the table."""
+    given = dict(route.given)
+    names = {"Q": "q", "M": ABSENT_ID}
+    path = route.path or "/".join(["/v1/queuey", *[names.get(part, part) for part in route.below]])
+    headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
+    return V1().resolve(Call(route.method, path, urlencode(given.get("params", {})), headers))
+
+
+FUNCTIONS_OF_STREAMS = {stats.live_of_application, stats.live_of_server}
+"""They go by the rights of the figures of which they send more."""
 
 STRANGERS = [
     name
