@@ -114,7 +114,7 @@ LAYERS = {
             "queuey.security.",
             "queuey.http.",
         ),
-        others=("google_crc32c", "multipart", "numpy", "orjson", "pyarrow"),
+        others=("google_crc32c", "msgspec", "multipart", "numpy", "orjson", "pyarrow"),
         not_standard=("asyncio", "threading"),
     ),
     "queuey.sqs": Layer(

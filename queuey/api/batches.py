@@ -12,6 +12,7 @@ from itertools import chain
 from types import NoneType
 from typing import Any
 
+import msgspec
 import orjson
 
 from queuey.api.drafts import (
@@ -31,7 +32,7 @@ from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Alike, Draft, Dra
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
-__all__ = ["batch_drafts", "batch_entries", "is_batch", "json_object", "large_object"]
+__all__ = ["batch_drafts", "batch_entries", "check_json", "is_batch", "json_object", "large_object"]
 
 _TOGETHER = 500
 """Messages of a batch that are checked before others have their turn, in one or two milliseconds."""
@@ -44,6 +45,26 @@ def is_batch(body: bytes) -> bool:
     A batch is an object whose first member is the list ``messages``.
     """
     return _BEFORE.match(body) is not None
+
+
+_CHECKER = msgspec.json.Decoder(msgspec.Raw)
+"""It parses JSON and makes no objects of it, which could take many times the memory."""
+
+
+def check_json(body: bytes) -> None:
+    """Refuse a body that says it is JSON, and is none.
+
+    The clients of 2012 are told so. Of other JSON than a batch nothing is looked at but its grammar.
+
+    :raises InvalidParameter: it is not JSON in UTF-8, or nested too deeply to be looked at.
+    """
+    try:
+        _CHECKER.decode(body)
+        body.decode()
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise InvalidParameter(f"the body is not JSON: {error}: send another Content-Type with it") from error
+    except RecursionError as error:
+        raise InvalidParameter("the JSON is nested too deeply: send another Content-Type with it") from error
 
 
 async def batch_entries(call: Call, settings: Settings) -> list[Any] | None:

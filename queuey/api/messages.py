@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import orjson
 
-from queuey.api.batches import batch_drafts, batch_entries
+from queuey.api.batches import batch_drafts, batch_entries, check_json
 from queuey.api.drafts import (
     check_batch,
     check_partition,
@@ -42,6 +42,13 @@ async def append_one(service: Service, call: Call, target: Target) -> Answer:
     drafts = [raw_draft(call, target.queue, service.settings, service.clock.now_ticks())]
     placed, headers = await _store(service, call, target.queue, drafts, batch=False)
     return Answer(201, append_answer(placed), headers)
+
+
+async def append_json(service: Service, call: Call, target: Target) -> Answer:
+    """Store one message that says it is JSON, if it is; see :func:`append_one`."""
+    if call.body:
+        check_json(call.body)
+    return await append_one(service, call, target)
 
 
 async def append_batch(service: Service, call: Call, target: Target) -> Answer:

@@ -68,7 +68,8 @@ APPEND_ONE = Operation("queue", Permission.APPEND, messages.append_one, Body.MES
 APPEND_BATCH = Operation(
     "queue", Permission.APPEND, messages.append_batch, Body.BATCH, Runs.BATCH, counts_refusals=True
 )
-APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batch(call.body) else APPEND_ONE)
+_APPEND_DOCUMENT = APPEND_ONE._replace(function=messages.append_json)
+APPEND_JSON = APPEND_BATCH._replace(by_body=lambda call: APPEND_BATCH if is_batch(call.body) else _APPEND_DOCUMENT)
 """A batch in the form of 2012, or one message: only the body decides."""
 APPEND_ARROW = Operation("queue", Permission.APPEND, messages.append_arrow, Body.BATCH, counts_refusals=True)
 

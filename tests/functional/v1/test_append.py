@@ -341,6 +341,19 @@ def test_the_batch_type_takes_batches_alone(server: Server) -> None:
     refused(server.post(name, '{"kind": "order"}', content_type=BATCH), 400, "InvalidParameter")
 
 
+@pytest.mark.parametrize(
+    "body", [b"[this isnt good}", b"hello", b'{"a":1', b'{"a":1}x', b'"\xff"', b"\xef\xbb\xbf{}", b"[" * 100_000]
+)
+def test_what_says_it_is_json_and_is_none_is_refused(server: Server, body: bytes) -> None:
+    """So a test of the first Queuey demands (``test_bad_json``)."""
+    name = server.queue()
+
+    for _ in range(2):
+        refused(server.post(name, body, content_type="application/json"), 400, "InvalidParameter")
+    assert server.read(name) == []
+    assert server.post(name, body).status_code == 201
+
+
 def test_a_damaged_batch_is_no_message(server: Server) -> None:
     name = server.queue()
 
