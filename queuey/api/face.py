@@ -66,4 +66,4 @@ class V1:
 
     def form_of_refusal(self, headers: Mapping[str, str]) -> Hashable:
         """Whether the answer has RFC 9457's form."""
-        return PROBLEM in headers.get("accept", "") and Call("", "", "", headers).accepts(PROBLEM)
+        return PROBLEM in headers.get("accept", "").lower() and Call("", "", "", headers).accepts(PROBLEM)

@@ -17,4 +17,4 @@ def is_console(call: Call) -> bool:
     path = call.path
     if path.startswith(ROOT):
         return len(path) == len(ROOT) or path[len(ROOT)] == "/"
-    return path == "/" and call.method in ("GET", "HEAD") and "text/html" in call.headers.get("accept", "")
+    return path == "/" and call.method in ("GET", "HEAD") and "text/html" in call.headers.get("accept", "").lower()

@@ -167,7 +167,7 @@ class Call:
         Wildcards mean JSON.
         """
         accept = self.headers.get("accept")
-        if accept is None or len(accept) > MAX_ACCEPT or media_type not in accept:
+        if accept is None or len(accept) > MAX_ACCEPT or media_type not in accept.lower():
             return False
         if self._accepted is None:
             self._accepted = _qualities(accept)
@@ -238,6 +238,10 @@ def joined(chunk: Chunk) -> bytes:
     return chunk if isinstance(chunk, bytes) else b"".join(chunk)
 
 
+_WITHOUT_LENGTH = frozenset({204, 304})
+"""A client knows that these end with their head."""
+
+
 class Answer:
     """One response. It has a ``body`` or a ``stream``."""
 
@@ -257,6 +261,11 @@ class Answer:
         self.status = status
         self.body = body
         self.headers: Headers = headers if headers is not None else [("content-type", JSON)]
+
+    @property
+    def length(self) -> int | None:
+        """What Content-Length says; None for a stream, and for an answer that has no such header (RFC 9110, 8.6)."""
+        return None if self.stream is not None or self.status in _WITHOUT_LENGTH else len(self.body)
 
 
 def json_answer(content: Any, status: int = 200, headers: Headers | None = None) -> Answer:

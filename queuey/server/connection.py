@@ -432,7 +432,7 @@ class Connection(asyncio.Protocol):
             answer.status,
             self._server.date,
             answer.headers,
-            len(body) if measured and answer.status != 304 else None,
+            answer.length,
             framed=framed,
             lasting=self._lasting,
         )

@@ -32,6 +32,8 @@ MAX_HEADERS = 100
 _METHODS = {name.encode(): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH")}
 _METHOD = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]{1,32}")
 _CLOSE = re.compile(r"(?:^|,)[ \t]*close[ \t]*(?:,|$)", re.IGNORECASE | re.ASCII)
+_HOST = re.compile(r"(?:\[[0-9A-Za-z:.%_~-]+\]|[A-Za-z0-9._~!$&'()*+,;=%-]*)(?::[0-9]*)?")
+"""RFC 3986's host and port; empty where the client has no name for the server."""
 _LONE = re.compile(rb"(?<!\r)\n|\r(?!\n|\Z)")
 """A line feed without its carriage return, or a carriage return without its line feed."""
 _KNOWN = (
@@ -189,6 +191,8 @@ def _parse(raw: bytes) -> RequestHead:
     if recent:
         if "host" not in headers:
             raise MalformedRequest("a request of HTTP/1.1 has a Host header")
+        if not _HOST.fullmatch(headers["host"]):
+            raise MalformedRequest("the Host header is not a name or an address, with a port or without")
     elif version != b"HTTP/1.0":
         raise MalformedRequest("this server speaks HTTP/1.1 and 1.0")
     path, _, query = _origin(target.decode("latin-1")).partition("?")
@@ -274,6 +278,8 @@ def _origin(target: str) -> str:
     host, slash, path = rest.partition("/")
     if "?" in host:
         raise MalformedRequest("the target has no path")
+    if not host:
+        raise MalformedRequest("the target has no host")
     return slash + path if slash else "/"
 
 

@@ -103,10 +103,26 @@ def _response(answer: Answer) -> Response:
         chunks = WsgiChunks(answer.stream)
     # The WSGI server owns the connection: one that follows PEP 3333 fails if an application sets its headers.
     headers = [(name, value) for name, value in answer.headers if name != "connection"]
-    response = Response(status=answer.status, headerlist=headers, app_iter=chunks)
-    if isinstance(chunks, list) and answer.status != 304:
-        response.content_length = len(answer.body)
+    response = _AsItIs(status=answer.status, headerlist=headers, app_iter=chunks)
+    response.content_length = answer.length
     return response
+
+
+class _AsItIs(Response):  # type: ignore[misc]  # Pyramid has no types
+    """A response with the headers of its answer.
+
+    WebOb's own makes Location absolute, with the Host header and the scheme that the WSGI server sees. Behind a proxy with
+    TLS that is http.
+    """
+
+    def __call__(self, environ: Environ, start_response: StartResponse) -> Iterable[bytes]:
+        start_response(self.status, self.headerlist)
+        if environ["REQUEST_METHOD"] != "HEAD":
+            body: Iterable[bytes] = self.app_iter
+            return body
+        if isinstance(self.app_iter, WsgiChunks):
+            self.app_iter.close()
+        return ()
 
 
 class WsgiChunks:

@@ -387,6 +387,14 @@ def test_a_poll(everywhere: Everywhere, accept: str, params: dict[str, str]) -> 
     everywhere.call("GET", name, params=params, headers=headers)
 
 
+@pytest.mark.parametrize("path", ["/console", "/console/a/mirror?limit=1"])
+def test_a_page_that_sends_to_the_sign_in(everywhere: Everywhere, path: str) -> None:
+    """By its path alone: what a WSGI server takes for scheme and host may not be the browser's."""
+    for method in ("GET", "HEAD"):
+        (answer, *_) = everywhere.request(method, path, headers=FIXED)
+        assert (answer.status_code, answer.headers["Location"][:17]) == (303, "/console/sign-in?")
+
+
 def test_several_queues(everywhere: Everywhere) -> None:
     one, two = everywhere.queue(), everywhere.queue(partitions=2)
     everywhere.fill(one, "a", "b")

@@ -36,6 +36,7 @@ def test_a_page_of_a_named_origin_may_ask_and_see_what_it_needs(open_to_pages: S
     answer = open_to_pages.call("GET", name, headers={"Origin": PAGE})
 
     assert (asked.status_code, asked.content) == (204, b"")
+    assert "Content-Length" not in asked.headers, "RFC 9110, 8.6"
     assert asked.headers["Access-Control-Allow-Origin"] == answer.headers["Access-Control-Allow-Origin"] == PAGE
     assert {"authorization", "last-event-id"} <= set(asked.headers["Access-Control-Allow-Headers"].split(", "))
     assert "GET" in asked.headers["Access-Control-Allow-Methods"]

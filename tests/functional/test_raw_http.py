@@ -125,6 +125,29 @@ def test_a_request_of_today_names_its_host(shipped_server: RunningServer, queue:
     refused(raw.send(shipped_server.port, head(queue, b"Content-Length: 5", host=b""), END, b"hello"))
 
 
+@pytest.mark.parametrize(
+    "host",
+    [b"a b", b"a/b", b"u@a", b"a, b", b"a:b", b"a:1:2", b"[::1", b"[::1]x", b"\xc3\xbc", b'"a"', b"<a>", b"a\\b"],
+)
+def test_a_host_that_is_none_is_refused(shipped_server: RunningServer, queue: str, host: bytes) -> None:
+    refused(raw.send(shipped_server.port, head(queue, b"Content-Length: 5", host=b"Host: " + host), END, b"hello"))
+
+
+@pytest.mark.parametrize(
+    "host", [b"", b"q", b"q:", b"q:5000", b"127.0.0.1:80", b"[::1]", b"[fe80::1%25eth0]:5000", b"a_b.example."]
+)
+def test_a_host_that_is_one_is_served(shipped_server: RunningServer, queue: str, host: bytes) -> None:
+    sent = head(queue, LAST, method=b"GET", host=b"Host: " + host)
+
+    (reply,) = raw.replies(raw.exchange(shipped_server.port, sent, END))
+
+    assert reply.status == 200
+
+
+def test_a_target_without_its_host_is_refused(shipped_server: RunningServer) -> None:
+    refused(raw.send(shipped_server.port, b"GET http:///__lbheartbeat__ HTTP/1.1\r\nHost: q" + END))
+
+
 @pytest.mark.parametrize("end", [b"\n\n", b"\r\n\n", b"\n\r\n", b"\r\r"])
 def test_lines_that_end_otherwise_are_refused_at_once(shipped_server: RunningServer, queue: str, end: bytes) -> None:
     """Not when the time for a head is over: what follows them must not be read as its rest."""

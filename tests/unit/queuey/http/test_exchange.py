@@ -10,7 +10,7 @@ import pytest
 from queuey.api.cursors import highest_named, parse_cursor, parse_several
 from queuey.errors import BadPath, InvalidParameter, PathTooLong
 from queuey.http import exchange as calls
-from queuey.http.exchange import ARROW, EVENTS, MAX_ACCEPT, MAX_ESCAPES, NDJSON, PROBLEM, Call, parse_query
+from queuey.http.exchange import ARROW, EVENTS, MAX_ACCEPT, MAX_ESCAPES, NDJSON, PROBLEM, Answer, Call, parse_query
 from queuey.http.routing import check_path, decode_path
 from queuey.model import MAX_PARTITIONS, Queue
 from queuey.server.http1 import parse_head
@@ -111,3 +111,11 @@ def test_the_partitions_that_a_cursor_names_are_known_before_it_is_read() -> Non
 )
 def test_a_connection_ends_where_its_head_says_so(said: str, lasts: bool) -> None:
     assert parse_head(f"GET / HTTP/1.1\r\nHost: q\r\nConnection: {said}\r\n\r\n".encode()).lasting is lasts
+
+
+def test_media_types_have_no_case() -> None:
+    assert accepting("Application/X-NDJSON;Q=0.5").accepts(NDJSON)
+
+
+def test_an_answer_that_ends_with_its_head_has_no_length() -> None:
+    assert [Answer(status, b"x").length for status in (200, 204, 304, 404)] == [1, None, None, 1]
