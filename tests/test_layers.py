@@ -35,6 +35,7 @@ LEAVES = tuple(
         "sparing",
         "tracebacks",
         "unread",
+        "whole_files",
     )
 )
 STORES = tuple(

@@ -8,15 +8,14 @@ from typing import Any
 import msgspec
 
 from queuey.errors import ConfigurationError
+from queuey.whole_files import write_whole
 
 __all__ = ["read_json", "write_json"]
 
 
 def write_json(document: Any, path: Path) -> None:
     """Write it, whole or not at all."""
-    beside = path.with_name(f"{path.name}.new")
-    beside.write_bytes(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-    beside.replace(path)
+    write_whole(path, msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
 
 
 def read_json(path: Path) -> dict[str, Any]:

@@ -36,12 +36,38 @@ class JsonFormatter(TextFormatter):
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
             "logger": record.name,
-            "event": record.getMessage(),
+            "event": _event(record),
         }
-        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        for name, value in vars(record).items():
+            if name not in _STANDARD:
+                line[f"extra_{name}" if name in line else name] = value
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        return orjson.dumps(line, default=str).decode()
+        try:
+            return orjson.dumps(line, default=_text).decode()
+        except TypeError:  # JSON has no form for something in it
+            return orjson.dumps({_text(name): _sendable(value) for name, value in line.items()}).decode()
+
+
+def _event(record: logging.LogRecord) -> str:
+    """A job's own line may have arguments that do not fit. It is a line all the same."""
+    try:
+        return record.getMessage()
+    except Exception as error:  # noqa: BLE001 - whatever a value's own text raises
+        return f"{_text(record.msg)} (its arguments do not fit: {_text(error)})"
+
+
+def _sendable(value: Any) -> Any:
+    """A value for which JSON has a form."""
+    is_small = not isinstance(value, int) or -(1 << 63) <= value < 1 << 63
+    return value if value is None or (isinstance(value, bool | int | float) and is_small) else _text(value)
+
+
+def _text(value: Any) -> str:
+    try:
+        return str(value).encode("utf-8", "backslashreplace").decode()
+    except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
+        return f"<{type(value).__name__}>"
 
 
 def _plain(value: Any) -> str:

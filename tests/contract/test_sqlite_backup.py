@@ -149,3 +149,14 @@ def test_a_signal_leaves_no_half_a_backup(
     assert ended.exit_code == 143
     assert left_in(tmp_path) == ["data"]
     assert not [name for name in left_in(store.parent) if ".backup" in name]
+
+
+def test_a_backup_takes_the_place_of_files_alone(tmp_path: Path, store: Path) -> None:
+    """As root it took that of ``/dev/null``."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+
+    with pytest.raises(ConfigurationError, match="is no file that a backup could take the place of"):
+        backup(store, pipe, force=True)
+
+    assert pipe.is_fifo()

@@ -16,6 +16,8 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from queuey.whole_files import write_whole
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
@@ -101,9 +103,7 @@ def write_page(page: HtmlPage, path: str) -> None:
     """
     file = Path(path)
     file.parent.mkdir(parents=True, exist_ok=True)
-    new = file.with_name(f".{file.name}.new")
-    new.write_text(page.html(datetime.now(UTC)), encoding="utf-8")
-    new.replace(file)
+    write_whole(file, page.html(datetime.now(UTC)).encode())
 
 
 def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:

@@ -35,7 +35,9 @@ def backup(
         another process is making this backup. ``target`` is as it was.
     """
     refuse_store_as_target(source, target)
-    if target.is_dir() or (target.exists() and not force):
+    if target.exists() and not target.is_file():
+        raise ConfigurationError(f"{target} is no file that a backup could take the place of: choose another name")
+    if target.exists() and not force:
         raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
     partial = target.with_name(f"{target.name}.partial")
     with copied(source, partial, progress):

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import logging
 
+import pytest
+
 from queuey.monitor.logs import JsonFormatter, TextFormatter
 
 EXTRA = {
@@ -28,3 +30,35 @@ def test_text_has_what_json_has_and_no_value_passes_for_two() -> None:
     assert text == (
         "queuey: GET app=demo queue='a b\\nstatus=500' principals=app:demo,bid:joe@example.org none=None empty=''"
     )
+
+
+class Silent:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments", "extra", "shown"),
+    [
+        ("file %s", ("a\udcffb",), {}, {"event": "file a\\udcffb"}),
+        ("one", (), {"n": 1 << 70, "m": 2, "f": 0.5}, {"n": str(1 << 70), "m": 2, "f": 0.5}),
+        ("one", (), {"d": {(1, 2): 3}}, {"d": "{(1, 2): 3}"}),
+        ("one", (), {"o": Silent()}, {"o": "<Silent>"}),
+        ("one %s", (Silent(),), {}, {"event": "one %s (its arguments do not fit: no text)"}),
+        ("%s %s", (1,), {}, {"event": "%s %s (its arguments do not fit: not enough arguments for format string)"}),
+        ("one", (), {"time": "noon", "event": "mine"}, {"event": "one", "extra_time": "noon", "extra_event": "mine"}),
+    ],
+)
+def test_whatever_a_job_logs_is_a_line_of_json(
+    message: str, arguments: tuple[object, ...], extra: dict[str, object], shown: dict[str, object]
+) -> None:
+    made = {"name": "jobs", "levelname": "INFO", "msg": message, "args": arguments, **extra}
+
+    line = JsonFormatter().format(logging.makeLogRecord(made))
+
+    assert "\n" not in line
+    told = json.loads(line)
+    assert told["time"].startswith("20")
+    assert {name: told[name] for name in shown} == shown

@@ -1,0 +1,22 @@
+"""Files that are there as a whole, or as they were."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+__all__ = ["write_whole"]
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write a file, whole or not at all.
+
+    What is no file, such as a pipe or ``/dev/stdout``, is written to: a file that took its place would be missed.
+
+    :raises OSError: it cannot be written.
+    """
+    if path.exists() and not path.is_file():
+        path.write_bytes(content)
+        return
+    beside = path.with_name(f".{path.name}.new")
+    beside.write_bytes(content)
+    beside.replace(path)

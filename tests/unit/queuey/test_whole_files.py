@@ -1,0 +1,31 @@
+"""What is written as a whole takes the place of files, and of nothing else."""
+
+from __future__ import annotations
+
+import os
+import stat
+import threading
+from pathlib import Path
+
+from queuey.whole_files import write_whole
+
+
+def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
+    write_whole(tmp_path / "page.html", b"one")
+    write_whole(tmp_path / "page.html", b"two")
+
+    assert (tmp_path / "page.html").read_bytes() == b"two"
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_a_pipe_is_written_to_and_stays(tmp_path: Path) -> None:
+    pipe, read = tmp_path / "pipe", list[bytes]()
+    os.mkfifo(pipe)
+    reader = threading.Thread(target=lambda: read.append(pipe.read_bytes()), daemon=True)
+    reader.start()
+
+    write_whole(pipe, b"one")
+    reader.join(30)
+
+    assert read == [b"one"]
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
