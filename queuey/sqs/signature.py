@@ -34,6 +34,7 @@ HASHED_ON_LOOP_BYTES = 64 << 10
 instructions."""
 SKEW_SECONDS = 15 * 60
 """How far the time of a signature may be from the server's, before and after it."""
+_SKEW = f"{SKEW_SECONDS // 60} min."
 MAX_EXPIRES_SECONDS = 7 * 24 * 3600
 """The longest life of a presigned link."""
 SIGNING_KEYS = 4096
@@ -89,7 +90,7 @@ def presented(call: Call) -> Presented | None:
 
     :returns: None if there is none; another scheme's Authorization header is none.
     :raises SqsError: it cannot be read (IncompleteSignature), or is for another service or day than it was made on
-        (SignatureDoesNotMatch).
+        (InvalidSignatureException).
     """
     header = call.headers.get("authorization", "")
     if header.startswith("AWS4-"):
@@ -147,8 +148,8 @@ class Signatures:
         <queuey.http.face.Operation.loop_bytes>` asks the server to.
 
         :raises SqsError: the key is not in force (InvalidClientTokenId); the time is more than 15 minutes off, or the
-            link has ended (RequestExpired); the host or the target is not signed (IncompleteSignature); the signature
-            is not that of this request (SignatureDoesNotMatch).
+            link has ended, or the signature is not that of this request (InvalidSignatureException); the host or the
+            target is not signed (IncompleteSignature).
         """
         application = self.application_of(signature)
         _check_time(signature, now_ticks)
@@ -281,15 +282,20 @@ def _time_of_date(header: str) -> str:
 
 
 def _check_time(signature: Presented, now_ticks: int) -> None:
-    now = (now_ticks - EPOCH_TICKS) / TICKS_PER_SECOND
-    signed = _unix_seconds(signature.time)
+    """:raises SqsError: in the words of Amazon's service, in which some SDKs look for the time of the server."""
+    now, signed = (now_ticks - EPOCH_TICKS) / TICKS_PER_SECOND, _unix_seconds(signature.time)
     if signed - now > SKEW_SECONDS:
-        raise _expired(signature, "is more than 15 minutes in the future", now)
-    if signature.expires_seconds is None:
-        if now - signed > SKEW_SECONDS:
-            raise _expired(signature, "is more than 15 minutes ago", now)
-    elif now - signed > signature.expires_seconds:
-        raise _expired(signature, f"is more than the {signature.expires_seconds} seconds of X-Amz-Expires ago", now)
+        bound = f"{_written(now + SKEW_SECONDS)} ({_written(now)} + {_SKEW})"
+        raise _invalid(f"Signature not yet current: {signature.time} is still later than {bound}")
+    expires = signature.expires_seconds
+    lives = SKEW_SECONDS if expires is None else expires
+    if now - signed > lives:
+        bound = f"{_written(now - lives)} ({_written(now)} - {_SKEW if expires is None else f'{expires} sec.'})"
+        raise _invalid(f"Signature expired: {signature.time} is now earlier than {bound}")
+
+
+def _written(unix_seconds: float) -> str:
+    return datetime.fromtimestamp(unix_seconds, UTC).strftime(_TIME_FORMAT)
 
 
 @lru_cache(256)
@@ -309,7 +315,7 @@ def _canonical_requests(signature: Presented, call: Call) -> Iterator[str]:
 
     Each part has arrived, and is acted on, in one meaning, whichever way it was written.
 
-    :raises SqsError: a signed header is absent (SignatureDoesNotMatch).
+    :raises SqsError: a signed header is absent (InvalidSignatureException).
     """
     end = f"{';'.join(signature.signed_headers)}\n{sha256(call.body).hexdigest()}"
     for headers in _headers(call.headers, signature.signed_headers):
@@ -321,7 +327,7 @@ def _canonical_requests(signature: Presented, call: Call) -> Iterator[str]:
 def _headers(sent: Mapping[str, str], names: Sequence[str]) -> Iterator[str]:
     r"""Signed headers with their values; and without the blank that the server puts between values of one header.
 
-    :raises SqsError: one is absent (SignatureDoesNotMatch).
+    :raises SqsError: one is absent (InvalidSignatureException).
 
     >>> [*_headers({"host": "q", "x-a": "1, 2"}, ["host", "x-a"])]
     ['host:q\nx-a:1, 2\n', 'host:q\nx-a:1,2\n']
@@ -387,9 +393,8 @@ def _incomplete(text: str) -> SqsError:
 
 
 def _mismatch(why: str) -> SqsError:
-    return SqsError("SignatureDoesNotMatch", f"The signature is not that of this request: {why}.")
+    return _invalid(f"The request signature we calculated does not match the signature you provided: {why}.")
 
 
-def _expired(signature: Presented, what: str, now: float) -> SqsError:
-    moment = datetime.fromtimestamp(now, UTC).strftime(_TIME_FORMAT)
-    return SqsError("RequestExpired", f"The request was signed at {signature.time}, which {what}: it is {moment} now.")
+def _invalid(text: str) -> SqsError:
+    return SqsError("InvalidSignatureException", text)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -58,20 +59,25 @@ def test_another_secret(sqs: SqsServer) -> None:
     assert f"the secret access key is not the one of {sqs.keys['queuey'].access_key}" in told_by(client.list_queues)
 
 
-@pytest.mark.parametrize("minutes", [-16, 16])
-def test_a_clock_that_is_wrong(sqs: SqsServer, minutes: int) -> None:
+@pytest.mark.parametrize(
+    ("minutes", "text"), [(-16, "Signature expired: .* is now earlier than"), (16, "Signature not yet current: .*")]
+)
+def test_a_clock_that_is_wrong(sqs: SqsServer, minutes: int, text: str) -> None:
     then = datetime.now(UTC) + timedelta(minutes=minutes)
     with patch("botocore.auth.get_current_datetime", lambda: then):
         answer = sqs.json("ListQueues")
 
-    assert (answer.status_code, answer.json()["__type"]) == (400, "com.amazonaws.sqs#RequestExpired")
+    assert (answer.status_code, answer.json()["__type"]) == (403, "com.amazonaws.sqs#InvalidSignatureException")
+    assert answer.headers["x-amzn-query-error"] == "SignatureDoesNotMatch;Sender"
+    assert re.match(text, answer.json()["message"])
+    assert "date" in answer.headers  # by which SDKs set their clocks right
 
 
 def test_a_body_that_was_changed_on_its_way(sqs: SqsServer) -> None:
     with patch("botocore.auth.SigV4Auth.payload", lambda self, request: "0" * 64):
         answer = sqs.json("ListQueues")
 
-    assert (answer.status_code, answer.json()["__type"]) == (403, "com.amazonaws.sqs#SignatureDoesNotMatch")
+    assert (answer.status_code, answer.json()["__type"]) == (403, "com.amazonaws.sqs#InvalidSignatureException")
 
 
 def test_a_signed_link_receives(sqs: SqsServer, make: Callable[..., str]) -> None:
@@ -89,7 +95,7 @@ def test_a_signed_link_ends(sqs: SqsServer, make: Callable[..., str]) -> None:
     with patch("botocore.auth.get_current_datetime", lambda: then):
         answer = sqs.send("GET", f"{path}?Action=ReceiveMessage", presigned=True)
 
-    assert (answer.status_code, texts(answer, "Code")) == (400, ["RequestExpired"])
+    assert (answer.status_code, texts(answer, "Code")) == (403, ["SignatureDoesNotMatch"])
 
 
 def test_an_application_key_is_no_access_key(sqs: SqsServer) -> None:
