@@ -152,6 +152,17 @@ def test_a_lease_that_ran_out_is_not_changed(timed: TimedSqs, timed_make: Make) 
     assert len(received(client, url)) == 1
 
 
+def test_an_older_handle_changes_no_timeout_of_the_next_receiver(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(VisibilityTimeout="10")
+    client.send_message(QueueUrl=url, MessageBody="m")
+    (older,) = received(client, url, VisibilityTimeout=0)
+    assert len(received(client, url)) == 1
+
+    client.change_message_visibility(QueueUrl=url, ReceiptHandle=older["ReceiptHandle"], VisibilityTimeout=0)
+
+    assert received(client, url) == []
+
+
 def test_the_lease_of_a_deleted_message_cannot_be_changed(timed: TimedSqs, timed_make: Make) -> None:
     client, url = timed.client, timed_make()
     client.send_message(QueueUrl=url, MessageBody="m")
