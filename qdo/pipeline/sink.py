@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from qdo.pipeline.options import WriteOptions
 from qdo.pipeline.task_reader import connect
-from queuey.errors import ConfigurationError, KeyReused
+from queuey.errors import ConfigurationError, InvalidParameter, KeyReused
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -41,6 +41,16 @@ COLUMNS = {
     "headers": ("map<string,binary>", "map<string,string>"),
 }
 """The columns of a DataFrame that can be written, with their types. ``body`` is required, and null is none."""
+
+
+_OTHER_ROWS = (
+    "a task was tried again with other rows than before (request {}), and some of them are stored already: sort within "
+    "partitions before writing, or give each row an idempotency_key"
+)
+_OTHER_MESSAGE = (
+    "an idempotency_key of these rows stands for another message already, of these rows or of the last 24 hours: rows with "
+    "one key must be alike in every column"
+)
 
 
 @dataclass
@@ -96,15 +106,22 @@ class RequestChunks:
 
     def _small(self, first: int, table: Any) -> Iterator[tuple[int, Any]]:
         """Cut a table into halves until each is small enough or has one row."""
-        size = _bytes_of(table["body"])
-        if "headers" in table.column_names:
-            size += _header_bytes(table["headers"])
+        size = sum(_bytes_in(table[name]) for name in table.column_names if name != "queue")
         if size <= self._bytes or table.num_rows == 1:
             yield first, table
             return
         middle = table.num_rows // 2
         yield from self._small(first, table.slice(0, middle))
         yield from self._small(first + middle, table.slice(middle))
+
+
+def _bytes_in(column: Any) -> int:
+    """Bytes of a column that differ from row to row."""
+    import pyarrow.types as kinds
+
+    if kinds.is_map(column.type):
+        return _header_bytes(column)
+    return 0 if kinds.is_primitive(column.type) else _bytes_of(column)
 
 
 def _bytes_of(values: Any) -> int:
@@ -124,6 +141,22 @@ def _header_bytes(headers: Any) -> int:
     return size
 
 
+def _as_written(table: Any) -> Any:
+    """The body of a request: the same bytes for the same rows.
+
+    Arrays that were sliced or put together have the same values, and other bytes around them. The server would take the
+    rows of a repeated task for other ones.
+    """
+    import numpy as np
+    import pyarrow as pa
+
+    made = table.combine_chunks().take(pa.array(np.arange(len(table))))
+    out = pa.BufferOutputStream()
+    with pa.ipc.new_stream(out, made.schema) as writer:
+        writer.write_table(made)
+    return out.getvalue()
+
+
 class _Sender:
     """What both writers do in a task."""
 
@@ -134,7 +167,7 @@ class _Sender:
     def send(self, batches: Iterator[Any], scope: str) -> Stored:
         """Store the rows of a task.
 
-        :raises KeyReused: the task has other rows than at its first try.
+        :raises KeyReused: the task has other rows than at its first try, or a row's own key stands for another message.
         :raises QueueyError: the server refuses a request. It stores nothing of that one; earlier requests are stored.
         """
         from pyspark import TaskContext
@@ -153,7 +186,11 @@ class _Sender:
                 if rate is not None:
                     time.sleep(max(0.0, began + messages / rate - time.monotonic()))
                 for at, (queue, part) in enumerate(self._by_queue(table)):
-                    messages += self._post(client, queue, part, f"{scope}-{task}-{first}-{at}")
+                    try:
+                        messages += self._post(client, queue, part, f"{scope}-{task}-{first}-{at}")
+                    except InvalidParameter as error:
+                        where = f"{len(part)} rows for queue {queue}, from row {first} of task {task} on"
+                        raise InvalidParameter(f"{where}: {error}") from error
                     requests += 1
         return Stored(messages, requests)
 
@@ -179,16 +216,12 @@ class _Sender:
         if "headers" in table.column_names and table["headers"].null_count == len(table):
             # The server looks at a column of headers row by row.
             table = table.drop_columns(["headers"])
-        out = pa.BufferOutputStream()
-        with pa.ipc.new_stream(out, table.schema) as writer:
-            writer.write_table(table)
+        own = "idempotency_key" in table.column_names and not table["idempotency_key"].null_count
         try:
-            return client.append_arrow(queue, out.getvalue(), idempotency_key=once)
+            # Rows with keys of their own may come in another order, so the request has no key that stands for an order.
+            return client.append_arrow(queue, _as_written(table), idempotency_key=None if own else once)
         except KeyReused as error:
-            raise KeyReused(
-                f"a task was tried again with other rows than before (request {once}), and some of them are stored already: "
-                "sort within partitions before writing, or give each row an idempotency_key"
-            ) from error
+            raise KeyReused(_OTHER_MESSAGE if own else _OTHER_ROWS.format(once)) from error
 
 
 class QueueyWriter(DataSourceArrowWriter):

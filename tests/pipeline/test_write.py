@@ -20,7 +20,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import col, lit, lpad
 
 from qdo.client import Client
-from qdo.pipeline.sink import RequestChunks
+from qdo.pipeline.sink import RequestChunks, _as_written
 from queuey.ids import TICKS_PER_SECOND
 from tests.support import servers
 from tests.support.client import new_name
@@ -250,6 +250,61 @@ def test_what_cannot_be_written_is_refused_with_a_sentence(
         write(spark.range(1).selectExpr(*columns.split(", ")), running, **(options | known))
 
 
+def test_rows_with_keys_of_their_own_may_come_in_another_order(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
+    queue = made(client, 2)
+    rows = spark.range(0, 90, 1, 1).selectExpr("cast(id as string) as body", "concat('row-', id) as idempotency_key")
+
+    for frame in (rows, rows.orderBy(col("body").desc()).coalesce(1)):
+        write(frame, running, queue=queue, jobId="repeated", batchSize="20")
+    settle(client, queue)
+
+    assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(90))
+    with pytest.raises(PySparkException, match="rows with one key must be alike"):
+        write(rows.selectExpr("concat(body, '!') as body", "idempotency_key"), running, queue=queue)
+
+
+def test_a_repeat_is_the_same_though_spark_hands_over_other_batches(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
+    queue = made(client, 2)
+    rows = spark.range(0, 500, 1, 1).selectExpr("cast(id as string) as body", "if(id % 3 = 0, null, 'k') as key")
+    name = "spark.sql.execution.arrow.maxRecordsPerBatch"
+    before = spark.conf.get(name)
+    assert before is not None
+
+    try:
+        for most in ("10000", "70"):
+            spark.conf.set(name, most)
+            write(rows, running, queue=queue, jobId="repeated", batchSize="120")
+    finally:
+        spark.conf.set(name, before)
+    settle(client, queue)
+
+    assert Counter(int(message.body) for message in client.iterate(queue)) == Counter(range(500))
+
+
+def test_a_request_has_room_for_all_its_columns(spark: SparkSession, running: RunningServer, client: Client) -> None:
+    queue = made(client, 2)
+    wide = "concat(repeat('\u00e4', 240), id) as key"
+
+    write(spark.range(0, 10_000, 1, 1).selectExpr("repeat('x', 400) as body", wide), running, queue=queue)
+    settle(client, queue)
+
+    assert sum(span.messages or 0 for span in client.survey(queue, count=10_000).spans.values()) == 10_000
+
+
+def test_a_refused_row_is_named_by_its_place(spark: SparkSession, running: RunningServer, client: Client) -> None:
+    queue = made(client, 1)
+    rows = spark.range(0, 50, 1, 1).selectExpr("if(id = 33, null, 'x') as body")
+
+    with pytest.raises(
+        PySparkException, match=rf"20 rows for queue {queue}, from row 20 of task 0 on: 13.body: Required"
+    ):
+        write(rows, running, queue=queue, batchSize="20")
+
+
 def test_a_log_is_not_overwritten(spark: SparkSession, running: RunningServer, client: Client) -> None:
     frame = spark.range(1).selectExpr("'x' as body")
     options = {"url": running.url, "application": APPLICATION, "token": KEY, "queue": made(client)}
@@ -270,17 +325,22 @@ def test_requests_are_cut_in_the_same_places_however_spark_cut_the_rows(
     bodies = [os.urandom(length) for length in sizes for _ in range(3)]
     headers = [[("name", body[:9])] if at % 3 else None for at, body in enumerate(bodies)]
 
-    def cut(lengths: list[int]) -> list[tuple[int, list[bytes]]]:
-        table = pa.table({"body": pa.array(bodies, pa.binary()), "headers": pa.array(headers, HEADERS)})
+    def cut(lengths: list[int]) -> list[tuple[int, list[bytes], bytes]]:
+        ttls = [None if len(body) % 2 else 5 for body in bodies]
+        columns = (pa.array(bodies, pa.binary()), pa.array(headers, HEADERS), pa.array(ttls, pa.int32()))
+        table = pa.table(dict(zip(("body", "headers", "ttl"), columns, strict=True)))
         batches, at = [], 0
         for length in [*lengths, len(bodies)]:
             batches += table.slice(at, length).to_batches()
             at += length
-        return [(first, part["body"].to_pylist()) for first, part in RequestChunks(rows, size).of(iter(batches))]
+        return [
+            (first, part["body"].to_pylist(), _as_written(part).to_pybytes())
+            for first, part in RequestChunks(rows, size).of(iter(batches))
+        ]
 
     found = cut([])
 
     assert found == cut(otherwise)
-    assert [body for _, part in found for body in part] == bodies
-    assert all(len(part) <= rows and (len(part) == 1 or sum(map(len, part)) <= size) for _, part in found)
-    assert all(bodies[first] == part[0] for first, part in found)
+    assert [body for _, part, _ in found for body in part] == bodies
+    assert all(len(part) <= rows and (len(part) == 1 or sum(map(len, part)) <= size) for _, part, _ in found)
+    assert all(bodies[first] == part[0] for first, part, _ in found)
