@@ -171,3 +171,17 @@ def test_the_command_reads_the_queues_that_are_named(running: RunningServer, cli
     assert rows[0]["top_keys"] == [{"key": "key-0", "messages": 15}, {"key": "key-1", "messages": 15}]
     assert {path.name for path in out.iterdir()} == {"queues", "hours"}
     assert "web-1" in html.read_text()
+
+
+def test_hours_are_those_of_utc_in_a_session_of_any_zone(spark: SparkSession) -> None:
+    rows = [("orders", "0" * 32, START, bytearray(b"x"), None)]
+    frame = spark.createDataFrame(rows, "queue string, message_id string, timestamp timestamp, body binary, key string")
+    spark.conf.set("spark.sql.session.timeZone", "Asia/Kolkata")  # half an hour off
+    try:
+        report = stats(frame.select(*READ), now=NOW)
+        (row,) = report.hours.selectExpr("unix_seconds(hour) as hour").collect()
+        report.close()
+    finally:
+        spark.conf.set("spark.sql.session.timeZone", "UTC")
+
+    assert row.hour == START.replace(minute=0).timestamp()

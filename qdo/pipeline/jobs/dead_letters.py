@@ -13,6 +13,7 @@ from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from qdo.pipeline.jobs.messages import hour_of
 from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
 from queuey.model.dead_letters import STORY_HEADER
 
@@ -94,9 +95,7 @@ def dead_letters(messages: DataFrame, *, samples: int = 3) -> DeadLetterReport:
     found = read.withColumn("error", _error_of(F.col("reason"))).persist()
     is_letter = reduce(and_, (F.col(name).isNotNull() for name in _REQUIRED))
     letters = found.where(is_letter)
-    hours = letters.groupBy("queue", "error", F.date_trunc("hour", "seen").alias("hour")).agg(
-        F.count("*").alias("letters")
-    )
+    hours = letters.groupBy("queue", "error", hour_of("seen").alias("hour")).agg(F.count("*").alias("letters"))
     groups = _with_retried(_groups(letters, samples), letters)
     strangers = found.where(~is_letter).count()
     return DeadLetterReport(

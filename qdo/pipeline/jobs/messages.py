@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from datetime import datetime
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
-__all__ = ["pattern_of", "read_messages"]
+__all__ = ["hour_of", "pattern_of", "read_messages"]
 
 
 def read_messages(
@@ -38,6 +38,13 @@ def read_messages(
     times = {name: moment.isoformat() for name, moment in ends.items() if moment is not None}
     which = {"subscribePattern": pattern, "columns": ",".join(columns), "failOnDataLoss": "false"}
     return spark.read.format("queuey").options(**options, **which, **times).load()
+
+
+def hour_of(column: str) -> Column:
+    """The beginning of the hour of UTC, whichever time zone the session has: some are half an hour off."""
+    from pyspark.sql import functions as F  # noqa: N812 - as everybody calls them
+
+    return F.timestamp_seconds(F.floor(F.unix_seconds(column) / 3600) * 3600)
 
 
 def pattern_of(names: Sequence[str]) -> str:

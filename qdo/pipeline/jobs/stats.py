@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
+from qdo.pipeline.jobs.messages import hour_of
 from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
@@ -89,7 +90,7 @@ def stats(messages: DataFrame, *, now: datetime, top_keys: int = 5) -> Stats:
 
     sized = messages.select(
         "queue",
-        F.date_trunc("hour", "timestamp").alias("hour"),
+        hour_of("timestamp").alias("hour"),
         F.unix_micros("timestamp").alias("at"),
         F.octet_length("body").cast("bigint").alias("size"),
         "message_id",
