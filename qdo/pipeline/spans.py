@@ -142,7 +142,8 @@ class Bounds:
 def _values(kind: str, value: Any) -> Sequence[Any] | None:
     if kind in ("EqualTo", "EqualNullSafe"):
         return [value]
-    return list(value) if kind == "In" else None
+    # Null equals nothing, so in a list it wants nothing.
+    return [each for each in value if each is not None] if kind == "In" else None
 
 
 def _both(known: frozenset[Any] | None, values: Iterable[Any]) -> frozenset[Any]:

@@ -109,6 +109,8 @@ def test_filters_give_what_spark_by_itself_would_give(
         col("queue").startswith(queues[0][:5]),
         col("message_id") == some.message_id,
         col("message_id").isin([row.message_id for row in rows[:3]]),
+        col("message_id").isin(some.message_id, None),
+        col("partition").isin(1, None),
         col("message_id") > some.message_id,
         (col("partition") == 1) & (col("partition") == 2),
         col("body") == some.body,

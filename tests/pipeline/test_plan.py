@@ -77,7 +77,7 @@ def test_queues_partitions_and_ids_narrow() -> None:
         ("In", "queue", ("a.x", "a.y", "b")),
         ("StringStartsWith", "queue", "a."),
         ("EqualTo", "partition", 2),
-        ("EqualTo", "message_id", id_at(EPOCH_TICKS + 7).hex),
+        ("In", "message_id", (id_at(EPOCH_TICKS + 7).hex, "no id", None)),
         ("IsNotNull", "message_id", None),
     ):
         narrower = bounds.narrowed(kind, column, value)
