@@ -9,16 +9,17 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from math import ceil
+from typing import Literal
 
 from qdo.client import Client, SpanCounts
 from qdo.pipeline.candidates import Candidates
 from qdo.pipeline.checkpoint import Offsets, QueueOffset
 from qdo.pipeline.options import ReadOptions
-from qdo.pipeline.planner import place_of
+from qdo.pipeline.planner import check_partitions, check_queues, place_of
 from qdo.pipeline.spans import TASK_ROWS, Part, shares
 from qdo.pipeline.task_reader import Counting, connect, log, subscribed, survey
 from queuey.errors import CursorLost, DataLost, QueueNotFound
-from queuey.ids import ZERO_ID, MessageId
+from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
 __all__ = ["Backlog", "Waiting"]
 
@@ -64,7 +65,9 @@ class Backlog:
 
     def begin(self) -> dict[str, QueueOffset]:
         """Where a query without a checkpoint begins."""
-        return {name: first for name in self._names() if (first := self._first(name)) is not None}
+        names = self._names()
+        check_queues(self._options.start, names)
+        return {name: first for name in names if (first := self._first(name)) is not None}
 
     def fix_target(self) -> None:
         """Let what is there now be all that this run reads."""
@@ -72,24 +75,32 @@ class Backlog:
         for name in self._names():
             # A missing queue is reported once it is known whether the query had begun with it.
             with suppress(QueueNotFound):
-                self._target[name] = _offset(survey(self.client, name))
+                self._target[name] = _offset(survey(self.client, name, partitions=self._partitions(name)))
 
     def _names(self) -> Sequence[str]:
         return subscribed(self.client, self._options.subscription)
 
+    def _partitions(self, queue: str) -> Sequence[int] | Literal["all"]:
+        """The partitions that are assigned, or all there are and will be."""
+        assigned = self._options.subscription.assigned
+        return "all" if assigned is None else assigned[queue]
+
     def _first(self, queue: str) -> QueueOffset | None:
         """Where a queue begins; None if it does not exist."""
-        since = self._options.since_ticks
-        upto = None if since is None else MessageId.last_of(since - 1)
         try:
-            there = survey(self.client, queue, upto=upto)
+            there = survey(self.client, queue)
         except QueueNotFound as error:
             if self._options.fail_on_data_loss:
                 raise DataLost(f"there is no queue {queue}: failOnDataLoss=false waits for it") from error
             return None
+        numbers = self._options.subscription.numbers(queue, there.partitions)
+        since = self._options.since_ticks
         if since is not None:
-            return _offset(there)
-        places = {number: place_of(self._options.start, queue, number, "latest") for number in there.spans}
+            # Not the last message before: the moment may be to come, and what is stored until then is not wanted either.
+            before = MessageId.first_of(min(since, MAX_TICKS))
+            return QueueOffset(there.incarnation, dict.fromkeys(numbers, before) if since > 0 else {})
+        check_partitions(self._options.start, queue, there.partitions)
+        places = {number: place_of(self._options.start, queue, number, "latest") for number in numbers}
         ids = {number: there.spans[number].newest if place == "latest" else place for number, place in places.items()}
         return QueueOffset(there.incarnation, {n: id_ for n, id_ in ids.items() if isinstance(id_, MessageId)})
 
@@ -155,7 +166,7 @@ class Backlog:
         :raises DataLost: a queue that is named was deleted or made anew. A pattern only means queues that exist.
         """
         try:
-            return survey(self.client, queue, offset, every_partition=True, counting=counting)
+            return survey(self.client, queue, offset, partitions=self._partitions(queue), counting=counting)
         except (CursorLost, QueueNotFound) as error:
             if isinstance(error, QueueNotFound) and self._options.subscription.pattern is not None:
                 return None
@@ -164,7 +175,9 @@ class Backlog:
                     f"queue {queue} was deleted, or made anew: {error} failOnDataLoss=false goes on with what is there now"
                 ) from error
             log.warning("queue %s was deleted, or made anew: going on with what is there now", queue)
-            return None if isinstance(error, QueueNotFound) else survey(self.client, queue, counting=counting)
+            if isinstance(error, QueueNotFound):
+                return None
+            return survey(self.client, queue, partitions=self._partitions(queue), counting=counting)
 
     def _ends(self, queue: str, found: SpanCounts) -> Mapping[int, MessageId]:
         """The last ids of a queue's partitions, none behind the target of AvailableNow."""

@@ -47,15 +47,15 @@ OPTIONS = (
     Option("url", ALL, "http://127.0.0.1:5000", "Addresses of servers, separated by commas; a task uses the first that answers."),
     Option("application", ALL, "demo", "Whose queues."),
     Option("token", ALL, "", "Key of the application, or a token (`queuey token mint`). Spark hides options of this name."),
-    Option("tokenFile", ALL, "", "A file with the key or the token. Tasks read it where they run, so it is in no plan at all."),
+    Option("tokenFile", ALL, "", "A file with the key or the token. Tasks read it where they run, so it is in no plan at all. It holds one line."),
     Option("timeout", ALL, "60", "Seconds to wait for the next bytes of an answer."),
     Option("retries", ALL, "12", "Repeats of a request, with pauses of up to 5 s: about 40 s without a server."),
     Option("subscribe", READS, "", "Names of queues, separated by commas."),
     Option("subscribePattern", READS, "", "A regular expression that a whole name must match; new queues are found without a restart."),
     Option("assign", READS, "", 'Partitions: `{"orders": [1, 2]}`.'),
-    Option("startingOffsets", READS, "batch: earliest, stream: latest", '`earliest`, `latest`, or the last ids that were read: `{"orders": {"1": "<id>"}}`.'),
+    Option("startingOffsets", READS, "batch: earliest, stream: latest", '`earliest`, `latest`, or the last ids that were read: `{"orders": {"1": "<id>"}}`. A partition that is not named begins as by default.'),
     Option("endingOffsets", frozenset({BATCH}), "latest", "The same form: the last messages to read. `latest` is fixed when the job is planned."),
-    Option("startingTimestamp", READS, "", "Milliseconds since 1970, or ISO 8601 with a zone; inclusive. It replaces the offsets."),
+    Option("startingTimestamp", READS, "", "Milliseconds since 1970, or ISO 8601 with a zone; inclusive. It replaces the offsets, and may be to come."),
     Option("endingTimestamp", frozenset({BATCH}), "", "The same form; exclusive."),
     Option("failOnDataLoss", READS, "true", "Fail if messages are gone that should have been read; false goes on, and logs how many and where."),
     Option("columns", READS, "", "Names, separated by commas: the server sends only these. A schema given by the user does the same. Only so does a read have `headers`."),
@@ -72,7 +72,7 @@ OPTIONS = (
     Option("queue", frozenset({WRITE}), "", "The queue of messages without a column `queue`."),
     Option("ttl", frozenset({WRITE}), "the server's", "Seconds to live of messages without a column `ttl`."),
     Option("batchSize", frozenset({WRITE}), "10000", "Messages in a request."),
-    Option("batchBytes", frozenset({WRITE}), "4194304", "Bytes of bodies and headers in a request."),
+    Option("batchBytes", frozenset({WRITE}), "4194304", "Bytes of texts, bodies and headers in a request."),
     Option("maxRate", frozenset({WRITE}), "", "Messages a second of each task, at most."),
     Option("jobId", frozenset({WRITE}), "drawn", "The id of a batch job: a job with the same id repeats an earlier one safely within a day."),
 )  # fmt: skip
@@ -247,13 +247,20 @@ class Reach:
 
     @property
     def secret(self) -> str:
-        """:raises ConfigurationError: the token's file cannot be read."""
+        """:raises ConfigurationError: the token's file cannot be read, or holds no secret."""
         if not self.token_file:
             return self.token
         try:
-            return Path(self.token_file).read_text().strip()
+            found = Path(self.token_file).read_text(encoding="ascii").strip()
         except OSError as error:
             raise ConfigurationError(f"option tokenFile: {self.token_file} cannot be read: {error.strerror}") from error
+        except UnicodeDecodeError:
+            found = ""
+        if not found or not found.isprintable():
+            raise ConfigurationError(
+                f"option tokenFile: {self.token_file} must hold one line, a key or a token"
+            ) from None
+        return found
 
 
 @dataclass(frozen=True)
@@ -277,6 +284,20 @@ class Subscription:
         chosen = given.take("assign", assigned, None)
         pattern = given.take("subscribePattern", _pattern, None)
         return cls(given.take("subscribe", words, tuple(chosen or ())), pattern, chosen)
+
+    def numbers(self, queue: str, partitions: int) -> Sequence[int]:
+        """The partitions to read of a queue.
+
+        :param partitions: how many the queue has.
+        :raises ConfigurationError: the queue has no partition of an assigned number.
+        """
+        if self.assigned is None:
+            return range(1, partitions + 1)
+        numbers = self.assigned[queue]
+        beyond = [number for number in numbers if number > partitions]
+        if beyond:
+            raise ConfigurationError(f"option assign: queue {queue} has {partitions} partitions, and no {beyond[0]}")
+        return numbers
 
 
 def _pattern(text: str) -> str:

@@ -52,8 +52,8 @@ class Planner:
             return []
         with connect(self._options.reach) as client:
             names = [name for name in subscribed(client, self._options.subscription) if self._bounds.has_queue(name)]
-            _check_known(self._options.start, names)
-            _check_known(self._options.end, names)
+            check_queues(self._options.start, names)
+            check_queues(self._options.end, names)
             parts = [part for name in names for part in self._parts(client, name)]
             if self._options.min_partitions or self._options.max_records:
                 return [[part] for part in self._cut(client, parts)]
@@ -70,6 +70,8 @@ class Planner:
                 raise DataLost(f"there is no queue {queue}: failOnDataLoss=false goes on without it") from error
             log.warning("there is no queue %s: going on without it, as failOnDataLoss=false says", queue)
             return
+        check_partitions(self._options.start, queue, there.partitions)
+        check_partitions(self._options.end, queue, there.partitions)
         for number in self._numbers(queue, there):
             after = max(self._start(queue, number, there), self._bounds.after)
             upto = self._end(queue, number)
@@ -86,13 +88,7 @@ class Planner:
                 yield Part(queue, there.incarnation, number, after, end)
 
     def _numbers(self, queue: str, there: SpanCounts) -> list[int]:
-        chosen = self._options.subscription.assigned
-        numbers: Sequence[int] = chosen[queue] if chosen is not None else range(1, there.partitions + 1)
-        beyond = [number for number in numbers if number > there.partitions]
-        if beyond:
-            raise ConfigurationError(
-                f"option assign: queue {queue} has {there.partitions} partitions, and no {beyond[0]}"
-            )
+        numbers = self._options.subscription.numbers(queue, there.partitions)
         return [number for number in numbers if self._bounds.has_partition(number)]
 
     def _start(self, queue: str, number: int, there: SpanCounts) -> MessageId:
@@ -139,11 +135,18 @@ def place_of(places: str | Places, queue: str, number: int, missing: str) -> Mes
     return places.get(queue, {}).get(number, missing)
 
 
-def _check_known(places: str | Places, names: Sequence[str]) -> None:
+def check_queues(places: str | Places, names: Sequence[str]) -> None:
     """:raises ConfigurationError: the offsets name a queue that is not read."""
     strays = [] if isinstance(places, str) else [name for name in places if name not in names]
     if strays:
         raise ConfigurationError(f"the offsets name queue {strays[0]}, which is not subscribed to")
 
 
-__all__ = ["Planner", "place_of"]
+def check_partitions(places: str | Places, queue: str, partitions: int) -> None:
+    """:raises ConfigurationError: the offsets name a partition that the queue does not have."""
+    beyond = [] if isinstance(places, str) else [number for number in places.get(queue, {}) if number > partitions]
+    if beyond:
+        raise ConfigurationError(f"the offsets name partition {beyond[0]} of queue {queue}, which has {partitions}")
+
+
+__all__ = ["Planner", "check_partitions", "check_queues", "place_of"]

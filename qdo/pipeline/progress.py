@@ -171,7 +171,7 @@ def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]
     seconds = 0.0
     with connect(reach) as client:
         for queue, offset in offsets.items():
-            found = survey(client, queue, offset, every_partition=True, counting=Counting(COUNTED))
+            found = survey(client, queue, offset, partitions="all", counting=Counting(COUNTED))
             for number, span in found.spans.items():
                 behind.append(span.messages or 0)
                 if span.newest is not None:

@@ -67,6 +67,10 @@ def check_schema(schema: StructType) -> None:
             raise ConfigurationError(
                 f"the schema's column {field.name} {given}: there are {whole}; body may be a string"
             )
+        if not field.nullable:
+            raise ConfigurationError(
+                f"the schema's column {field.name} is not null: Spark takes this source's columns as nullable"
+            )
 
 
 class Rows:

@@ -14,7 +14,7 @@ import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
-from typing import Any, NamedTuple, Self
+from typing import Any, Literal, NamedTuple, Self
 
 import requests
 
@@ -102,19 +102,22 @@ def survey(
     queue: str,
     behind: QueueOffset | None = None,
     *,
-    every_partition: bool = False,
+    partitions: Sequence[int] | Literal["named", "all"] = "named",
     upto: MessageId | None = None,
     counting: Counting | None = None,
 ) -> SpanCounts:
     """What lies behind an offset, up to ``upto`` or the watermark.
 
-    :param behind: in these partitions of this incarnation; None for all partitions from their beginning.
-    :param every_partition: other partitions count as well, from their beginning.
+    :param behind: where partitions of this incarnation begin; None for the beginning of all.
+    :param partitions: those that the offset names; all, the others from their beginning; or these alone. Without an offset
+        none is named, and all count.
     :param counting: None counts no messages.
     """
-    where: dict[str, Any] = {"partitions": "all"}
+    alone = None if isinstance(partitions, str) else partitions
+    where: dict[str, Any] = {"partitions": "all" if alone is None else alone}
     if behind is not None:
-        where = {"cursor": cursor_at(behind.incarnation, behind.ids, every=every_partition)}
+        ids = behind.ids if alone is None else {number: behind.at(number) for number in alone}
+        where = {"cursor": cursor_at(behind.incarnation, ids, every=partitions == "all")}
     count, step = counting or (None, None)
     return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, step=step, **where)
 

@@ -111,6 +111,17 @@ def test_a_secret_is_never_shown(tmp_path: Path) -> None:
         _ = Reach.of(Given({"tokenFile": str(tmp_path / "none")}, WRITE)).secret
 
 
+@pytest.mark.parametrize("held", [b"\n", b"\xff\xfe5e55", b"5e55\nsecond\n"])
+def test_a_file_without_a_secret_is_named_and_not_shown(tmp_path: Path, held: bytes) -> None:
+    file = tmp_path / "token"
+    file.write_bytes(held)
+
+    with pytest.raises(ConfigurationError, match=r"tokenFile: \S+token must hold one line") as caught:
+        _ = Reach.of(Given({"tokenFile": str(file)}, WRITE)).secret
+
+    assert "5e55" not in str(caught.value)
+
+
 def test_spark_s_own_options_are_none_of_ours() -> None:
     found = ReadOptions.of({"subscribe": "a", "path": "x", "checkpointLocation": "y"}, STREAM)
 

@@ -15,7 +15,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows
 from pyspark.sql.types import StringType, StructField, StructType
 
 from qdo.client import Client, NewMessage
-from qdo.pipeline.options import STREAM, ReadOptions
+from qdo.pipeline.options import BATCH, STREAM, ReadOptions
+from qdo.pipeline.planner import Planner
 from qdo.pipeline.source import QueueySource, reader_of
 from qdo.pipeline.stream import QueueyStreamReader
 from qdo.pipeline.tasks import Task
@@ -338,3 +339,69 @@ def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(ConfigurationError, match=r"a streaming read needs Spark 4\.2 or newer, and this is "):
         QueueySource({"subscribe": "x"}).streamReader(SCHEMA)
+
+
+@on_both_stores_if_drawn
+def test_only_assigned_partitions_are_read(running: RunningServer, client: Client) -> None:
+    queue = fill(client, partitions=3, messages=4)
+    stream = Stream(running, assign=json.dumps({queue: [1, 3]}), startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    wanted = {message.id.hex for message in client.iterate(queue) if message.partition != 2}
+
+    end = stream.latest(start)
+    assert sorted(stream.read(start, end)) == sorted(wanted)
+    cut = stream.latest(start, 2)
+    rest = stream.latest(cut)
+    assert {*stream.read(start, cut), *stream.read(cut, rest)} == wanted
+    append(client, queue, NewMessage("other", partition=2))
+    assert stream.latest(end) == end
+    (more,) = append(client, queue, NewMessage("more", partition=3))
+    assert stream.read(end, stream.latest(end)) == [more.id.hex]
+    target = Stream(running, assign=json.dumps({queue: [2]}), startingOffsets="earliest")
+    target.reader.prepareForTriggerAvailableNow()
+    assert len(target.read(start, target.latest(start))) == 5
+
+
+def test_a_stream_that_begins_at_a_moment_to_come_reads_nothing_before_it(
+    running: RunningServer, client: Client
+) -> None:
+    queue = fill(client, partitions=2, messages=3)
+    for moment in ("9000-01-01T00:00:00Z", (datetime.now(UTC) + timedelta(hours=1)).isoformat()):
+        stream = Stream(running, subscribe=queue, startingTimestamp=moment, groupId="spark")
+        start = stream.reader.initialOffset()
+        append(client, queue, "too early")
+
+        assert stream.latest(start) == start
+        stream.reader.commit(start)
+    early = Stream(running, subscribe=queue, startingTimestamp="1500-01-01T00:00:00Z")
+    start = early.reader.initialOffset()
+    assert len(early.read(start, early.latest(start))) == 8
+
+
+@pytest.mark.parametrize(
+    ("places", "said"),
+    [({"QUEUE": {"3": "earliest"}}, "partition 3 of queue"), ({"other": {"1": "earliest"}}, "other, which is not")],
+)
+def test_offsets_of_what_is_not_read_are_refused(
+    running: RunningServer, client: Client, places: dict[str, dict[str, str]], said: str
+) -> None:
+    queue = fill(client, partitions=2, messages=1)
+    offsets = json.dumps(places).replace("QUEUE", queue)
+
+    with pytest.raises(ConfigurationError, match=said):
+        Stream(running, subscribe=queue, startingOffsets=offsets).reader.initialOffset()
+    batch = ReadOptions.of(
+        {"url": running.url, "application": APPLICATION, "token": KEY, "subscribe": queue, "startingOffsets": offsets},
+        BATCH,
+    )
+    with pytest.raises(ConfigurationError, match=said):
+        Planner(batch).tasks()
+    with pytest.raises(ConfigurationError, match="2 partitions, and no 3"):
+        Stream(running, assign=json.dumps({queue: [3]})).reader.initialOffset()
+
+
+def test_a_schema_that_is_not_null_is_refused(running: RunningServer) -> None:
+    asked = ReadOptions.of({"url": running.url, "subscribe": "any"}, STREAM)
+
+    with pytest.raises(ConfigurationError, match="column message_id is not null"):
+        reader_of(asked, StructType([StructField("message_id", StringType(), nullable=False)]))

@@ -121,7 +121,7 @@ def _behind(client: Client, queue: str, offset: QueueOffset | None) -> int:
 
     try:
         # No server counts further. With a longer partition the bar waits at its end.
-        found = survey(client, queue, offset, every_partition=True, counting=Counting(MOST_COUNTED))
+        found = survey(client, queue, offset, partitions="all", counting=Counting(MOST_COUNTED))
     except CursorLost:  # the queue was made anew
         return _behind(client, queue, None)
     except QueueNotFound:
