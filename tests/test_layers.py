@@ -91,7 +91,7 @@ LAYERS = {
         others=("google_crc32c",),
         not_standard=("asyncio",),
     ),
-    "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt", "urllib3"), not_standard=("asyncio",)),
+    "queuey.security": Layer(ours=LEAVES, others=("cryptography", "jwt"), not_standard=("asyncio",)),
     "queuey.http": Layer(
         ours=(
             *LEAVES,

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+import socket
 import threading
 from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +114,41 @@ def test_an_answer_may_not_dribble(site: Site, monkeypatch: pytest.MonkeyPatch) 
 
     with pytest.raises(KeyFileError, match="took longer"):
         fetch(site.url)
+
+
+@contextmanager
+def dribbling(beginning: bytes) -> Iterator[int]:
+    """The port of a server that sends this, and then a byte at a time, as long as anybody listens."""
+    over = threading.Event()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def serve() -> None:
+            connection, _ = server.accept()
+            with connection, suppress(OSError):
+                connection.sendall(beginning)
+                while not over.wait(0.01):
+                    connection.sendall(b"x")
+
+        thread = threading.Thread(target=serve)
+        thread.start()
+        try:
+            yield server.getsockname()[1]
+        finally:
+            over.set()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "beginning"),
+    [("http", b"HTTP/1.1 200 OK\r\nX-Long: "), ("http", b""), ("https", b"\x16\x03\x03\x40\x00")],
+    ids=["a header", "a status line", "a handshake"],
+)
+def test_no_part_of_an_answer_may_dribble(monkeypatch: pytest.MonkeyPatch, scheme: str, beginning: bytes) -> None:
+    """A byte comes long before the time for a read is over; without an end for the whole this would take hours."""
+    monkeypatch.setattr(key_files, "WHOLE_SECONDS", 0.3)
+
+    with dribbling(beginning) as port, pytest.raises(KeyFileError, match=r"took longer than 0\.3 seconds"):
+        fetch(f"{scheme}://127.0.0.1:{port}/keys")
 
 
 def test_an_answer_cut_short_is_none(site: Site) -> None:
