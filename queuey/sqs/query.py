@@ -12,11 +12,23 @@ from typing import Any
 from queuey.sqs.errors import SqsError, invalid_parameter, missing_parameter, shown
 from queuey.sqs.shapes import Field, SqsAction, Structure, complete
 
-__all__ = ["MAX_PARAMETERS", "MEDIA_TYPE", "answer", "of_link", "parameters", "parse", "refusal", "without_forbidden"]
+__all__ = [
+    "MAX_OF_LINK",
+    "MAX_PARAMETERS",
+    "MEDIA_TYPE",
+    "answer",
+    "of_link",
+    "parameters",
+    "parse",
+    "refusal",
+    "without_forbidden",
+]
 
 MEDIA_TYPE = "text/xml"
 MAX_PARAMETERS = 2000
 """In one request. The largest batch has some 400: ten entries of ten message attributes each."""
+MAX_OF_LINK = 500
+"""In a query string. The event loop parses it, and builds what was signed of it, before the caller is known."""
 NAMESPACE = "http://queue.amazonaws.com/doc/2012-11-05/"
 
 _NO_MEMBERS = frozenset(
@@ -64,8 +76,12 @@ def parameters(form: bytes | str) -> list[tuple[str, str]]:
 def of_link(query_string: str) -> Sequence[tuple[str, str]]:
     """The parameters of a query string. Those of the last few are kept, since each is asked for several times.
 
-    They are few, since their callers are not known yet: eight take some 3 MB at most.
+    They are few, since their callers are not known yet.
+
+    :raises SqsError: more than :data:`MAX_OF_LINK`; and as :func:`parameters`.
     """
+    if query_string.count("&") >= MAX_OF_LINK:
+        raise _malformed(f"The query string has more than {MAX_OF_LINK} parameters: send them as a form.")
     return tuple(parameters(query_string))
 
 

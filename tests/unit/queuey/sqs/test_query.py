@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from queuey.sqs import json, query
 from queuey.sqs.errors import SqsError
-from queuey.sqs.query import MAX_PARAMETERS
+from queuey.sqs.query import MAX_OF_LINK, MAX_PARAMETERS
 from queuey.sqs.shapes import ACTIONS
 from tests.support.sqs_model import answers, parsed, requests, serialized
 
@@ -223,6 +223,13 @@ def test_a_form_is_read_as_others_read_it(pairs: list[tuple[str, str]], quoted: 
 @pytest.mark.parametrize("form", ["", "&", "a", "a=", "=a", "a=b=c", "a=\n=\r\n", "é=é", "a_b=c_d&&e=%3d%3D%26+%2B"])
 def test_an_unusual_form_is_read_as_others_read_it(form: str) -> None:
     assert query.parameters(form) == parse_qsl(form, keep_blank_values=True)
+
+
+def test_a_link_has_fewer_parameters_than_a_form_since_nobody_has_signed_it_yet() -> None:
+    assert len(query.of_link("&".join(["a=b"] * MAX_OF_LINK))) == MAX_OF_LINK
+
+    with pytest.raises(SqsError, match=f"more than {MAX_OF_LINK} parameters"):
+        query.of_link("&".join(["a=b"] * (MAX_OF_LINK + 1)))
 
 
 def test_parameters_of_path_and_body_together_have_the_same_bound() -> None:
