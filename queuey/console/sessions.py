@@ -14,6 +14,7 @@ from typing import NamedTuple
 from queuey.console.seals import MAX_COOKIE, Seals, cookie_of
 from queuey.errors import Forbidden, InvalidApplicationKey, InvalidToken, Unauthenticated
 from queuey.http.access import identify
+from queuey.http.addresses import scheme_of
 from queuey.http.exchange import Call
 from queuey.security.claims import unix_now
 from queuey.security.permissions import ANONYMOUS, Grant, Identity
@@ -147,6 +148,6 @@ def cookie_header(name: str, value: str, call: Call, path: str = "/console", sec
 
     :param seconds: how long it is kept; 0 removes it, None keeps it as long as the browser runs.
     """
-    secure = "; Secure" if call.headers.get("x-forwarded-proto", "").strip().lower() == "https" else ""
+    secure = "; Secure" if scheme_of(call.headers.get("x-forwarded-proto", "")) == "https" else ""
     life = "" if seconds is None else f"; Max-Age={seconds}"
     return f"{name}={value}; Path={path}{life}; HttpOnly; SameSite=Lax{secure}"

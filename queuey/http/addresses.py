@@ -1,4 +1,4 @@
-"""The address that a request comes from, behind proxies as well."""
+"""Where a request comes from, and how it began its way, behind proxies as well."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from queuey.http.exchange import Call
 
-__all__ = ["address_of"]
+__all__ = ["address_of", "scheme_of"]
 
 MOST_HOPS = 20
 """Addresses of an X-Forwarded-For header that are looked at."""
@@ -32,6 +32,17 @@ def address_of(call: Call, trusted: tuple[str, ...]) -> str:
         if not _is_trusted(hop, trusted):
             break
     return found
+
+
+def scheme_of(forwarded: str) -> str:
+    """How a client speaks to the first proxy, by what that and the proxies behind it say.
+
+    :param forwarded: the header X-Forwarded-Proto, which this server also sets where it ends TLS itself.
+
+    >>> scheme_of("https, http"), scheme_of(""), scheme_of("ftp")
+    ('https', 'http', 'http')
+    """
+    return "https" if forwarded.partition(",")[0].strip().lower() == "https" else "http"
 
 
 def _is_trusted(text: str, trusted: tuple[str, ...]) -> bool:

@@ -70,12 +70,16 @@ _OWN_KEYS = frozenset({"CONTENT_TYPE", "CONTENT_LENGTH"})
 
 
 def headers_of(environ: Environ) -> dict[str, str]:
-    """Request headers of a WSGI environ, by lower-case name."""
+    """Request headers of a WSGI environ, by lower-case name.
+
+    Where the WSGI server ends TLS, or knows that a proxy does, they say so as the shipped server's do.
+    """
+    by_tls = {"x-forwarded-proto": "https"} if environ.get("wsgi.url_scheme") == "https" else {}
     return {
         key.removeprefix("HTTP_").lower().replace("_", "-"): value if value.isascii() else NOT_ASCII
         for key, value in environ.items()
         if key.startswith("HTTP_") or key in _OWN_KEYS
-    }
+    } | by_tls
 
 
 def decoded_path(environ: Environ) -> str:

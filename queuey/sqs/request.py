@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 from queuey.errors import Forbidden, QueueNotFound
 from queuey.http.access import allowed
+from queuey.http.addresses import scheme_of
 from queuey.http.exchange import Call
 from queuey.ids import ZERO_ID
 from queuey.model import Queue
@@ -40,15 +41,6 @@ def _parts(url: str) -> tuple[str, str]:
 
 
 _usual_parts = lru_cache(4096)(_parts)
-
-
-def _scheme(forwarded: str) -> str:
-    """How a client speaks to the first proxy, by what that and the proxies behind it say.
-
-    >>> _scheme("https, http"), _scheme(""), _scheme("ftp")
-    ('https', 'http', 'http')
-    """
-    return "https" if forwarded.partition(",")[0].strip().lower() == "https" else "http"
 
 
 class SqsRequest(NamedTuple):
@@ -132,7 +124,7 @@ class SqsRequest(NamedTuple):
     def url_of(self, queue: Queue) -> str:
         """The URL of a queue, on the host that the client asked."""
         host = self.service.settings.sqs.host or self.call.headers.get("host", "localhost")
-        base = host if "://" in host else f"{_scheme(self.call.headers.get('x-forwarded-proto', ''))}://{host}"
+        base = host if "://" in host else f"{scheme_of(self.call.headers.get('x-forwarded-proto', ''))}://{host}"
         return f"{base.rstrip('/')}/{account_of(queue.application)}/{queue.name}"
 
     def new_group(self, queue: Queue) -> LeaseGroup:

@@ -16,6 +16,7 @@ from queuey.console.pages.workers import failure_of
 from queuey.console.shown import body_of, image_type
 from queuey.console.visits import Visit
 from queuey.errors import MessageNotFound, NotFound
+from queuey.http.addresses import scheme_of
 from queuey.ids import MessageId
 from queuey.model.dead_letters import REDRIVEN_HEADER
 from queuey.model.trace_context import TRACEPARENT, trace_id
@@ -159,7 +160,7 @@ def fetch(visit: Visit, application: str, queue: str, place: str) -> dict[str, A
 def _copies(visit: Visit, application: str, queue: str, place: str) -> dict[str, str]:
     """The call that reads the message, for a shell and for Python."""
     host = visit.call.headers.get("host", "")
-    scheme = "https" if visit.call.headers.get("x-forwarded-proto") == "https" else "http"
+    scheme = scheme_of(visit.call.headers.get("x-forwarded-proto", ""))
     site = f"{scheme}://{host}" if host and all(sign.isalnum() or sign in ".:[]-" for sign in host) else "$QUEUEY_URL"
     target = f"{site}/v1/{application}/{queue}/{place}"
     python = (

@@ -60,8 +60,10 @@ def test_the_cookie_is_for_the_console_alone_and_no_script_reads_it(stranger: Vi
     assert KEY not in cookie.value
 
 
-def test_behind_tls_the_cookie_is_secure(open_console: OpenConsole) -> None:
-    with Visitor(open_console.url, **{"X-Forwarded-Proto": "https"}) as visitor:
+@pytest.mark.parametrize("said", ["https", "HTTPS", "https, http", "https,https"])
+def test_behind_tls_the_cookie_is_secure(open_console: OpenConsole, said: str) -> None:
+    """Also where further proxies stand between the one that ends TLS and the server."""
+    with Visitor(open_console.url, **{"X-Forwarded-Proto": said}) as visitor:
         answer = visitor.request("GET", "/console/sign-in")
 
     (cookie,) = SimpleCookie(answer.headers["set-cookie"]).values()

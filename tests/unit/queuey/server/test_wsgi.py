@@ -9,7 +9,7 @@ from wsgiref.util import is_hop_by_hop
 from queuey.future import run
 from queuey.http.admission import Ticket
 from queuey.server.faces import open_pipeline
-from queuey.server.wsgi import wsgi_application
+from queuey.server.wsgi import headers_of, wsgi_application
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
@@ -46,3 +46,9 @@ def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_ser
     ((status, headers),) = started
     assert status.startswith("429 ")
     assert [name for name, _ in headers if is_hop_by_hop(name)] == []
+
+
+def test_where_the_wsgi_server_ends_tls_calls_say_so() -> None:
+    """The cookie of the console is secure there, and the URLs of SQS queues begin with https."""
+    assert headers_of({"wsgi.url_scheme": "https", "HTTP_HOST": "q"}) == {"host": "q", "x-forwarded-proto": "https"}
+    assert headers_of({"wsgi.url_scheme": "http", "HTTP_HOST": "q"}) == {"host": "q"}
