@@ -161,7 +161,7 @@ class TimedSqs:
 @contextmanager
 def timed_sqs(folder: Path) -> Iterator[TimedSqs]:
     """A service of its own over a store in memory, asked as ``queuey``. It checks no signature, for its time is another."""
-    settings = f"[storage]\nbackend = memory\n\n[sqs]\nauth = open\nhost = {URL}\n"
+    settings = "[storage]\nbackend = memory\n\n[sqs]\nauth = open\nopen_to_network = true\n"
     ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
     clock = ManualClock()
     service = Service.open(load_settings(str(ini), {}, {}), clock=clock)

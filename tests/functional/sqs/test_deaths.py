@@ -15,7 +15,6 @@ from queuey.service import Service
 from queuey.service.tasks import MOVE
 from queuey.settings import load_settings
 from tests.support.dying_stores import Died, DyingStores
-from tests.support.in_process import URL
 from tests.support.servers import eventually, write_ini
 from tests.support.sqs_clients import TimedSqs, bodies, timed_client
 
@@ -26,7 +25,7 @@ class Server:
     """A server that dies at a call of its store, and those that come after it."""
 
     def __init__(self, folder: Path) -> None:
-        settings = f"[storage]\nbackend = memory\n\n[sqs]\nauth = open\nhost = {URL}\n"
+        settings = "[storage]\nbackend = memory\n\n[sqs]\nauth = open\nopen_to_network = true\n"
         self._ini = write_ini(folder / "queuey.ini", folder / "data", settings=settings)
         self.clock = ManualClock()
         self.stores = DyingStores(self.clock)
