@@ -30,7 +30,6 @@ OF_PAGES: list[Mapping[str, str]] = [
     {"Sec-Fetch-Site": "cross-site"},
     {"Sec-Fetch-Site": "same-site"},
     {"Host": "evil.example:5000"},
-    {"Host": "["},
 ]
 
 
