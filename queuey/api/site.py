@@ -15,8 +15,8 @@ from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text"
-_OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
-"""Headers by which a proxy says that it passes a request on."""
+_OF_OTHERS = ("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin")
+"""Headers by which a proxy says that it passes a request on, and a browser that a page of another site sends it."""
 
 
 async def heartbeat(service: Service, call: Call, target: Target) -> Answer:
@@ -69,9 +69,9 @@ def _has_token(call: Call, token: str) -> bool:
 def _is_from_here(call: Call) -> bool:
     """Whether a program on this machine asks for itself.
 
-    A proxy on this machine says that it asks for others.
+    A proxy or a browser on this machine says that it asks for others.
     """
-    if not call.peer or any(name in call.headers for name in _OF_PROXIES):
+    if not call.peer or any(name in call.headers for name in _OF_OTHERS):
         return False
     try:
         address = ip_address(call.peer.partition("%")[0])

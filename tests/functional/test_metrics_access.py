@@ -35,6 +35,13 @@ def test_what_a_proxy_passes_on_is_not_this_machine(shipped_server: RunningServe
             assert anonymous.request(method, "/metrics", headers={header: "127.0.0.1"}).status_code == 403
 
 
+@pytest.mark.parametrize("origin", ["https://app.example.org", "null"])
+def test_a_page_in_a_browser_is_not_this_machine(running: RunningServer, origin: str) -> None:
+    """With ``cors_origins = *`` any page that somebody looks at on the server's machine could read them."""
+    with Server(running, key=None) as anonymous:
+        assert anonymous.request("GET", "/metrics", headers={"Origin": origin}).status_code == 403
+
+
 @pytest.mark.parametrize(
     ("peer", "here"),
     [
