@@ -149,6 +149,11 @@ _PLENTY_BYTES = 256 << 20
 """More space above the reserve than is written in that time. With less, every group of writes looks."""
 
 
+def _identity_of(file: Path) -> tuple[int, int]:
+    found = file.stat()
+    return found.st_dev, found.st_ino
+
+
 class DiskHealth:
     """Decides before each commit whether writing is still safe."""
 
@@ -157,7 +162,7 @@ class DiskHealth:
         self._name = database.name
         self._folder = database.parent
         self._files = [file for file in (database, wal) if file.exists()]
-        self._identity = self._look_at_files()
+        self._identity = [_identity_of(file) for file in self._files]
         self._reserve = reserve_bytes
         self._free = self._log_then = 0
         self._looked = float("-inf")
@@ -179,11 +184,21 @@ class DiskHealth:
         """Why the last search for damage failed; None if it did not."""
         self._was_full = False
 
-    def _look_at_files(self) -> list[tuple[int, int]]:
+    def _taken_away(self) -> QueueyError | None:
+        """Why the files are not known to be those that were opened; None if they are."""
         try:
-            return [(found.st_dev, found.st_ino) for found in [file.stat() for file in self._files]]
+            if [_identity_of(file) for file in self._files] == self._identity:
+                return None
+        except PermissionError:
+            return StorageUnavailable(
+                f"the server's user may no longer enter {self._folder}; nothing was stored: give the folder its rights back; "
+                "writing goes on by itself"
+            )
         except OSError:
-            return []
+            pass
+        return StorageUnavailable(
+            "the store's file or its log was replaced or removed while in use; nothing was stored: restart the server"
+        )
 
     def found_damage(self, text: str) -> QueueyError:
         """Stop all writing from now on, because of damage.
@@ -271,13 +286,7 @@ class DiskHealth:
         if now - self._looked < LOOK_SECONDS and (not self._reserve or self._spare() > _PLENTY_BYTES):
             return
         self._looked = now
-        taken_away = None
-        if self._look_at_files() != self._identity:
-            taken_away = StorageUnavailable(
-                "the store's file or its log was replaced or removed while in use; nothing was stored: "
-                "restart the server"
-            )
-        self.refusal = self._for_good or taken_away or self.failing
+        self.refusal = self._for_good or self._taken_away() or self.failing
         if self._reserve:
             self._free = self._free_bytes()
             self._log_then = self.log_bytes
