@@ -78,12 +78,16 @@ def restore_command(settings: Settings, source: str, force: bool, output: str | 
 
     Example: queuey restore /backups/queuey.db --data /var/lib/queuey
     """
+    from queuey.storage.sqlite.parting import refuse_parted_files
+
     files = store_files(settings)
     sources = [source, f"{source}{METADATA}"][: len(files)]
     with ended_by_signals(), ExitStack() as stack:
         here = [_here(one, file, stack) for one, file in zip(sources, files, strict=True)]
         for one in here:
             _check(one, force=force)
+        if not force and settings.storage.backend == "sqlite":
+            refuse_parted_files(here[0], here[-1])
         rows = [_put_back(one, target, source) for one, target, source in zip(here, files, sources, strict=True)]
     if output is not None:
         write_rows(rows, ("from", "to", "kept"), output)

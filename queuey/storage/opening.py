@@ -38,13 +38,29 @@ def open_stores(
     """
     backend = settings.metadata.backend or settings.storage.backend
     if backend != "cassandra" and not (settings.metadata.backend or settings.metadata.path):
-        return _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
+        stores = _open_here(settings, _messages_here(settings), clock, ids, serve=serve, observer=observer)
+        return _whole(stores) if serve and settings.storage.backend == "sqlite" else stores
     messages, offsets, leases, tasks = _open_messages(settings, clock, ids, serve=serve, observer=observer)
     try:
-        return Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve), leases, tasks)
+        stores = Stores(messages, offsets, _open_metadata(settings, backend, clock, serve=serve), leases, tasks)
     except Exception:
         messages.close()
         raise
+    return _whole(stores) if serve and settings.storage.backend == "sqlite" else stores
+
+
+def _whole(stores: Stores) -> Stores:
+    """:raises ConfigurationError: the queues of the messages are in another file; the stores are closed."""
+    from queuey.storage.sqlite import SqliteMessages, SqliteMetadata
+    from queuey.storage.sqlite.parting import refuse_parted
+
+    if isinstance(stores.messages, SqliteMessages) and isinstance(stores.metadata, SqliteMetadata):
+        try:
+            refuse_parted(stores.messages, stores.metadata)
+        except BaseException:
+            stores.close()
+            raise
+    return stores
 
 
 class _Here(NamedTuple):

@@ -76,7 +76,8 @@ class SqliteMessages(MessageStore):
     """The messages of one file."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self.file = file
+        """The file that has them."""
         self._dropped = file.dropped
         self._unsound = file.unsound
         self._readers = file.readers
@@ -100,7 +101,7 @@ class SqliteMessages(MessageStore):
         return self._committer.submit(job, grows=True, size=size, is_light=True)
 
     def use_loop(self, inbox: Inbox | None) -> None:
-        self._file.use_loop(inbox)
+        self.file.use_loop(inbox)
 
     def stays_open(self) -> bool:
         return self._committer.turns.stay_open()
@@ -113,7 +114,7 @@ class SqliteMessages(MessageStore):
         return self._appender.append(transaction, request, None)
 
     def watermark(self, consistency: Consistency) -> int:
-        return self._file.ids.watermark()
+        return self.file.ids.watermark()
 
     def read(
         self, request: ReadRequest, *, now_ticks: int, consistency: Consistency = Consistency.STRONG
@@ -122,12 +123,12 @@ class SqliteMessages(MessageStore):
             return Future.of(Page([], False))
         partition_key = key_of(request.partition)
         if self._unsound and partition_key in self._unsound:
-            return Future.failed(self._file.refusal_of(partition_key))
+            return Future.failed(self.file.refusal_of(partition_key))
         try:
             with self._readers.lend() as reader:
                 return Future.of(self._read(reader, partition_key, request, now_ticks))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._file.read_failed(error))
+            return Future.failed(self.file.read_failed(error))
 
     def _read(self, reader: Reader, partition_key: bytes, request: ReadRequest, now_ticks: int) -> Page:
         builder = PageBuilder(request, now_ticks, reader.beside)
@@ -143,7 +144,7 @@ class SqliteMessages(MessageStore):
         began = perf_counter()
         sql = _READS[request.newest_first, request.with_bodies]
         page = ask(sql, (partition_key, *after, *upto, now_ticks), paged)
-        self._file.observer.took("read", perf_counter() - began)
+        self.file.observer.took("read", perf_counter() - began)
         self.tidying.note_read(partition_key, request, page, builder)
         return page
 
@@ -160,12 +161,12 @@ class SqliteMessages(MessageStore):
         if partition.queue.bytes in self._dropped:
             return Future.of(SpanCount(None, 0, False, ()))
         if self._unsound and key_of(partition) in self._unsound:
-            return Future.failed(self._file.refusal_of(key_of(partition)))
+            return Future.failed(self.file.refusal_of(key_of(partition)))
         try:
             with self._readers.lend() as reader, reader.snapshot():
                 return Future.of(count_span(reader.beside, key_of(partition), span, now_ticks, limit, step))
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._file.read_failed(error))
+            return Future.failed(self.file.read_failed(error))
 
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid.bytes in self._dropped:
@@ -173,12 +174,12 @@ class SqliteMessages(MessageStore):
         keyed = [(key_of(queue.partition(number)), message_id) for number, message_id in wanted]
         for partition_key, _ in keyed if self._unsound else ():
             if partition_key in self._unsound:
-                return Future.failed(self._file.refusal_of(partition_key))
+                return Future.failed(self.file.refusal_of(partition_key))
         try:
             with self._readers.lend() as reader, reader.snapshot():
                 return Future.of([_fetched(reader.beside, *place, now_ticks) for place in keyed])
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._file.read_failed(error))
+            return Future.failed(self.file.read_failed(error))
 
     def fetch_within(
         self, transaction: Transaction, queue: Queue, wanted: Sequence[Location], *, now_ticks: int
@@ -210,7 +211,7 @@ class SqliteMessages(MessageStore):
     def _there(self, transaction: Transaction, queue: Queue, place: Location) -> Message | None:
         """The message that is about to be overwritten; None if it is damaged, and nobody knows its key."""
         try:
-            (found,) = self.fetch_within(transaction, queue, [place], now_ticks=self._file.clock.now_ticks())
+            (found,) = self.fetch_within(transaction, queue, [place], now_ticks=self.file.clock.now_ticks())
         except (CorruptMessage, *NONSENSE):
             return None
         return found
@@ -245,26 +246,26 @@ class SqliteMessages(MessageStore):
         try:
             states = self._inspector.states([key for key in keys if key is not None], now_ticks, seconds)
         except (QueueyError, apsw.Error, *NONSENSE) as error:
-            return Future.failed(self._file.read_failed(error))
+            return Future.failed(self.file.read_failed(error))
         known = takewhile(lambda key: key is None or key in states, keys)
         return Future.of([EMPTY_PARTITION if key is None else states[key] for key in known])
 
     def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:
             transaction.execute(SQL["drop_queue"], (queue.bytes,))
-            self._dropped[queue.bytes] = self._file.clock.elapsed()
-            self._file.lease_book.forget_queue(queue)
+            self._dropped[queue.bytes] = self.file.clock.elapsed()
+            self.file.lease_book.forget_queue(queue)
 
         return self._committer.submit(job, grows=False)
 
     def clock_error_seconds(self) -> float:
-        return self._file.ids.ahead_seconds
+        return self.file.ids.ahead_seconds
 
     def problems(self) -> Sequence[str]:
-        return self._file.problems()
+        return self.file.problems()
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 def size_of(drafts: Sequence[Draft]) -> int:

@@ -22,7 +22,8 @@ class SqliteMetadata(MetadataStore):
     """The queues and application keys of one file."""
 
     def __init__(self, file: File) -> None:
-        self._file = file
+        self.file = file
+        """The file that has them."""
         self._lookups = LookupThread(self._find_all)
         file.add_running(self._lookups)
         self._lookups.ask(("", "")).wait()  # opens its connection while the file surely exists (G18)
@@ -37,7 +38,7 @@ class SqliteMetadata(MetadataStore):
             transaction.look(SQL["queue_insert"], _QueueRow.of(queue))
             return queue, True
 
-        return self._file.committer.submit(job, grows=True)
+        return self.file.committer.submit(job, grows=True)
 
     def find_queue(self, application: str, name: str) -> Future[Queue | None]:
         return self._lookups.ask((application, name))
@@ -46,16 +47,16 @@ class SqliteMetadata(MetadataStore):
         """The queues with these applications and names, in order."""
         if len(names) == 1:
             return [
-                self._file.query(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()
+                self.file.query(SQL["queue_find"], names[0], lambda rows: _queue(rows[0]) if rows else None).result()
             ]
-        rows = self._file.query(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
+        rows = self.file.query(SQL["queues_find"], (json.dumps(names),), lambda rows: json.loads(rows[0][0])).result()
         try:
             found = {
                 (application, name): _queue((application, name, bytes.fromhex(key), *settings))
                 for application, name, key, *settings in rows
             }
         except NONSENSE as error:
-            raise self._file.read_failed(error) from error
+            raise self.file.read_failed(error) from error
         return [found.get(name) for name in names]
 
     def replace_queue(self, old: Queue, new: Queue) -> Future[bool]:
@@ -67,7 +68,7 @@ class SqliteMetadata(MetadataStore):
             transaction.look(SQL["queue_update"], _QueueRow.of(new)._asdict())
             return True
 
-        return self._file.committer.submit(job, grows=True)
+        return self.file.committer.submit(job, grows=True)
 
     def remove_queue(self, queue: Queue) -> Future[bool]:
         def job(transaction: Transaction) -> bool:
@@ -77,16 +78,16 @@ class SqliteMetadata(MetadataStore):
             transaction.look(SQL["removed_keep"], (queue.uuid.bytes,))
             return True
 
-        return self._file.committer.submit(job, grows=False)
+        return self.file.committer.submit(job, grows=False)
 
     def removed(self, limit: int = 100) -> Future[Sequence[uuid.UUID]]:
-        return self._file.query(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
+        return self.file.query(SQL["removed_list"], (limit,), lambda rows: [uuid.UUID(bytes=row[0]) for row in rows])
 
     def forget_removed(self, queue: uuid.UUID) -> Future[None]:
-        return self._file.change(SQL["removed_forget"], (queue.bytes,))
+        return self.file.change(SQL["removed_forget"], (queue.bytes,))
 
     def list_queues(self, application: str, *, start: str = "", limit: int = 1000) -> Future[Sequence[Queue]]:
-        return self._file.query(
+        return self.file.query(
             SQL["queue_list"], (application, start, limit), lambda rows: [_queue(row) for row in rows]
         )
 
@@ -94,26 +95,26 @@ class SqliteMetadata(MetadataStore):
         self, application: str, principal: str, *, start: str = "", limit: int = 1000
     ) -> Future[Sequence[Queue]]:
         bindings = (application, principal, start, limit)
-        return self._file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
+        return self.file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
     def add_key(self, key: PrincipalKey) -> Future[None]:
-        return self._file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
+        return self.file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
 
     def keys(self) -> Future[Sequence[PrincipalKey]]:
-        return self._file.query(SQL["key_list"], (), lambda rows: [PrincipalKey(*row) for row in rows])
+        return self.file.query(SQL["key_list"], (), lambda rows: [PrincipalKey(*row) for row in rows])
 
     def remove_key(self, principal: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:
             transaction.look(SQL["key_delete"], (principal, label))
             return transaction.connection.changes()
 
-        return self._file.committer.submit(job, grows=False)
+        return self.file.committer.submit(job, grows=False)
 
     def problems(self) -> Sequence[str]:
-        return self._file.problems()
+        return self.file.problems()
 
     def close(self) -> None:
-        self._file.close()
+        self.file.close()
 
 
 class _QueueRow(NamedTuple):

@@ -401,6 +401,24 @@ where place is not null and exists (select 1 from queues) and substr(place, 1, 1
     select uuid from queues union all select queue from removed union all select queue from dropped
 )
 
+-- has_queues: whether a file knows a queue, or one that was removed a moment ago
+select exists (select 1 from queues) or exists (select 1 from removed)
+
+-- has_messages: whether a file has messages of a queue that was not dropped
+with recursive
+    in_rows (place) as (
+        select min(partition_key) from messages
+        union all select (select min(partition_key) from messages where partition_key > place) from in_rows where place is not null
+    ),
+    in_packs (place) as (
+        select min(partition_key) from packs
+        union all select (select min(partition_key) from packs where partition_key > place) from in_packs where place is not null
+    )
+select exists (
+    select 1 from (select place from in_rows union all select place from in_packs)
+    where place is not null and substr(place, 1, 16) not in (select queue from dropped)
+)
+
 -- verify_sense: rows of small tables that make no sense, by what they are
 select 'settings of lease groups that make no sense', count(*) from lease_groups where json_valid(settings) = 0
 union all select 'tasks that make no sense', count(*) from tasks where json_valid(document) = 0
