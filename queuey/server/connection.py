@@ -186,6 +186,8 @@ class Connection(asyncio.Protocol):
         """End a connection at rest, since the server stops. Others end with their answer."""
         if self._state in (_HEAD, _PAUSE) and not self._early.data and self._transport is not None:
             self._transport.close()
+            if self._is_tls:
+                self.deadline = self._server.after(0)  # a client at rest may not look, and then does not end its side
 
     def abort(self) -> None:
         """End at once. What the client has not taken is lost."""

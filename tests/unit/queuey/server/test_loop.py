@@ -98,6 +98,34 @@ def test_one_that_fails_keeps_no_other_from_its_turn(caplog: pytest.LogCaptureFi
         at_home(test, limits={"max_in_flight": 1})
 
 
+class Unlooked(Wire):
+    """TLS to a client that does not look: a close waits for its side, and it does not end that."""
+
+    def close(self) -> None:
+        pass
+
+
+def test_a_stop_waits_for_no_client_at_rest() -> None:
+    """Over TLS it took 15 seconds if one client kept its connection: as long as requests under way may take."""
+
+    async def test(house: House) -> None:
+        house.server.is_tls = True
+        wire = Unlooked(Connection(house.server))
+        wire.connection.data_received(request(b"GET", PATH))
+        assert await answered(wire) == [200]
+
+        stopping = asyncio.create_task(house.server.stop())
+        await asyncio.sleep(0)
+        house.server._end_resting()
+        assert not wire.is_over(), "what says the end must reach a client that looks"
+        await house.pass_time(1)
+
+        assert wire.is_over()
+        await stopping
+
+    at_home(test)
+
+
 # Bodies that are refused
 
 
