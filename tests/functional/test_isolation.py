@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
@@ -14,7 +15,7 @@ import requests
 from queuey.api import routes, stats
 from queuey.api.face import V1
 from queuey.api.routes import ROUTES as ROUTES_OF_V1
-from queuey.http.exchange import Call
+from queuey.http.exchange import JSON, Call
 from queuey.http.face import Operation
 from queuey.security.permissions import Permission
 from tests.support.client import Server, authorization, new_name, refused
@@ -195,7 +196,12 @@ def _operation_of(route: Route) -> Operation:
     names = {"Q": "q", "M": ABSENT_ID}
     path = route.path or "/".join(["/v1/queuey", *[names.get(part, part) for part in route.below]])
     headers = {name.lower(): value for name, value in given.get("headers", {}).items()}
-    return V1().resolve(Call(route.method, path, urlencode(given.get("params", {})), headers))
+    if "json" in given:
+        headers["content-type"] = JSON
+    call = Call(route.method, path, urlencode(given.get("params", {})), headers)
+    call.body = json.dumps(given.get("json")).encode()
+    found = V1().resolve(call)
+    return found if found.by_body is None else found.by_body(call)
 
 
 FUNCTIONS_OF_STREAMS = {stats.live_of_application, stats.live_of_server}

@@ -123,6 +123,7 @@ ROUTES = [
     Route("scheduled", "GET", ("Q",), "owner", "configure", (("params", {"scheduled": "true"}),)),
     Route("append", "POST", ("Q",), "owner", "append", (("data", b"x"),), created=True),
     Route("append batch", "POST", ("Q",), "owner", "append", (("json", {"messages": [{"body": "x"}]}),), created=True),
+    Route("append a document", "POST", ("Q",), "owner", "append", (("json", {"kind": "order"}),), created=True),
     Route(
         "append in the new form",
         "POST",
