@@ -14,13 +14,14 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.future import start
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Location, Overwrite
+from queuey.model import Location, Overwrite, ReadRequest, Span
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
 from queuey.storage.cassandra import deleting as cassandra_deleting
 from queuey.storage.cassandra import pages as cassandra_pages
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket
+from queuey.storage.cassandra.large_answers import LARGE_BYTES
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract import PartitionHistory
@@ -137,6 +138,32 @@ class TestSmallBuckets(Reading, Fetching, CountingSpans):
         assert len(page.messages) == (5 if size == 1000 else 40)
         assert len(found) <= most_queries
         assert 0 < sum(found) <= most_rows
+        store.close()
+
+    def test_pages_at_once_ask_a_node_for_few_bytes_at_a_time(
+        self, session: CassandraSession, clock: ManualClock, ids: IdGenerator, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Eight of 4 MiB at once kept the driver's heartbeat waiting, and all calls were refused for half a minute."""
+        monkeypatch.setattr(cassandra_fills, "FULL_ROWS", 1000)
+        store = messages_of(session, clock, ids)
+        log = QueueLog(store, clock)
+        log.append(*[draft(b"x" * LARGE_BYTES)] * 4)
+        wanted = ReadRequest(log.queue.partition(1), Span(ZERO_ID, MessageId.last_of(log.watermark())), 1000)
+        sends, under_way, most = session._send, list[str](), list[int]()
+
+        async def counted(name: str, *values: Any, **how: Any) -> Rows:
+            under_way.append(name)
+            most.append(sum(one.startswith("read_") for one in under_way))
+            try:
+                return await sends(name, *values, **how)
+            finally:
+                under_way.remove(name)
+
+        monkeypatch.setattr(session, "_send", lambda *values, **how: start(counted(*values, **how)))
+        pages = [store.read(wanted, now_ticks=clock.now_ticks()) for _ in range(12)]
+
+        assert [len(page.wait(60).messages) for page in pages] == [4] * 12
+        assert max(most) == 1
         store.close()
 
     @pytest.mark.parametrize("newest_first", [False, True], ids=["oldest first", "newest first"])

@@ -36,6 +36,7 @@ from queuey.storage.peers import NodeState
 
 __all__ = [
     "AUTO",
+    "LARGE",
     "OFF",
     "SPECULATIVE",
     "Options",
@@ -58,6 +59,9 @@ AUTO, OFF = "auto", "off"
 SPECULATIVE: Final = "speculative"
 _SPECULATIVE_SECONDS = 0.25
 """After this time another replica is asked as well, if a statement may safely be carried out twice."""
+LARGE: Final = "large"
+_LARGE_SPECULATIVE_SECONDS = 1.0
+"""The same for a large answer: a node that is still sending it is not helped by a second one."""
 _HEARTBEAT_SECONDS = 3
 """After this time without data, a connection is probed; the answer has as much time."""
 _LONGEST_RECONNECT_SECONDS = 3.0
@@ -116,6 +120,7 @@ def connect(options: Options) -> Cluster:
         execution_profiles={
             EXEC_PROFILE_DEFAULT: profile(NoSpeculativeExecutionPolicy()),
             SPECULATIVE: profile(ConstantSpeculativeExecutionPolicy(_SPECULATIVE_SECONDS, 1)),
+            LARGE: profile(ConstantSpeculativeExecutionPolicy(_LARGE_SPECULATIVE_SECONDS, 1)),
         },
         # Without it a batch of 100 waits 40 ms for the acknowledgement of its first half.
         sockopts=[(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)],

@@ -70,6 +70,7 @@ class _Stream:
         self.request = request
         self.bucket_key = (*walk.partition, bucket.number)
         self.after, self.upto = walk.after, walk.upto
+        self.size_class = size_class
         self.block = NO_ROWS
         self.ended = False
         large = request.max_bytes >> size_class if request.with_bodies else request.limit
@@ -122,7 +123,7 @@ async def _fetch(streams: Sequence[_Stream], lacking: int) -> None:
         request = stream.request
         name = f"{'read' if request.with_bodies else 'ids'}_{'descending' if request.newest_first else 'ascending'}"
         bindings = (*stream.bucket_key, stream.after.uuid, stream.upto.uuid, stream.step)
-        asked.append(stream.walk.session.ask(name, bindings, stream.walk.level))
+        asked.append(stream.walk.session.ask(name, bindings, stream.walk.level, most_bytes=_bytes_of([stream])))
     for stream, rows in zip(streams, asked, strict=True):
         found = await rows
         stream.take(block_of(found) if stream.request.with_bodies else block_of_ids(found))
@@ -144,10 +145,16 @@ async def _fetch_together(streams: Sequence[_Stream]) -> None:
     walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
     step, numbers = min(stream.step for stream in streams), [stream.bucket_key[-1] for stream in streams]
     bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
-    blocks = blocks_of(await walk.session.ask("read_together", bindings, walk.level))
+    found = await walk.session.ask("read_together", bindings, walk.level, most_bytes=_bytes_of(streams))
+    blocks = blocks_of(found)
     for stream, number in zip(streams, numbers, strict=True):
         stream.step = step
         stream.take(blocks.get(number, NO_ROWS))
+
+
+def _bytes_of(streams: Sequence[_Stream]) -> int:
+    """The most bytes of bodies that one step of these brings."""
+    return sum(stream.step << stream.size_class for stream in streams if stream.request.with_bodies)
 
 
 def _final(streams: Sequence[_Stream], upcoming: Bucket | None, *, newest_first: bool) -> Block:

@@ -8,8 +8,8 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Sequence
-from time import perf_counter
-from typing import Any, Final
+from time import monotonic, perf_counter
+from typing import Any, Final, NamedTuple
 
 from cassandra import ConsistencyLevel
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, Session
@@ -19,9 +19,10 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import SPECULATIVE, Options, connect, know_replicas, why_none
+from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, why_none
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
+from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.cassandra.tables import CQL, Tables
 from queuey.storage.observing import Observer, Unobserved
@@ -32,6 +33,8 @@ Rows = Sequence[tuple[Any, ...]]
 Change = tuple[str, Sequence[Any]]
 """A statement's name and values."""
 
+LARGE_TIMES: Final = 3
+"""The time limit of a large answer, in multiples of that of others. Only writes have to end within that (G3)."""
 _SERIAL_TRIES, _SERIAL_PAUSE_SECONDS = 3, 0.1
 
 _ONE_CENTRE = {
@@ -72,6 +75,13 @@ _NEVER_TWICE = (
 """Lightweight transactions. Carried out twice, the second answers differently from the first."""
 
 
+class _Limit(NamedTuple):
+    """The time limit of a statement, in seconds, and the driver's profile: when it asks another node as well."""
+
+    seconds: float
+    profile: object
+
+
 class CassandraSession:
     """One keyspace of one cluster, with every statement prepared. Thread-safe.
 
@@ -100,6 +110,7 @@ class CassandraSession:
         except BaseException:
             self.cluster.shutdown()
             raise
+        self._large = LargeAnswers(lambda: len(self.hosts()), monotonic)
         self._closed = False
 
     def _prepare(self) -> dict[str, PreparedStatement]:
@@ -129,12 +140,21 @@ class CassandraSession:
 
     # Statements
 
-    def ask(self, name: str, values: Sequence[Any], level: int, *, host: Host | None = None) -> Future[Rows]:
+    def ask(
+        self, name: str, values: Sequence[Any], level: int, *, host: Host | None = None, most_bytes: int = 0
+    ) -> Future[Rows]:
         """Read.
 
+        :param most_bytes: that the answer may have. A large one waits for room, and then has more time.
         :raises StorageUnavailable: not enough nodes answered in time.
         """
-        return self._send(name, self._statements[name].bind(values), level, writes=False, host=host)
+        statement = self._statements[name].bind(values)
+        if most_bytes < LARGE_BYTES:
+            return self._send(name, statement, level, writes=False, host=host)
+        limit = _Limit(LARGE_TIMES * self.options.timeout_seconds, LARGE)
+        return self._large.ask(
+            most_bytes, lambda: self._send(name, statement, level, writes=False, host=host, limit=limit)
+        )
 
     def tell(self, name: str, values: Sequence[Any], level: int) -> Future[Rows]:
         """Write one row with a statement that may be repeated.
@@ -173,7 +193,8 @@ class CassandraSession:
         :param seconds: the time limit, if it differs from that of all statements.
         """
         batch = EncodedBatch(rows, routing_key, self.options.keyspace)
-        return self._send(name, batch, level, writes=True, seconds=seconds)
+        limit = None if seconds is None else _Limit(seconds, SPECULATIVE)
+        return self._send(name, batch, level, writes=True, limit=limit)
 
     def query_id(self, name: str) -> bytes:
         """The id by which the nodes know a statement."""
@@ -253,14 +274,16 @@ class CassandraSession:
         *,
         writes: bool,
         host: Host | None = None,
-        seconds: float | None = None,
+        limit: _Limit | None = None,
     ) -> Future[Rows]:
         if is_forked(self):
             return Future.failed(StorageUnavailable(_FORKED))
         future: Future[Rows] = Future()
         began = perf_counter()
         statement.consistency_level = level
-        profile = SPECULATIVE if statement.is_idempotent else EXEC_PROFILE_DEFAULT
+        if limit is None:
+            profile = SPECULATIVE if statement.is_idempotent else EXEC_PROFILE_DEFAULT
+            limit = _Limit(self.options.timeout_seconds, profile)
 
         def failed(error: BaseException, asked: Sequence[Host] = ()) -> None:
             if future.done:
@@ -278,8 +301,8 @@ class CassandraSession:
                 future.set_result(rows or ())
 
         try:
-            limit = self.options.timeout_seconds if seconds is None else seconds
-            sent = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=limit)
+            seconds, profile = limit
+            sent = self.driver.execute_async(statement, execution_profile=profile, host=host, timeout=seconds)
         except Exception as error:  # noqa: BLE001 - what the driver could not send fails like the rest
             failed(error)
             return future
