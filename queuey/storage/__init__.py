@@ -279,9 +279,9 @@ class MessageStore(ABC):
         """
 
     def warnings(self) -> Sequence[str]:
-        """What makes the store's guarantees weaker, though it works.
+        """What makes the store weaker than it promises, though it works.
 
-        Each is a sentence, known since the start.
+        Each is a sentence. Fast, from memory.
         """
         return ()
 

@@ -230,13 +230,14 @@ class CassandraMessages(MessageStore):
         return nodes_of(self._server.session.cluster)
 
     def warnings(self) -> Sequence[str]:
+        found = [*self._weaknesses, *self._session.copies.warnings()]
         if self._server.timing.write_budget_seconds:
-            return self._weaknesses
+            return found
         off = (
             "[cassandra] write_budget_ms = 0: appends are not checked, and readers and lease groups may skip messages "
             "(G3, G22)"
         )
-        return [off, *self._weaknesses]
+        return [off, *found]
 
     def clock_error_seconds(self) -> float:
         return self._server.guard.error_seconds() if self._server.guard is not None else 0.0

@@ -20,6 +20,7 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, why_none
+from queuey.storage.cassandra.copies import Copies
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
@@ -110,6 +111,7 @@ class CassandraSession:
         except BaseException:
             self.cluster.shutdown()
             raise
+        self.copies = Copies(self.cluster, options.keyspace)
         self._large = LargeAnswers(lambda: len(self.hosts()), monotonic)
         self._closed = False
 
@@ -321,7 +323,7 @@ class CassandraSession:
 
     def problems(self) -> Sequence[str]:
         """See :meth:`queuey.storage.MessageStore.problems`."""
-        return (_FORKED,) if is_forked(self) else self._tables.problems()
+        return (_FORKED,) if is_forked(self) else [*self._tables.problems(), *self.copies.problems()]
 
     def close(self) -> None:
         """End the connections. May be called again."""
