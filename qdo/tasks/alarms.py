@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import threading
 
 import msgspec
 
+from qdo.client import Client
 from qdo.client.values import Message
 from qdo.tasks.schedules import ALARMS, Alarm, Schedule, ScheduleBook
 from qdo.tasks.sending import default_client, make_queue
@@ -21,6 +23,38 @@ LATE_SECONDS = 60.0
 """An occurrence that comes later was missed."""
 
 
+class _Known:
+    """What a thread need not ask for again with each alarm."""
+
+    def __init__(self, client: Client) -> None:
+        self.client = client
+        self.book = ScheduleBook(client)
+        self._queues: set[str] = set()
+
+    def make(self, queue: str, *, again: bool) -> None:
+        """Make a queue if there is none.
+
+        :param again: look whether it is still there.
+        """
+        if again or queue not in self._queues:
+            make_queue(self.client, queue)
+            self._queues.add(queue)
+
+
+class _OfThread(threading.local):
+    known: _Known | None = None
+
+
+_of_thread = _OfThread()
+
+
+def _known_of(client: Client) -> _Known:
+    known = _of_thread.known
+    if known is None or known.client is not client:
+        known = _of_thread.known = _Known(client)
+    return known
+
+
 def send_occurrence(message: Message, context: Context) -> None:
     """The job of alarms: store the occurrence and the next alarm, in the step that acknowledges this one.
 
@@ -32,20 +66,20 @@ def send_occurrence(message: Message, context: Context) -> None:
     except msgspec.MsgspecError:
         log.exception("message %s of %s is no alarm, and is passed over", message.id.hex, ALARMS)
         return
-    client = default_client()
-    book = ScheduleBook(client)
+    known = _known_of(default_client())
+    book = known.book
     kept = book.get(alarm.schedule.name)
     last = None if kept is None else kept.last_of(alarm.schedule.revision)
     if kept is None or last is None or alarm.moment > last:
         return  # it was removed, or changed before this moment
-    now = max(book.now(), float(message.timestamp))
+    now = max(book.lately(), float(message.timestamp))
     book.keep(kept, now)  # also where its next occurrence is a leap day, until when it would expire
     schedule = alarm.schedule
     following = first = kept.not_paused(alarm.moment, now)
     if first <= min(now, last):
         moments = _moments(schedule, first, min(now, last))
         if schedule.missed != "none" or now - first <= LATE_SECONDS:
-            make_queue(client, schedule.queue)
+            known.make(schedule.queue, again=context.attempt > 1)
             for moment in moments:
                 context.append(schedule.queue, schedule.occurrence(moment))
         following = _next(schedule, moments[-1], now)

@@ -14,6 +14,8 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from math import inf
+from time import monotonic
 from typing import Any
 
 import msgspec
@@ -63,6 +65,8 @@ CHANGE_SECONDS = 5
 """From a change of a schedule until it takes effect. What is due until then is sent by the schedule as it was."""
 AHEAD_SECONDS = 300 * 86_400
 """The longest delivery time of an alarm; the server takes 366 days."""
+LATELY_SECONDS = 1.0
+"""A worker on alarms asks for the server's clock this often at most."""
 MOST_FORMER = 20
 _ALARM_RULES = {"max_failures": 0, "backoff": {"first": 1, "factor": 2, "most": 60}}
 """An alarm that fails, because a queue may not be made for instance, is tried again until it succeeds."""
@@ -195,6 +199,17 @@ class ScheduleBook:
 
     def __init__(self, client: Client) -> None:
         self._client = client
+        self._created: float | None = None
+        """When the queue was made, as far as is known."""
+        self._looked: tuple[float, float] = (-inf, 0.0)
+        """When the server's clock was asked for, as elapsed seconds, and what it said."""
+
+    def lately(self) -> float:
+        """The server's clock, or what it showed up to :data:`LATELY_SECONDS` ago."""
+        elapsed = monotonic()
+        if elapsed - self._looked[0] > LATELY_SECONDS:
+            self._looked = elapsed, self.now()
+        return self._looked[1]
 
     def now(self) -> float:
         """The server's clock."""
@@ -203,10 +218,13 @@ class ScheduleBook:
     def get(self, name: str) -> Schedule | None:
         """A schedule; None if there is none of this name."""
         try:
-            place = self._place(name)
-            found = self._client.get(SCHEDULES, [place, pause_place(place), copy_place(place)])
+            found = None if self._created is None else self._at(place_named(name, self._created))
+            return found or self._at(self._place(name))  # the queue may be another one by now
         except QueueNotFound:
             return None
+
+    def _at(self, place: str) -> Schedule | None:
+        found = self._client.get(SCHEDULES, [place, pause_place(place), copy_place(place)])
         return next(_schedules_in(found), None)
 
     def found(self, name: str) -> Schedule:
@@ -334,6 +352,7 @@ class ScheduleBook:
         queue = self._client.find_queue(SCHEDULES)
         if queue is None or queue.created is None:
             raise QueueNotFound(f"there is no queue {SCHEDULES}")
+        self._created = queue.created
         return place_named(name, queue.created)
 
 

@@ -25,6 +25,8 @@ __all__ = ["TaskWorker"]
 
 log = logging.getLogger(__name__)
 
+ALARM_THREADS = 4
+"""Alarms that a worker looks up at once. What they send goes in one request all the same."""
 AGAIN_SECONDS = 2.0
 """Until a server that could not be prepared is asked again."""
 
@@ -71,7 +73,11 @@ class TaskWorker(Worker):
         super().__init__(job, self.queues, coordinator, make_client, **how, **given)
         self._make_client = make_client
         self._alarms = Worker(
-            send_occurrence, [ALARMS], None, make_client, lease=True, group=ALARMS_GROUP, threads=1, drain_seconds=5.0
+            *(send_occurrence, [ALARMS], None, make_client),
+            lease=True,
+            group=ALARMS_GROUP,
+            threads=ALARM_THREADS,
+            drain_seconds=5.0,
         )
         self._is_over = False
         self._waker = Waker()

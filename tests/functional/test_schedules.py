@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +13,7 @@ import msgspec
 import pytest
 
 from qdo import Client, NewMessage
+from qdo.tasks import TaskWorker
 from qdo.tasks.schedules import (
     ALARMS,
     ALARMS_GROUP,
@@ -22,12 +25,16 @@ from qdo.tasks.schedules import (
     ScheduleNotFound,
     SchedulePause,
 )
+from qdo.tasks.worker import ALARM_THREADS
 from queuey.errors import ConfigurationError, LeaseGroupNotFound, QueueyError
 from queuey.model.schedules import pause_place
 from tests.support.client import Server
 from tests.support.commands import Ended, run_in
 from tests.support.schedules import EVERY_MINUTE, MINUTE, occurrences, on_alarms, overdue
 from tests.support.servers import RunningServer, eventually
+from tests.support.worker_threads import at_work
+
+ALARMS_AT_ONCE = 24
 
 
 @pytest.fixture
@@ -94,6 +101,58 @@ def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> 
         eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
 
     assert all(moment > book.now() - 2 * MINUTE for moment in occurrences(client))
+
+
+def test_a_worker_asks_once_for_each_alarm_and_for_several_at_once(
+    client: Client, book: ScheduleBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It asked four times for each, one after the other: ten thousand at one moment took minutes."""
+    for number in range(ALARMS_AT_ONCE):
+        overdue(client, replace(EVERY_MINUTE, name=f"report {number}"), 2)
+    asked, looks = Counter[str](), threading.Barrier(ALARM_THREADS, timeout=30)
+
+    def counted(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def counts(*values: Any, **how: Any) -> Any:
+            if threading.current_thread().name.startswith("job-"):
+                asked[name] += 1
+                if name == "get" and asked[name] <= ALARM_THREADS:
+                    looks.wait()
+            return call(*values, **how)
+
+        return counts
+
+    for name in ("get", "find_queue", "read"):
+        monkeypatch.setattr(Client, name, counted(name, getattr(Client, name)))
+    with at_work(TaskWorker(["tests.support.task_jobs"], drain_seconds=2)):
+        eventually(lambda: len(occurrences(client)) >= ALARMS_AT_ONCE)
+
+    assert len(occurrences(client)) == ALARMS_AT_ONCE
+    assert asked["get"] == ALARMS_AT_ONCE
+    assert asked["find_queue"] + asked["read"] <= 3 * ALARM_THREADS
+
+
+def test_a_queue_that_is_deleted_between_two_alarms_is_made_again(client: Client, book: ScheduleBook) -> None:
+    first = overdue(client, replace(EVERY_MINUTE, name="one"), 2)
+    with on_alarms():
+        eventually(lambda: occurrences(client))
+        client.delete_queue("reports")
+        overdue(client, replace(EVERY_MINUTE, name="two"), 2)
+        eventually(lambda: occurrences(client))
+
+    assert occurrences(client)[0] >= first
+
+
+def test_schedules_that_are_made_anew_are_found_by_a_worker_that_knew_others(
+    client: Client, book: ScheduleBook
+) -> None:
+    overdue(client, replace(EVERY_MINUTE, name="one"), 2)
+    with on_alarms():
+        eventually(lambda: occurrences(client))
+        client.delete_queue(SCHEDULES)
+        overdue(client, replace(EVERY_MINUTE, name="two"), 2)
+        eventually(lambda: len(occurrences(client)) > 1)
+
+    assert {message.headers["queuey-schedule"] for message in client.iterate("reports")} == {b"one", b"two"}
 
 
 def test_a_message_has_what_the_schedule_says(client: Client, book: ScheduleBook) -> None:
