@@ -12,16 +12,17 @@ import json
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.streaming.listener import StreamingQueryListener
 
-from qdo.pipeline.checkpoint import QueueOffset, from_json
+from qdo.pipeline.checkpoint import Offsets, from_json
 from qdo.pipeline.options import BATCH, Given, Reach
 from qdo.pipeline.task_reader import Counting, connect, survey
-from queuey.errors import QueueyError
+from queuey.errors import CursorLost, QueueNotFound, QueueyError
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.monitor.declared import Declarations, MetricSet
 from queuey.monitor.exposition import text_of
@@ -102,13 +103,14 @@ class LagListener(StreamingQueryListener):
         self._clock = clock
         self._looked: dict[str, float] = {}
         self._found: dict[str, QueryLag] = {}
+        """Both by the id of a query: the event of its end does not tell its name."""
         self._lock = threading.Lock()
 
     @property
     def lags(self) -> Mapping[str, QueryLag]:
         """The last lag of each query that runs, by name."""
         with self._lock:
-            return dict(self._found)
+            return {lag.query: lag for lag in self._found.values()}
 
     def metrics(self) -> str:
         """The lags in the text format of Prometheus."""
@@ -131,33 +133,33 @@ class LagListener(StreamingQueryListener):
 
     def onQueryProgress(self, event: QueryProgressEvent) -> None:
         progress = event.progress
-        name = progress.name or str(progress.id)
+        query = str(progress.id)
         now = self._clock()
-        if now - self._looked.get(name, now - self._every) < self._every:
+        if now - self._looked.get(query, now - self._every) < self._every:
             return
-        self._looked[name] = now
-        for source in progress.sources:
-            offset = _queuey_offset(source.endOffset)
-            if offset is not None:
-                self._look(name, progress.batchId, offset)
+        self._looked[query] = now
+        read = [offset for source in progress.sources if (offset := _queuey_offset(source.endOffset)) is not None]
+        if read:
+            self._look(query, progress.name or query, progress.batchId, read)
 
     def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
         """Forget a query that has ended: nobody waits for it."""
         with self._lock:
-            self._found = {name: lag for name, lag in self._found.items() if lag.query != str(event.id)}
+            self._found.pop(str(event.id), None)
+        self._looked.pop(str(event.id), None)
 
-    def _look(self, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> None:
+    def _look(self, query: str, name: str, batch: int, offsets: Sequence[Offsets]) -> None:
         try:
             lag = _lag(self._reach, name, batch, offsets)
         except QueueyError as error:
             log.warning("the lag of %s is not known: %s", name, error)
             return
         with self._lock:
-            self._found[name] = lag
+            self._found[query] = lag
         self._say(lag)
 
 
-def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:
+def _queuey_offset(text: Any) -> Offsets | None:
     """An offset of this source; None for an offset of another source."""
     try:
         told = json.loads(text) if isinstance(text, str) else text
@@ -166,12 +168,16 @@ def _queuey_offset(text: Any) -> Mapping[str, QueueOffset] | None:
         return None
 
 
-def _lag(reach: Reach, name: str, batch: int, offsets: Mapping[str, QueueOffset]) -> QueryLag:
+def _lag(reach: Reach, name: str, batch: int, offsets: Sequence[Offsets]) -> QueryLag:
+    """:param offsets: of each source of the query."""
     behind: list[int] = []
     seconds = 0.0
     with connect(reach) as client:
-        for queue, offset in offsets.items():
-            found = survey(client, queue, offset, partitions="all", counting=Counting(COUNTED))
+        for queue, offset in chain.from_iterable(each.items() for each in offsets):
+            try:
+                found = survey(client, queue, offset, partitions="all", counting=Counting(COUNTED))
+            except (CursorLost, QueueNotFound):
+                continue  # the queue is gone, and stays in the offset
             for number, span in found.spans.items():
                 behind.append(span.messages or 0)
                 if span.newest is not None:
