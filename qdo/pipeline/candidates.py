@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from qdo.pipeline.task_reader import fitting, subscribed
+from qdo.pipeline.task_reader import doing, fitting, subscribed
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -43,7 +43,8 @@ class Candidates:
         names: set[str] = set()
         complete = more = True
         while more:
-            news = client.arrivals(self._cursor)
+            with doing(f"a pattern needs the list of queues of {client.application}"):
+                news = client.arrivals(self._cursor)
             names.update(queue.name for queue in news.queues)
             self._cursor, more, complete = news.cursor, news.more, complete and news.complete
         return frozenset(fitting(names, self._subscription)) if complete else None

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from qdo.pipeline.options import WriteOptions
-from qdo.pipeline.task_reader import connect
+from qdo.pipeline.task_reader import connect, doing
 from queuey.errors import ConfigurationError, InvalidParameter, KeyReused
 
 if TYPE_CHECKING:
@@ -219,7 +219,8 @@ class _Sender:
         own = "idempotency_key" in table.column_names and not table["idempotency_key"].null_count
         try:
             # Rows with keys of their own may come in another order, so the request has no key that stands for an order.
-            return client.append_arrow(queue, _as_written(table), idempotency_key=None if own else once)
+            with doing(f"appending to queue {queue}"):
+                return client.append_arrow(queue, _as_written(table), idempotency_key=None if own else once)
         except KeyReused as error:
             raise KeyReused(_OTHER_MESSAGE if own else _OTHER_ROWS.format(once)) from error
 

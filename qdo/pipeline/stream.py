@@ -18,7 +18,7 @@ from qdo.pipeline.backlog import Backlog
 from qdo.pipeline.checkpoint import Offsets, from_json, to_json
 from qdo.pipeline.options import ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, dealt
-from qdo.pipeline.task_reader import log
+from qdo.pipeline.task_reader import doing, log
 from qdo.pipeline.tasks import PartReader, Task
 from queuey.errors import QueueNotFound, QueueyError
 
@@ -102,7 +102,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if not offset.ids:
                 continue
             try:
-                self._backlog.client.reset_offsets(name, self._options.group, dict(offset.ids))
+                with doing(f"recording offsets of group {self._options.group} in queue {name}"):
+                    self._backlog.client.reset_offsets(name, self._options.group, dict(offset.ids))
             except QueueNotFound:  # the offsets went with the queue, which stays in the checkpoint
                 continue
             except QueueyError as error:

@@ -13,6 +13,7 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 from typing import Any, Literal, NamedTuple, Self
 
@@ -28,6 +29,7 @@ from queuey.errors import (
     BrokenStream,
     CursorLost,
     DataLost,
+    Forbidden,
     NotAcceptable,
     QueueNotFound,
     ServerUnreachable,
@@ -73,6 +75,15 @@ def _alive(url: str) -> bool:
         return False
 
 
+@contextmanager
+def doing(what: str) -> Iterator[None]:
+    """Say in a refusal what was refused: the server's words are the same for every queue."""
+    try:
+        yield
+    except Forbidden as error:
+        raise Forbidden(f"{what}: {error}") from error
+
+
 def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
     """Names of queues: those that match the pattern, or those that are named.
 
@@ -80,7 +91,8 @@ def subscribed(client: Client, subscription: Subscription) -> Sequence[str]:
     """
     if subscription.pattern is None:
         return subscription.names
-    return fitting((queue.name for queue in client.queues()), subscription)
+    with doing(f"a pattern needs the list of queues of {client.application}"):
+        return fitting((queue.name for queue in client.queues()), subscription)
 
 
 def fitting(names: Iterable[str], subscription: Subscription) -> Sequence[str]:
@@ -119,7 +131,9 @@ def survey(
         ids = behind.ids if alone is None else {number: behind.at(number) for number in alone}
         where = {"cursor": cursor_at(behind.incarnation, ids, every=partitions == "all")}
     count, step = counting or (None, None)
-    return client.survey(queue, until=until_text(upto) if upto is not None else None, count=count, step=step, **where)
+    until = until_text(upto) if upto is not None else None
+    with doing(f"reading queue {queue}"):
+        return client.survey(queue, until=until, count=count, step=step, **where)
 
 
 class SpanReader:
@@ -149,8 +163,9 @@ class SpanReader:
         with connect(self._reach) as client:
             for part in parts:
                 try:
-                    for batch in self._rows.batches(self._sent(client, part), part.queue, part.partition):
-                        yield part, batch
+                    with doing(f"reading queue {part.queue}"):
+                        for batch in self._rows.batches(self._sent(client, part), part.queue, part.partition):
+                            yield part, batch
                 except (CursorLost, QueueNotFound) as error:
                     self._lost(part, f"the queue {part.queue} was deleted, or made anew: {error}", error)
 

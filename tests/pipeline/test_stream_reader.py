@@ -20,7 +20,7 @@ from qdo.pipeline.planner import Planner
 from qdo.pipeline.source import QueueySource, reader_of
 from qdo.pipeline.stream import QueueyStreamReader
 from qdo.pipeline.tasks import Task
-from queuey.errors import ConfigurationError, DataLost
+from queuey.errors import ConfigurationError, DataLost, Forbidden
 from queuey.ids import EPOCH_TICKS, MessageId
 from tests.support.client import new_name
 from tests.support.pipeline import (
@@ -405,3 +405,26 @@ def test_a_schema_that_is_not_null_is_refused(running: RunningServer) -> None:
 
     with pytest.raises(ConfigurationError, match="column message_id is not null"):
         reader_of(asked, StructType([StructField("message_id", StringType(), nullable=False)]))
+
+
+def test_what_a_token_may_not_do_is_told_with_the_queue(running: RunningServer, client: Client) -> None:
+    mine, other = fill(client, partitions=1), fill(client, partitions=1)
+    token = client.new_token(queues=[mine], verbs=["read"]).text
+
+    def begun(**options: Any) -> tuple[Stream, dict[str, Any]]:
+        stream = Stream(running, token=token, **options)
+        return stream, stream.reader.initialOffset()
+
+    stream, start = begun(subscribe=mine, startingOffsets="earliest", groupId="spark")
+    end = stream.latest(start)
+    assert len(stream.read(start, end)) == 10
+    with pytest.raises(Forbidden, match=f"recording offsets of group spark in queue {mine}: "):
+        stream.reader.commit(end)
+    with pytest.raises(Forbidden, match=f"reading queue {other}: "):
+        begun(subscribe=f"{mine},{other}")
+    with pytest.raises(Forbidden, match=f"the list of queues of {APPLICATION}: "):
+        begun(subscribePattern=".*")
+    whole = Stream(running, subscribe=other, startingOffsets="earliest")
+    start = whole.reader.initialOffset()
+    with pytest.raises(Forbidden, match=f"reading queue {other}: "):
+        stream.read(start, whole.latest(start))

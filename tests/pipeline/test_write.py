@@ -305,6 +305,16 @@ def test_a_refused_row_is_named_by_its_place(spark: SparkSession, running: Runni
         write(rows, running, queue=queue, batchSize="20")
 
 
+def test_what_a_token_may_not_append_is_told_with_the_queue(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
+    queue = made(client, 1)
+    token = client.new_token(queues=[queue], verbs=["read"]).text
+
+    with pytest.raises(PySparkException, match=f"Forbidden: appending to queue {queue}: "):
+        write(spark.range(1).selectExpr("'x' as body"), running, queue=queue, token=token)
+
+
 def test_a_log_is_not_overwritten(spark: SparkSession, running: RunningServer, client: Client) -> None:
     frame = spark.range(1).selectExpr("'x' as body")
     options = {"url": running.url, "application": APPLICATION, "token": KEY, "queue": made(client)}
