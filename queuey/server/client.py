@@ -5,21 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Protocol
 
-__all__ = ["NEVER", "ClientConnection"]
+__all__ = ["NEVER", "ClientConnection", "OpenConnection"]
 
 NEVER = float("inf")
 """The deadline of a client that the server is not waiting for."""
 
 
-class ClientConnection(Protocol):
-    """One client's connection; see :class:`queuey.server.connection.Connection`."""
+class OpenConnection(Protocol):
+    """What takes one of the places that a server has for connections."""
 
     deadline: float
     """When to call :meth:`late`, in seconds of :meth:`queuey.server.loop.LoopServer.after`."""
-    unread: float
-    """Bytes still to come of a body that is not read; infinite if its end is not known."""
-    flowing: bool
-    """The client is taking what it is sent, as far as the transport has reported."""
 
     def late(self) -> None:
         """Give up on the client: its deadline is over."""
@@ -29,6 +25,15 @@ class ClientConnection(Protocol):
 
     def abort(self) -> None:
         """End at once. What the client has not taken is lost."""
+
+
+class ClientConnection(OpenConnection, Protocol):
+    """One client's connection; see :class:`queuey.server.connection.Connection`."""
+
+    unread: float
+    """Bytes still to come of a body that is not read; infinite if its end is not known."""
+    flowing: bool
+    """The client is taking what it is sent, as far as the transport has reported."""
 
     def go_on_after_pause(self) -> None:
         """Try again: there may be room now, or the client has waited long enough."""

@@ -17,7 +17,7 @@ from queuey.file_limit import file_limit
 from queuey.future import LoopInbox
 from queuey.http.exchange import RETRY_AFTER_SECONDS, Call
 from queuey.http.pipeline import Pipeline
-from queuey.server.client import ClientConnection
+from queuey.server.client import OpenConnection
 from queuey.server.open_files import room_for
 from queuey.server.refused import Refusals
 from queuey.server.turns import Pauses, Uploads, tell
@@ -57,7 +57,7 @@ class LoopServer:
         self.uploads = Uploads(settings.limits.max_request_bytes)
         self.refusals = Refusals(pipeline)
         self._room = room_for(settings.server.connections, file_limit())
-        self._clients: set[ClientConnection] = set()
+        self._clients: set[OpenConnection] = set()
         self._ticks = 0
         self._empty = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop
@@ -121,7 +121,7 @@ class LoopServer:
 
     # Connections
 
-    def enters(self, client: ClientConnection) -> bool:
+    def enters(self, client: OpenConnection) -> bool:
         """Whether there is room for one more connection."""
         self._clients.add(client)
         over = len(self._clients) - self._room.most
@@ -129,7 +129,7 @@ class LoopServer:
             client.abort()
         return over <= 0
 
-    def leaves(self, client: ClientConnection) -> None:
+    def leaves(self, client: OpenConnection) -> None:
         """Note that a connection has ended."""
         self._clients.discard(client)
         if self.stopping and not self._clients:

@@ -11,6 +11,7 @@ import signal
 import socket
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 
 import uvloop
@@ -24,10 +25,11 @@ from queuey.monitor.metrics import CERTIFICATE_EXPIRY
 from queuey.server.collector import CollectorTurns, look_seldom
 from queuey.server.connection import Connection
 from queuey.server.faces import open_pipeline
+from queuey.server.handshake import Handshake
 from queuey.server.loop import LoopServer
 from queuey.server.open_files import few_files
 from queuey.server.reloading import Reloader
-from queuey.server.tls import HANDSHAKE_SECONDS, CertificateWatch, ServerTls
+from queuey.server.tls import CertificateWatch, ServerTls
 from queuey.service import Service
 from queuey.settings import Settings
 from queuey.settings.issuers import is_this_machine
@@ -202,11 +204,9 @@ async def _run(
 ) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
-        lambda: Connection(running),
+        partial(Connection, running) if tls is None else partial(Handshake, running, tls.context),
         sock=listener,
         backlog=BACKLOG,
-        ssl=None if tls is None else tls.context,
-        ssl_handshake_timeout=None if tls is None else HANDSHAKE_SECONDS,
     )
     asked = asyncio.Event()
 

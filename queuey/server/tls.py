@@ -16,12 +16,10 @@ from queuey.background import BackgroundWork
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 
-__all__ = ["HANDSHAKE_SECONDS", "CertificateWatch", "ServerTls"]
+__all__ = ["CertificateWatch", "ServerTls"]
 
 log = logging.getLogger(__name__)
 
-HANDSHAKE_SECONDS = 10.0
-"""A client that takes longer for its handshake loses its connection."""
 LOOK_SECONDS = 10.0
 """Between two looks at the files. Whoever renews a certificate may send SIGHUP, and need not wait."""
 CIPHERS = "ECDHE+AESGCM:ECDHE+CHACHA20"

@@ -10,7 +10,7 @@ import logging
 from collections import deque
 from collections.abc import Callable
 
-from queuey.server.client import ClientConnection
+from queuey.server.client import ClientConnection, OpenConnection
 
 __all__ = ["REFUSED_UPLOADS_A_TURN", "UPLOADS_A_TURN", "Pauses", "Uploads", "tell"]
 
@@ -24,7 +24,7 @@ REFUSED_UPLOADS_A_TURN = 1
 """Refused uploads that are read besides. Any client can send one, and it slows down no other upload."""
 
 
-def tell(client: ClientConnection, what: Callable[[], object]) -> object:
+def tell(client: OpenConnection, what: Callable[[], object]) -> object:
     """Call a method of a connection. If it fails, only that connection ends.
 
     :returns: the method's result; None if it failed.

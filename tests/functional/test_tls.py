@@ -24,6 +24,7 @@ from botocore.credentials import Credentials
 
 from qdo.client import Client
 from queuey.errors import InvalidApplicationKey, QueueyError
+from queuey.server.open_files import BESIDE
 from tests.support.client import new_name
 from tests.support.commands import command, done, run_in
 from tests.support.loaded import Program
@@ -97,6 +98,13 @@ def installed(identity: Identity, folder: Path) -> None:
 
 @pytest.fixture
 def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured]:
+    with serving(tmp_path, monkeypatch) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def serving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *prefix: str) -> Iterator[Secured]:
+    """:param prefix: of its command."""
     authority = Authority(tmp_path / "ca")
     installed(authority.identity("first", "127.0.0.1"), tmp_path)
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.file))
@@ -104,7 +112,7 @@ def secured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Secured
         found = Secured("", tmp_path, authority, None)  # type: ignore[arg-type]
         found.write()
         process = Program(
-            command("serve", "-c", str(tmp_path / "queuey.ini"), "--port", "0"),
+            [*prefix, *command("serve", "-c", str(tmp_path / "queuey.ini"), "--port", "0")],
             stdout=out,
             stderr=log,
             stdin=subprocess.DEVNULL,
@@ -300,3 +308,49 @@ def test_the_end_of_its_terminal_still_ends_a_server(tmp_path: Path) -> None:
 
     assert process.wait(STOP_SECONDS) == 0
     assert "stopped: " in (tmp_path / "out.txt").read_text()
+
+
+FILES, WAITING = 200, 150
+
+
+def test_clients_that_finish_no_handshake_have_places_as_all_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They were counted once their handshake was over: 600 took all files of a server, those of the store too."""
+    limited = ("sh", "-c", f'ulimit -n {FILES}; exec "$@"', "sh")
+    with serving(tmp_path, monkeypatch, *limited) as few, contextlib.ExitStack() as waiting:
+        client = few.client()
+        client.create_queue("mail")
+        beyond = WAITING - (FILES - BESIDE)
+        begun = b"\x16\x03\x01\x02\x00\x01"  # of a greeting
+        sockets = [
+            waiting.enter_context(socket.create_connection(few.address, TIMEOUT_SECONDS)) for _ in range(WAITING)
+        ]
+        for one in sockets[::2]:
+            with contextlib.suppress(OSError):
+                one.send(begun)
+
+        closed = eventually(lambda: found if (found := sum(map(_is_closed, sockets))) >= beyond else 0)
+
+        assert closed < beyond + 20, "they ended since they took too long, and had all files until then"
+        client.append("mail", "on an open connection")
+        waiting.close()
+        eventually(lambda: _texts(few) == ["on an open connection"])
+
+
+def _is_closed(one: socket.socket) -> bool:
+    one.setblocking(False)
+    try:
+        return not one.recv(1)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
+def _texts(server: Secured) -> list[str]:
+    """What a new connection reads; nothing if it has no place yet."""
+    try:
+        return [message.text for message in server.client().read("mail").messages]
+    except QueueyError:
+        return []
