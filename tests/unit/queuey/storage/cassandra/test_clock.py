@@ -205,3 +205,13 @@ def test_an_overwrite_tried_again_is_dated_later_than_any_deletion_could_be() ->
 
     assert tries == sorted(set(tries))
     assert tries[1] > there.delete()
+
+
+def test_an_overwrite_waits_for_no_clock_that_was_set_back_by_an_hour() -> None:
+    """It waited for the hour, with its client; calls of a server whose clock is that wrong are refused."""
+    clock = ManualClock()
+    times = WriteTimes(clock, BOUND)
+    before = times.put()
+    clock.step(-3600)
+
+    assert 0 < times.seconds_ahead(times.put(over=before)) <= 10 * BOUND
