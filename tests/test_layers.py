@@ -63,7 +63,9 @@ LAYERS = {
     "queuey.storage": Layer(ours=LEAVES, others=("google_crc32c", "orjson")),
     "queuey.storage.memory": Layer(ours=(*LEAVES, *STORES)),
     "queuey.storage.sqlite": Layer(ours=(*LEAVES, *STORES), others=("apsw", "google_crc32c")),
-    "queuey.storage.cassandra": Layer(ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c", "msgspec")),
+    "queuey.storage.cassandra": Layer(
+        ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c", "msgspec", "uvloop")
+    ),
     "queuey.storage.contract": Layer(
         ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")
     ),

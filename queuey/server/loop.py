@@ -67,7 +67,7 @@ class LoopServer:
         self._loop = loop
         self.soon = loop.call_soon
         self.inbox = LoopInbox(loop)
-        self.pipeline.service.stores.messages.use_loop(self.inbox)
+        self.pipeline.service.stores.use_loop(self.inbox)
         self.work.open(self.inbox)
         self.pauses.open(loop)
         self.uploads.open(loop)
@@ -89,7 +89,7 @@ class LoopServer:
     def close(self) -> None:
         """Stop serving; calls under way in threads end first."""
         self._timer.cancel()
-        self.pipeline.service.stores.messages.use_loop(None)
+        self.pipeline.service.stores.use_loop(None)
         self.inbox.closed = True
         self.work.close()
 

@@ -307,6 +307,9 @@ class MetadataStore(ABC):
     trusted_seconds: float = inf
     """How long a queue that was read may be used while others change it; infinite in a store of one server."""
 
+    def use_loop(self, inbox: Inbox | None) -> None:  # noqa: B027 - few stores have such work
+        """See :meth:`MessageStore.use_loop`."""
+
     @abstractmethod
     def create_queue(self, queue: Queue) -> Future[tuple[Queue, bool]]:
         """Store ``queue`` unless its application has one of that name.
@@ -413,6 +416,11 @@ class Stores:
         """The lease store. It lies where the messages lie, and is closed with them."""
         self.tasks = tasks
         """The store of tasks. It lies where the messages lie, and is closed with them."""
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        """See :meth:`MessageStore.use_loop`."""
+        self.messages.use_loop(inbox)
+        self.metadata.use_loop(inbox)
 
     def problems(self) -> list[str]:
         found = list(self.messages.problems())

@@ -31,7 +31,7 @@ from cassandra.policies import (
 from cassandra.query import tuple_factory
 
 from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
+from queuey.storage.cassandra.driver_loop import DriverLoop
 from queuey.storage.peers import NodeState
 
 __all__ = [
@@ -92,7 +92,19 @@ class Options:
     """The time limit of one statement. An append that takes longer would be void anyway (G3)."""
 
 
-def connect(options: Options) -> Cluster:
+class LoopedCluster(Cluster):  # type: ignore[misc]
+    """A cluster whose connections live on a loop of ours, which ends with it."""
+
+    def __init__(self, **options: Any) -> None:
+        self.loop = DriverLoop()
+        super().__init__(connection_class=self.loop.connection_class(), **options)
+
+    def shutdown(self) -> None:
+        super().shutdown()
+        self.loop.close()
+
+
+def connect(options: Options) -> LoopedCluster:
     """A cluster with our policies, not connected yet.
 
     :raises ConfigurationError: a file of the TLS settings cannot be used.
@@ -112,7 +124,7 @@ def connect(options: Options) -> Cluster:
             speculative_execution_policy=speculation,
         )
 
-    return Cluster(
+    return LoopedCluster(
         contact_points=[contact(host, options.port) for host in options.hosts],
         port=options.port,
         auth_provider=PlainTextAuthProvider(options.username, options.password) if options.username else None,
@@ -130,7 +142,6 @@ def connect(options: Options) -> Cluster:
         idle_heartbeat_timeout=_HEARTBEAT_SECONDS,
         reconnection_policy=ExponentialReconnectionPolicy(1.0, _LONGEST_RECONNECT_SECONDS, max_attempts=None),
         protocol_version=ProtocolVersion.V5,
-        connection_class=CONNECTION_CLASS,
         compression=False,
         # Or the driver reads the tables of all keyspaces when it connects, and again whenever one of them is changed.
         schema_metadata_enabled=False,

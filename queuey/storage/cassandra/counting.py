@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from queuey.future import start
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import Consistency, PartitionId, PartitionState
+from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState
 from queuey.storage.cassandra.bucket_counts import BucketCount
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
 from queuey.storage.cassandra.server import CassandraServer
@@ -35,6 +35,19 @@ class CassandraInspector:
         self._open_ticks = round(seconds * TICKS_PER_SECOND)
         """How long after its end a bucket may still get messages: the slowest append of the server whose clock is
         furthest behind."""
+
+    async def inspect_until(
+        self, partitions: Sequence[PartitionId], now_ticks: int, seconds: float
+    ) -> Sequence[PartitionState]:
+        """One after the other, until the time is up."""
+        server, found = self._server, list[PartitionState]()
+        end = server.clock.elapsed() + seconds
+        for partition in partitions:
+            if server.clock.elapsed() >= end:
+                break
+            is_dropped = partition.queue in server.dropped
+            found.append(EMPTY_PARTITION if is_dropped else await self.inspect(partition, now_ticks))
+        return found
 
     async def inspect(self, partition: PartitionId, now_ticks: int) -> PartitionState:
         """See :meth:`queuey.storage.MessageStore.inspect`.

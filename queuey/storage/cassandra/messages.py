@@ -7,9 +7,8 @@ from math import inf
 from typing import TypeVar
 from uuid import UUID
 
-from queuey.future import Future, Waiting, start
+from queuey.future import Future, Inbox, Waiting, start
 from queuey.model import (
-    EMPTY_PARTITION,
     MAX_PARTITIONS,
     Appended,
     AppendRequest,
@@ -85,6 +84,10 @@ class CassandraMessages(MessageStore):
         self._weaknesses = weaknesses
         self._on_close = on_close
         self.hints = BucketHints()
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        """See :meth:`queuey.storage.MessageStore.use_loop`."""
+        self._session.cluster.loop.use(inbox)
 
     # Appending
 
@@ -178,19 +181,7 @@ class CassandraMessages(MessageStore):
     def inspect(
         self, partitions: Sequence[PartitionId], *, now_ticks: int, seconds: float = inf
     ) -> Future[Sequence[PartitionState]]:
-        return self._server.underway.start(self._inspect(partitions, now_ticks, seconds))
-
-    async def _inspect(
-        self, partitions: Sequence[PartitionId], now_ticks: int, seconds: float
-    ) -> Sequence[PartitionState]:
-        server, found = self._server, list[PartitionState]()
-        end = server.clock.elapsed() + seconds
-        for partition in partitions:
-            if server.clock.elapsed() >= end:
-                break
-            is_dropped = partition.queue in server.dropped
-            found.append(EMPTY_PARTITION if is_dropped else await self._inspector.inspect(partition, now_ticks))
-        return found
+        return self._server.underway.start(self._inspector.inspect_until(partitions, now_ticks, seconds))
 
     # Ending
 

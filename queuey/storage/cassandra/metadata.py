@@ -12,7 +12,7 @@ from uuid import UUID
 
 from queuey import future
 from queuey.clock import Clock
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.model import PrincipalKey, Queue
 from queuey.storage import MetadataStore
 from queuey.storage.cassandra.names import EVERYBODY, NameLists
@@ -50,6 +50,10 @@ class CassandraMetadata(MetadataStore):
         self._queues = QueueRows(session, clock, self._names, settle_seconds)
         self._underway = Underway(session.options.most_calls)
         self._on_close = on_close
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        """See :meth:`queuey.storage.MetadataStore.use_loop`."""
+        self._session.cluster.loop.use(inbox)
 
     # Queues
 

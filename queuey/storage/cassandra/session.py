@@ -22,7 +22,6 @@ from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, why_none
 from queuey.storage.cassandra.copies import Copies
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
-from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
 from queuey.storage.cassandra.tables import CQL, Tables
@@ -314,7 +313,7 @@ class CassandraSession:
     def pause(self, seconds: float) -> Future[None]:
         """A future that completes after a while; no thread waits for it."""
         future: Future[None] = Future()
-        CONNECTION_CLASS.call_later(seconds, lambda: future.set_result(None))
+        self.cluster.loop.later(seconds, lambda: future.set_result(None))
         return future
 
     def hosts(self) -> list[Host]:

@@ -11,7 +11,6 @@ from cassandra.cluster import Session
 from queuey.errors import ConfigurationError
 from queuey.locks import new_lock
 from queuey.storage.cassandra.cluster import asked
-from queuey.storage.cassandra.driver_loop import CONNECTION_CLASS
 from queuey.storage.statements import load_statements
 
 __all__ = ["CQL", "Tables"]
@@ -78,7 +77,7 @@ class Tables:
 
     def _look_later(self) -> None:
         if not self._driver.is_shutdown:
-            CONNECTION_CLASS.call_later(_PAUSE_SECONDS, self._look)
+            self._driver.cluster.loop.later(_PAUSE_SECONDS, self._look)
 
 
 def _missing(rows: Sequence[tuple[Any, ...]]) -> str:
