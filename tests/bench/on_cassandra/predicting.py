@@ -30,6 +30,7 @@ from qdo.groups.assign import Partition
 from qdo.groups.coordination import Plan as GroupPlan
 from qdo.groups.coordination import plan_to_text
 from queuey.storage.cassandra import peers
+from tests.bench.on_cassandra.awake import awake_processors
 from tests.bench.on_cassandra.nodes import Nodes, cluster
 from tests.bench.plan import Plan
 from tests.bench.servers import APPLICATION, KEY, Server, cpu_seconds
@@ -40,7 +41,7 @@ SENDERS, RECEIVERS = 48, 18
 """Both are divisible by one, two and three servers."""
 HALF = RECEIVERS // 2
 """Receivers whose requests say what handing over costs, at one server and at three."""
-ALONE = (1, 2, 4, 8, 16, 48)
+ALONE = (1, 2, 4, 8, 16)
 """Senders at one server: with few of them, each request has turns of its own."""
 BATCH, HUNDRED = 10, 100
 LIKELY = 15_000
@@ -178,6 +179,11 @@ class Measuring:
         )
         return found
 
+    def run_awake(self, workload: Workload, in_flight: int) -> MeasuredCost:
+        """A run at one server that leaves processors idle, which do not fall asleep: those of a busy machine do not, either."""
+        with awake_processors():
+            return self.run(workload, 1, in_flight)
+
 
 def middle(runs: Sequence[MeasuredCost]) -> CostLevel:
     """Of some runs of one kind: the least processor times, since whatever else goes on adds to them, and the median response."""
@@ -200,7 +206,8 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         guess = measuring.run(receiving(RECEIVERS, seconds, LIKELY), 1, RECEIVERS).rate * BATCH / 2
         turns: dict[tuple[str, int, int], Callable[[], MeasuredCost]] = {}
         for senders in ALONE:
-            turns["append", senders, 1] = lambda n=senders: measuring.run(sending(n, seconds), 1, n)  # type: ignore[misc]
+            turns["append", senders, 1] = lambda n=senders: measuring.run_awake(sending(n, seconds), n)  # type: ignore[misc]
+        turns["append", SENDERS, 1] = lambda: measuring.run(sending(SENDERS, seconds), 1, SENDERS)
         for receivers in (1, RECEIVERS // 3, HALF, RECEIVERS):
             some = receiving(receivers, seconds, guess * (0.25 if receivers == 1 else 1))
             turns["receive", receivers, 1] = lambda n=receivers, w=some: measuring.run(w, 1, n)  # type: ignore[misc]
@@ -211,8 +218,8 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
             )
         half = receiving(HALF, seconds, guess)
         turns["handed", HALF, SERVERS] = lambda: measuring.run(half, SERVERS, HALF // SERVERS)
-        turns["hundred", 1, 1] = lambda: measuring.run(sending(1, seconds, batch=HUNDRED), 1, 1)
-        turns["cold", 1, 1] = lambda: measuring.run(first_sending(COLD_QUEUES), 1, 1)
+        turns["hundred", 1, 1] = lambda: measuring.run_awake(sending(1, seconds, batch=HUNDRED), 1)
+        turns["cold", 1, 1] = lambda: measuring.run_awake(first_sending(COLD_QUEUES), 1)
         found: dict[tuple[str, int, int], list[MeasuredCost]] = {turn: [] for turn in turns}
         for round_ in range(plan.rounds):
             for name in reversed(turns) if round_ % 2 else turns:
@@ -232,7 +239,7 @@ def _costs(found: Found, notice: float, zookeeper: ZooKeeperCosts) -> CostTable:
         measured=time.strftime("%Y-%m-%d"),
         environment=dict(environment()),
         processors=os.cpu_count() or 1,
-        others=median(run.others for (name, *_), runs in found.items() if name == "append" for run in runs),
+        others=median(run.others for run in found["append", SENDERS, 1]),
         append=OperationCost(append, 1, *_further(append[0], hundred, HUNDRED - 1)),
         cold=OperationCost([cold]),
         # Of a request by tens; a further message costs what it costs an append.
@@ -284,8 +291,8 @@ def _receives(costs: CostTable, rounds: Sequence[Found]) -> Iterator[Predicted]:
         runs, predictions = [], []
         for round_ in rounds:
             (run,) = round_["receive", RECEIVERS, count]
-            alone = median(one.others for (name, _, at), (one,) in round_.items() if (name, at) == ("receive", 1))
-            machines = Machines(shared=costs.processors, network=0, speed=(1 - run.others) / (1 - alone))
+            (one,) = round_["receive", RECEIVERS, 1]
+            machines = Machines(shared=costs.processors, network=0, speed=(1 - run.others) / (1 - one.others))
             scenario = Scenario(name="predicted", machines=machines, group=group)
             runs.append(run.rate)
             predictions.append(simulated_figures(scenario, _costs_of(round_, costs)).figures["requests/s"])
