@@ -73,6 +73,7 @@ def serve(
     :param reload: reads the settings anew at each SIGHUP. Without it SIGHUP changes nothing.
     :returns: the exit code.
     :raises ConfigurationError: the address is taken, a store cannot be opened, or a certificate cannot be used.
+    :raises StorageUnavailable: no node of Cassandra answers. Another start may succeed.
     """
     logs.set_up(settings.log.level, settings.log.format)
     tls = ServerTls.of(settings)

@@ -65,7 +65,8 @@ def open_messages(
 ) -> tuple[CassandraMessages, CassandraOffsets, CassandraLeases, CassandraTasks]:
     """Connect, check the cluster, and start to watch the clock.
 
-    :raises ConfigurationError: no node answers, the tables are missing or of another version, ``peer_address`` cannot be
+    :raises StorageUnavailable: no node answers, or too few.
+    :raises ConfigurationError: the tables are missing or of another version, ``peer_address`` cannot be
         used, or, with ``strict_durability``, the cluster is weaker than a strong queue promises.
     """
     session = CassandraSession(options, observer)

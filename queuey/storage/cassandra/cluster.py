@@ -45,7 +45,7 @@ __all__ = [
     "contact",
     "know_replicas",
     "nodes_of",
-    "why_none",
+    "none_reached",
 ]
 
 log = logging.getLogger(__name__)
@@ -224,11 +224,12 @@ def _tls(options: Options) -> ssl.SSLContext | None:
     return context
 
 
-def why_none(options: Options, error: NoHostAvailable) -> str:
-    """Why no node could be reached, in words for an operator."""
+def none_reached(options: Options, error: NoHostAvailable) -> ConfigurationError | StorageUnavailable:
+    """Why no node could be reached: the settings are wrong, or the nodes are away and may come back."""
     reasons: Mapping[Any, Any] = error.errors if isinstance(error.errors, dict) else {}
-    for reason in reasons.values():
-        if isinstance(reason, AuthenticationFailed):
-            return "the nodes refuse these credentials: see [cassandra] username and password"
+    if any(isinstance(reason, AuthenticationFailed) for reason in reasons.values()):
+        return ConfigurationError(
+            "[cassandra] hosts: the nodes refuse these credentials: see [cassandra] username and password"
+        )
     said = "; ".join(f"{host}: {reason}" for host, reason in reasons.items()) or str(error)
-    return f"no node of {', '.join(options.hosts)} answers ({said})"
+    return StorageUnavailable(f"[cassandra] hosts: no node of {', '.join(options.hosts)} answers ({said})")

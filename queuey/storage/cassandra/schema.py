@@ -10,7 +10,7 @@ from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError
-from queuey.storage.cassandra.cluster import Options, asked, connect, why_none
+from queuey.storage.cassandra.cluster import Options, asked, connect, none_reached
 from queuey.storage.cassandra.tables import CQL
 
 VERSION = 1
@@ -54,7 +54,8 @@ def make_tables(
 
     :param replication: see :func:`replication_of`; an existing keyspace's replication is left alone.
     :param say: called with each step.
-    :raises ConfigurationError: no node answers, or this role lacks the permission.
+    :raises ConfigurationError: the credentials are refused, or this role lacks the permission.
+    :raises StorageUnavailable: no node answers.
     """
     names: dict[str, Any] = {
         "keyspace": options.keyspace,
@@ -71,7 +72,7 @@ def make_tables(
             say(name, number, len(steps))
         check_tables(session, options.keyspace, keep=True)
     except NoHostAvailable as error:
-        raise ConfigurationError(f"[cassandra] hosts: {why_none(options, error)}") from error
+        raise none_reached(options, error) from error
     except (Unauthorized, InvalidRequest) as error:
         raise ConfigurationError(
             f"[cassandra] {options.username or 'this role'} cannot make the keyspace {options.keyspace}: {error}"

@@ -16,10 +16,10 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, NoHostAvailable, Session
 from cassandra.pool import Host
 from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedStatement
 
-from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, why_none
+from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, none_reached
 from queuey.storage.cassandra.copies import Copies
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
@@ -87,7 +87,8 @@ class CassandraSession:
 
     It connects when it is made.
 
-    :raises ConfigurationError: no node answers, the credentials are refused, or the tables are missing.
+    :raises ConfigurationError: the credentials are refused, or the tables are missing.
+    :raises StorageUnavailable: no node answers, or too few.
     """
 
     def __init__(self, options: Options, observer: Observer | None = None) -> None:
@@ -106,7 +107,7 @@ class CassandraSession:
             self._statements = self._prepare()
         except NoHostAvailable as error:
             self.cluster.shutdown()
-            raise ConfigurationError(f"[cassandra] hosts: {why_none(options, error)}") from error
+            raise none_reached(options, error) from error
         except BaseException:
             self.cluster.shutdown()
             raise
