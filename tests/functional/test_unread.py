@@ -42,8 +42,7 @@ def processes(tmp_path: Path, shipped_server: RunningServer, next_fresh: Callabl
 
 @pytest.fixture
 def client(processes: WorkProcesses) -> Iterator[Client]:
-    server = processes.server
-    with Client(server.url, server.application, server.key) as found:
+    with processes.client() as found:
         yield found
 
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from qdo.client import Client
 from tests.support.client import Server
 from tests.support.commands import Ended, command, run_in
 from tests.support.loaded import Program
@@ -148,6 +149,10 @@ class WorkProcesses:
         }
         (folder / "jobs.py").write_text(JOBS)
         self._started: list[subprocess.Popen[bytes]] = []
+
+    def client(self) -> Client:
+        """Of the application; the caller closes it."""
+        return Client(self.server.url, self.server.application, self.server.key)
 
     def run(self, *arguments: str, module: str = "qdo.cli", **variables: str) -> Ended:
         """A command, to its end."""

@@ -43,7 +43,7 @@ def backup(
     with copied(source, partial, progress):
         try:
             partial.replace(target)
-            sync_folder(target.parent)
+            sync(target.parent)
         except OSError as error:
             raise ConfigurationError(f"the backup to {target} failed: {error}") from error
 
@@ -150,8 +150,9 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
         os.fsync(file.fileno())
 
 
-def sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
+def sync(path: Path) -> None:
+    """Let a file, or the names in a folder, be on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
     finally:

@@ -6,7 +6,6 @@ So the tables are copied to a new file, in which the indexes are made.
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
@@ -15,7 +14,7 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.backup import sync_folder
+from queuey.storage.sqlite.backup import sync
 from queuey.storage.sqlite.health import PRIVATE, FolderLock, beside
 from queuey.storage.sqlite.mark import new_mark
 from queuey.storage.sqlite.statements import SQL
@@ -45,7 +44,7 @@ def repair(path: Path) -> Path:
         with _rebuilt(path) as rebuilt:
             kept = _kept(path)
             rebuilt.replace(path)
-            sync_folder(path.parent)
+            sync(path.parent)
     except (apsw.FullError, OSError) as error:
         why = "the disk is full" if isinstance(error, apsw.FullError) else error
         raise ConfigurationError(f"{path} was not repaired, and is as it was: {why}") from error
@@ -65,7 +64,7 @@ def _rebuilt(path: Path) -> Iterator[Path]:
     try:
         with closing(apsw.Connection(str(rebuilt))) as connection:
             _copy_tables(connection, path)
-        _sync(rebuilt)
+        sync(rebuilt)
         yield rebuilt
     finally:
         for one in (rebuilt, *beside(rebuilt), rebuilt.with_name(f"{rebuilt.name}-journal")):
@@ -107,16 +106,8 @@ def _kept(path: Path) -> Path:
     kept.touch(PRIVATE)
     try:
         shutil.copyfile(path, kept)
-        _sync(kept)
+        sync(kept)
     except BaseException:  # a full disk, or a signal: half a copy is in the way
         kept.unlink()
         raise
     return kept
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -8,7 +8,7 @@ from itertools import chain, count
 from pathlib import Path
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.backup import sync_folder
+from queuey.storage.sqlite.backup import sync
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER, FolderLock, beside
 from queuey.storage.sqlite.mark import refuse_log_elsewhere
 
@@ -48,7 +48,7 @@ def restore(source: Path, target: Path, progress: Callable[[int, int], None] | N
             _copy(source, partial, progress)
             kept = _put_aside(target)
             partial.replace(target)
-            sync_folder(target.parent)
+            sync(target.parent)
         finally:
             if is_new and not target.stat().st_size:
                 target.unlink()  # the lock made this empty file
@@ -86,7 +86,7 @@ def _put_aside(target: Path) -> Path | None:
         return None
     if log.exists():
         log.rename(beside(kept)[0])
-    sync_folder(target.parent)
+    sync(target.parent)
     return kept
 
 

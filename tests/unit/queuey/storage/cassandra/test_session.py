@@ -31,7 +31,7 @@ from cassandra.protocol import ErrorMessage, OverloadedErrorMessage, ServerError
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import Options, connect, contact, why_none
+from queuey.storage.cassandra.cluster import Options, connect, contact, none_reached
 from queuey.storage.cassandra.driver_errors import our_error
 from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES
 from queuey.storage.cassandra.tables import CQL
@@ -226,10 +226,12 @@ def test_a_node_is_named_by_its_address_with_a_port_or_without(host: str, reache
 def test_nodes_that_refuse_the_credentials_are_told_apart_from_nodes_that_are_away() -> None:
     options = Options(hosts=["a", "b"])
 
-    assert why_none(options, NoHostAvailable("", {"a": AuthenticationFailed("no"), "b": OSError("away")})) == (
-        "the nodes refuse these credentials: see [cassandra] username and password"
-    )
-    assert why_none(options, NoHostAvailable("", {"a": OSError("away")})) == "no node of a, b answers (a: away)"
+    refused = none_reached(options, NoHostAvailable("", {"a": AuthenticationFailed("no"), "b": OSError("away")}))
+    assert isinstance(refused, ConfigurationError)
+    assert str(refused).endswith("the nodes refuse these credentials: see [cassandra] username and password")
+    away = none_reached(options, NoHostAvailable("", {"a": OSError("away")}))
+    assert isinstance(away, StorageUnavailable)
+    assert str(away) == "[cassandra] hosts: no node of a, b answers (a: away)"
 
 
 def test_a_file_of_tls_that_cannot_be_used_is_named() -> None:
