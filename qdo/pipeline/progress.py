@@ -169,7 +169,10 @@ def _queuey_offset(text: Any) -> Offsets | None:
 
 
 def _lag(reach: Reach, name: str, batch: int, offsets: Sequence[Offsets]) -> QueryLag:
-    """:param offsets: of each source of the query."""
+    """How far a query is behind.
+
+    :param offsets: one for each of its sources.
+    """
     behind: list[int] = []
     seconds = 0.0
     with connect(reach) as client:

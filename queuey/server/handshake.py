@@ -62,8 +62,9 @@ class Handshake(asyncio.Protocol):
             self._shaking.cancel()
 
     async def _shake(self) -> None:
-        """Let the loop put its handshake between the socket and us, hand it what came before, and wait for its end."""
+        """Start the loop's handshake on this socket, pass on the bytes that came before it, and wait until it is over."""
         loop, waiting = asyncio.get_running_loop(), _FirstBytes()
+        # The deadline is sooner: the loop's own limit only must not be shorter.
         shaking = loop.create_task(
             loop.start_tls(self._transport, waiting, self._context, server_side=True, ssl_handshake_timeout=2 * SECONDS)
         )

@@ -85,9 +85,8 @@ class Sqs:
     def identify(self, service: Service, call: Call) -> Identity:
         """By the signature, which covers the body."""
         shown = presented(call)
-        call.renew = partial(
-            self._claimed, shown
-        )  # a signature is for one moment; the key counts while a receiver waits
+        # A signature is for one moment; while a receiver waits, its key counts.
+        call.renew = partial(self._claimed, shown)
         if self._is_open:
             check_sender(call, service.settings)
             return self._claimed(shown)

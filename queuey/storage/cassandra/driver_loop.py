@@ -1,10 +1,10 @@
 """The driver's connections on an event loop of ours.
 
-The driver's own connections live in a thread of its own, which shares one interpreter with the server's event loop. Each
-statement then wakes that thread to be sent, and the server's loop when it is answered; to wake, to sleep and to hand over the
-interpreter cost more than the statement (docs/decisions/044). Here the connections live on the server's loop itself: it sends
-at the end of a turn what came in it, with one call of the system, and takes answers in as it takes requests in. Where there is
-no such loop, as in commands and under WSGI, they live on a loop in a thread.
+By default they live in a thread of the driver, which shares one interpreter with the server's event loop. Each statement then
+wakes that thread to be sent, and wakes the server's loop when it is answered. Waking, sleeping and handing over the
+interpreter cost more than the statement itself (docs/decisions/044). Here the connections live on the server's loop. At the
+end of each turn it sends all statements of that turn in one system call, and it reads answers the way it reads requests.
+Commands and servers under WSGI have no such loop. There the connections live on a loop in a thread.
 """
 
 from __future__ import annotations
@@ -266,14 +266,16 @@ class DriverConnection(Connection):  # type: ignore[misc]
         self._send()
 
     def _receive(self) -> None:
+        has_ended = False
         try:
             while True:
                 data = self._socket.recv(_BUFFER_BYTES)
                 self._iobuf.write(data)
                 if len(data) < _BUFFER_BYTES:
+                    has_ended = not data
                     break
         except _NOT_NOW:
-            data = b"more may come"
+            pass  # all that has come is read
         except OSError as error:
             self.defunct(error)
             return
@@ -282,7 +284,7 @@ class DriverConnection(Connection):  # type: ignore[misc]
                 self.process_io_buffer()
         except Exception as error:  # noqa: BLE001 - what no node may send ends the connection
             self.defunct(error)
-        if not data:
+        if has_ended:
             log.debug("the node closed the connection %s", self)
             self.close()
 
