@@ -64,7 +64,7 @@ LAYERS = {
     "queuey.storage.memory": Layer(ours=(*LEAVES, *STORES)),
     "queuey.storage.sqlite": Layer(ours=(*LEAVES, *STORES), others=("apsw", "google_crc32c")),
     "queuey.storage.cassandra": Layer(
-        ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c", "msgspec", "uvloop")
+        ours=(*LEAVES, *STORES), others=("cassandra", "google_crc32c", "greenlet", "msgspec", "uvloop")
     ),
     "queuey.storage.contract": Layer(
         ours=(*LEAVES, "queuey.storage", "queuey.storage.leasing."), others=("hypothesis", "pytest")

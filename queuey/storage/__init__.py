@@ -421,6 +421,7 @@ class Stores:
         """See :meth:`MessageStore.use_loop`."""
         self.messages.use_loop(inbox)
         self.metadata.use_loop(inbox)
+        self.leases.use_loop(inbox)
 
     def problems(self) -> list[str]:
         found = list(self.messages.problems())

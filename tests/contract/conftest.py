@@ -14,7 +14,7 @@ from queuey.storage.cassandra.schema import make_tables
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.upkeep import Upkeep
-from tests.support.lease_servers import LeaseServer, LeaseServers
+from tests.support.lease_servers import LeaseServer, LeaseServers, servers_over
 from tests.support.opened_leases import Opened
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces, Reached
 from tests.support.turning_loop import turning_loop
@@ -39,11 +39,9 @@ def session(tables: Options) -> Iterator[CassandraSession]:
 
 @pytest.fixture
 def lease_servers(session: CassandraSession) -> Iterator[LeaseServers]:
-    """Servers over one keyspace, with one clock."""
-    clock = ManualClock()
-    servers = LeaseServers(session, clock, IdGenerator(clock))
-    yield servers
-    servers.close()
+    """Servers over one keyspace, with one clock and on one event loop."""
+    with servers_over(session) as servers:
+        yield servers
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 from uuid import uuid4
@@ -11,25 +10,13 @@ from uuid import uuid4
 import pytest
 
 from queuey.errors import OutcomeUnknown, StorageUnavailable
-from queuey.future import Future, LoopInbox
+from queuey.future import Future
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
-from tests.support.turning_loop import NAME, turning_loop
+from tests.support.turning_loop import NAME, in_turn, turning_loop
 
 _OWN = "cassandra-driver"
 _PATIENCE_SECONDS = 60
-
-
-def in_turn(inbox: LoopInbox, work: Callable[[], None]) -> None:
-    """Carry work out on a loop."""
-    done: Future[None] = Future()
-
-    def carry() -> None:
-        work()
-        done.set_result(None)
-
-    inbox.arrives(carry)
-    done.wait(_PATIENCE_SECONDS)
 
 
 def answered_in(session: CassandraSession) -> str:

@@ -212,6 +212,7 @@ def test_a_home_that_loses_all_its_transactions_tells_the_server_that_wins_them(
     here, there = loses.server.jobs(first), wins.server.jobs(first)
     there.receive()
     assert wins.counted.handed == {}
+    loses.server.leases.use_loop(None)  # it waits for the other one in the middle of a step
     rows, tried = loses.server.leases._means.rows, 0
     advance = rows.advance
 

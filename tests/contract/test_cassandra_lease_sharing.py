@@ -22,7 +22,7 @@ def one_transaction(server: LeaseServer, group: GroupStep) -> Iterator[None]:
     assert eventually(lambda: line.is_idle, seconds=30)
     line._is_served = True
     yield
-    line._means.threads.submit(line._serve)
+    line._begin()
 
 
 class Sharing(SharingHistory):

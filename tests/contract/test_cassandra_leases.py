@@ -6,6 +6,7 @@ import inspect
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from typing import Any, TypeVar
 
 import pytest
@@ -19,8 +20,9 @@ from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_state import changes_of
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
-from queuey.storage.cassandra import lease_memory, lease_rows
+from queuey.storage.cassandra import lease_memory, lease_rows, lease_work
 from queuey.storage.cassandra.clock import ClockGuard
+from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_ahead import GroupAhead
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
@@ -36,15 +38,24 @@ from queuey.storage.leasing import passing
 from tests.support.cassandra_stores import CassandraStores
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, SharedHistory, close
 from tests.support.servers import eventually
+from tests.support.turning_loop import NAME, used_by_a_loop
 
 T = TypeVar("T")
 
 
 class TestCassandraLeases(LeaseStoreContract):
-    @pytest.fixture
-    def stores(self, session: CassandraSession, clock: ManualClock, ids: IdGenerator) -> Iterator[CassandraStores]:
+    @pytest.fixture(params=[used_by_a_loop, nullcontext])
+    def stores(
+        self,
+        request: pytest.FixtureRequest,
+        session: CassandraSession,
+        clock: ManualClock,
+        ids: IdGenerator,
+    ) -> Iterator[CassandraStores]:
+        """Of a server, and of commands, which have no event loop."""
         stores = CassandraStores(session, clock, ids, AT_ONCE)
-        yield stores
+        with request.param(stores):
+            yield stores
         close(stores)
 
     def test_a_stepped_clock_makes_no_lease_shorter_or_longer(
@@ -113,6 +124,26 @@ def test_calls_at_one_server_are_one_transaction(first: LeaseServer, monkeypatch
     assert sorted(map(int, found)) == list(range(1, 101))
     assert sum(told) == 100
     assert len(told) <= 3
+
+
+def test_a_thread_carries_out_some_steps_of_a_group_whose_steps_keep_the_loop_long(
+    first: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(lease_work, "_LONG_SECONDS", -1.0)
+    monkeypatch.setattr(lease_work, "IN_THREAD", 2)
+    places: list[str] = []
+    carry_out = LeaseLine._carry_out
+
+    def noted(line: LeaseLine, calls: list[GroupCall]) -> None:
+        places.append(threading.current_thread().name.partition("_")[0])
+        carry_out(line, calls)
+
+    monkeypatch.setattr(LeaseLine, "_carry_out", noted)
+    first.log.append(*[draft(b"%d" % number) for number in range(20)])
+    jobs = first.jobs()
+    assert [bodies(jobs.receive()) for _ in range(20)] == [[b"%d" % number] for number in range(20)]
+    several = [NAME] * 3 + ["leases"] * 2
+    assert places == several * 4
 
 
 def test_what_one_server_settles_the_other_sees_at_once(first: LeaseServer, second: LeaseServer) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.future import LoopInbox
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, Draft
 from queuey.storage.cassandra import Timing, lease_carrying
@@ -19,6 +21,7 @@ from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, draft
 from queuey.storage.contract.lease_receiver import Receiver, settle_of
 from tests.support.cassandra_stores import CassandraStores
+from tests.support.turning_loop import in_turn, turning_loop
 
 AT_ONCE = Timing(read_delay_seconds=0.0)
 """For tests that append through one server: nobody else's messages arrive late."""
@@ -74,6 +77,8 @@ class LeaseServers:
     session: CassandraSession
     clock: ManualClock
     ids: IdGenerator
+    inbox: LoopInbox
+    """Of the loop that carries out what they do."""
 
     def __post_init__(self) -> None:
         self.made: list[LeaseServer] = []
@@ -81,11 +86,27 @@ class LeaseServers:
     def another(self, **how: Any) -> LeaseServer:
         given: dict[str, Any] = {"session": self.session, "clock": self.clock, "ids": self.ids} | how
         self.made.append(LeaseServer(**given))
+        self.made[-1].leases.use_loop(self.inbox)
         return self.made[-1]
 
     def close(self) -> None:
         for server in self.made:
+            in_turn(self.inbox, partial(server.leases.use_loop, None))
             close(server.stores)
+
+
+@contextmanager
+def servers_over(session: CassandraSession) -> Iterator[LeaseServers]:
+    """Servers with one clock, on one event loop."""
+    clock = ManualClock()
+    with turning_loop() as inbox:
+        in_turn(inbox, lambda: session.cluster.loop.use(inbox))
+        servers = LeaseServers(session, clock, IdGenerator(clock), inbox)
+        try:
+            yield servers
+        finally:
+            in_turn(inbox, lambda: session.cluster.loop.use(None))
+            servers.close()
 
 
 def rows_of(session: CassandraSession, log: QueueLog, where: str = "") -> int:

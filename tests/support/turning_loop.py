@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
-from queuey.future import LoopInbox
+from queuey.future import Future, LoopInbox
+from queuey.storage import Stores
 from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.loop_turns import CommitTimes
@@ -38,6 +39,33 @@ def turning_loop() -> Iterator[LoopInbox]:
         loop.call_soon_threadsafe(loop.stop)
         thread.join()
         loop.close()
+
+
+def in_turn(inbox: LoopInbox, work: Callable[[], object]) -> None:
+    """Carry work out on a loop, and wait for its end."""
+    done: Future[None] = Future()
+
+    def carry() -> None:
+        try:
+            work()
+        except BaseException as error:  # noqa: BLE001 - it is raised where the work is waited for
+            done.set_error(error)
+        else:
+            done.set_result(None)
+
+    inbox.arrives(carry)
+    done.wait(_WAIT_SECONDS)
+
+
+@contextmanager
+def used_by_a_loop(stores: Stores) -> Iterator[LoopInbox]:
+    """A loop uses the stores while the block runs."""
+    with turning_loop() as inbox:
+        in_turn(inbox, lambda: stores.use_loop(inbox))
+        try:
+            yield inbox
+        finally:
+            in_turn(inbox, lambda: stores.use_loop(None))
 
 
 class InTurn(CommitTimes):

@@ -23,6 +23,7 @@ from queuey.storage.cassandra.lease_rows import (
     StoredGroup,
     checksum_of_change,
 )
+from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
@@ -248,20 +249,20 @@ class GroupAccess:
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         if any(request.queue.uuid in self._dropped for request in requests):
             raise QueueNotFound
-        start(refuse_reused(self._messages.appender, requests)).wait()  # once a step has settled, it is too late
+        awaited(start(refuse_reused(self._messages.appender, requests)))  # once a step has settled, it is too late
         if self._call is not None:
             self._call.appends = True
         return [Appended([]) for _ in requests]
 
     def read(self, request: ReadRequest) -> Page:
-        return start(self._messages.page(request, now_ticks=self.now_ticks)).wait()
+        return awaited(start(self._messages.page(request, now_ticks=self.now_ticks)))
 
     def appended(self, place: PartitionId, after: MessageId, most: int) -> Sequence[Message]:
         return ()
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         found = self._messages.found(queue, wanted, self.now_ticks, queue.consistency.at_least_strong)
-        return start(found).wait()
+        return awaited(start(found))
 
 
 def _joinable(calls: Sequence[GroupCall], known: Mapping[str, Rows]) -> Iterator[tuple[GroupCall, PlainStep]]:

@@ -15,6 +15,7 @@ from queuey.future import Future, start
 from queuey.ids import MessageId
 from queuey.model import Columns, Message, Page, PartitionId, ReadRequest
 from queuey.storage.cassandra.lease_access import GroupCall
+from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.leasing.access import ReadAhead
@@ -221,7 +222,7 @@ class GroupAhead:
             self._waste(len(reading.messages))
             return
         with suppress(QueueyError):  # a step that needs the messages reads them again, and tells
-            page = reading.page.wait()
+            page = awaited(reading.page)
             if page.more:
                 self._with_more.add(number)
             else:

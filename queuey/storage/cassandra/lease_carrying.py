@@ -9,6 +9,7 @@ from queuey.future import start
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_parcels import LISTED_SECONDS, Carrier
 from queuey.storage.cassandra.lease_rows import GroupPlace, Parcel
+from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.session import CassandraSession
 
 __all__ = ["Carrying"]
@@ -55,7 +56,7 @@ class Carrying:
         """
         elapsed = self._carrier.clock.elapsed()
         if elapsed >= self._listed_until:
-            start(self._carrier.announce(self._place)).wait()
+            awaited(start(self._carrier.announce(self._place)))
             self._listed_until = elapsed + LISTED_SECONDS
 
     def take(self, token: int, parcels: list[Parcel]) -> None:

@@ -40,6 +40,7 @@ from queuey.storage.cassandra.lease_wire import (
     encode_meeting,
     encode_step,
 )
+from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.link_channel import Contact
 from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken
 from queuey.storage.cassandra.server import CassandraServer
@@ -135,7 +136,7 @@ class LeaseHomes:
 
         :param names: of those servers, in the names of their steps.
         """
-        start(self._meet(place, names)).wait()
+        awaited(start(self._meet(place, names)))
 
     async def _meet(self, place: GroupPlace, names: Collection[int]) -> None:
         if self._links is None:

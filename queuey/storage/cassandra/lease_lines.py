@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import logging
 import random
-import time
 from collections import deque
 from collections.abc import Mapping, Sequence
 from time import perf_counter
@@ -32,6 +31,7 @@ from queuey.storage.cassandra.lease_parcels import MOST_BYTES
 from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.lease_weak import Lanes, WeakAccess, WeakGroup
+from queuey.storage.cassandra.lease_work import GroupTask, awaited
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
 
@@ -87,6 +87,7 @@ class LeaseLine:
         self._has_looked = False
         """They were looked for a moment ago."""
         self._storing: _Storing | None = None
+        self._task = GroupTask(means.work, self._serve)
 
     @property
     def is_idle(self) -> bool:
@@ -105,8 +106,11 @@ class LeaseLine:
             if self._is_served:
                 return
             self._is_served = True
+        self._begin()
+
+    def _begin(self) -> None:
         try:
-            self._means.threads.submit(self._serve)
+            self._task.begin()
         except RuntimeError:  # the threads have ended
             while self._has_calls():
                 _fail(self._joined([]), StorageUnavailable(_CLOSED))
@@ -125,6 +129,10 @@ class LeaseLine:
                 # Whatever state the memory is in, the next calls are served.
                 self.memory, self._storing = GroupMemory(self._means, self._place), None
                 _fail(failed, error)
+            if self._task.goes_on_elsewhere():
+                if self._has_calls():
+                    self._begin()
+                return
 
     def _has_calls(self) -> bool:
         """Whether calls wait. If none does, nobody serves them from here on."""
@@ -154,7 +162,8 @@ class LeaseLine:
         turns.ask(perf_counter())
         self._has_looked = False
         while self.memory.is_known and self.memory.weak is None and (left := turns.left(perf_counter())) > 0:
-            time.sleep(min(left, max(turns.expected(perf_counter()), _LOOK_SECONDS), _MOST_LOOK_SECONDS))
+            seconds = min(left, max(turns.expected(perf_counter()), _LOOK_SECONDS), _MOST_LOOK_SECONDS)
+            awaited(self._means.rows.session.pause(seconds))
             self._has_looked = self._catch_up()
         turns.take(perf_counter())
 
@@ -182,7 +191,7 @@ class LeaseLine:
                 looks_up = True
                 self.memory.undo()
                 self._checks = _CHECKS
-                time.sleep(random.uniform(0, pause))  # noqa: S311 - spreads, hides nothing
+                awaited(self._means.rows.session.pause(random.uniform(0, pause)))  # noqa: S311 - spreads, hides nothing
                 self._catch_up()
             except QueueyError as error:
                 self.memory.forget()
@@ -257,7 +266,7 @@ class LeaseLine:
             self._checks -= 1
             is_fresh = self._catch_up()
         if not memory.is_known:
-            memory.load()
+            self._means.work.aside(memory.load)
             is_fresh = True
             self._note_read(parcels=True)
         return is_fresh
@@ -320,11 +329,12 @@ class LeaseLine:
         carrying.take(token, parcels)
         is_done = False
         try:
-            is_done = start(change(self._place, head, access.statements(self._place, head))).wait()
+            is_done = awaited(start(change(self._place, head, access.statements(self._place, head))))
             self._means.server.observer.leases.compared_and_set(is_lost=not is_done)
             self._turns.took(perf_counter() - self._began, is_lost=not is_done)
         except OutcomeUnknown as unknown:
-            self._is_unknown(calls, unknown)
+            memory.forget()
+            _leave_unknown(calls, unknown)
             return True
         finally:
             if not is_done:
@@ -337,12 +347,6 @@ class LeaseLine:
             carrying.stored(token, parcels, head.moment)
             self._answer(calls, {call.step: parcel for parcel, call in brought})
         return is_done
-
-    def _is_unknown(self, calls: Sequence[GroupCall], unknown: OutcomeUnknown) -> None:
-        self.memory.forget()
-        for call in calls:
-            is_refused = isinstance(call.result, QueueyError)
-            call.future.set_error(StorageUnavailable() if is_refused else unknown)
 
     def _store_weakly(self, calls: Sequence[GroupCall], access: WeakAccess) -> None:
         """Begin to store what the calls have changed in a weak group. :meth:`_finish` answers them.
@@ -379,13 +383,13 @@ class LeaseLine:
         parcels = [parcel for parcel, _ in brought]
         try:
             if told is not None:
-                told.wait()
+                awaited(told)
         except (OutcomeUnknown, StorageUnavailable) as error:
             self._carrying.drop(head.group.token, parcels)
+            self.memory.forget()
             if isinstance(error, OutcomeUnknown):
-                self._is_unknown(calls, error)
+                _leave_unknown(calls, error)
             else:
-                self.memory.forget()
                 _fail(calls, error)
             self._storing = None
             return
@@ -406,13 +410,13 @@ class LeaseLine:
             return
         weak.is_due = False
         try:
-            head = start(rows.head(self._place, serially=True)).wait()
+            head = awaited(start(rows.head(self._place, serially=True)))
             if head is None or head.group != memory.stored.head.group:
                 return  # the next call sees it
             statements, unused = weak.folded(group, memory.stored, self._moment)
             memory.stored = StoredGroup(head, unused, {})
             head = head.next(self._turns.name(0))._replace(moment=self._moment)
-            if start(rows.advance(self._place, head, statements)).wait():
+            if awaited(start(rows.advance(self._place, head, statements))):
                 memory.advance(head)
         except QueueyError as error:
             log.debug("a weak lease group is folded later: %s", error)
@@ -438,6 +442,13 @@ def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
     since = elapsed - MOST_WAIT_SECONDS
     _fail([call for call in calls if call.since < since], StorageUnavailable(_LATE))
     calls[:] = [call for call in calls if call.since >= since]
+
+
+def _leave_unknown(calls: Sequence[GroupCall], unknown: OutcomeUnknown) -> None:
+    """Nobody knows what is stored of what these calls do."""
+    for call in calls:
+        is_refused = isinstance(call.result, QueueyError)
+        call.future.set_error(StorageUnavailable() if is_refused else unknown)
 
 
 def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:

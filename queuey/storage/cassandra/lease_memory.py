@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 
 from queuey.errors import StorageUnavailable
@@ -24,6 +23,7 @@ from queuey.storage.cassandra.lease_rows import (
     StoredGroup,
 )
 from queuey.storage.cassandra.lease_weak import Lanes, WeakGroup
+from queuey.storage.cassandra.lease_work import GroupWork, awaited
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES, Rows
@@ -49,7 +49,7 @@ class GroupMeans:
     messages: CassandraMessages
     rows: LeaseRows
     carrier: Carrier
-    threads: ThreadPoolExecutor
+    work: GroupWork
     homes: LeaseHomes
 
 
@@ -111,13 +111,13 @@ class GroupMemory:
     def _read(self) -> StoredGroup | None:
         rows, place = self._means.rows, self._place
         try:
-            return start(rows.whole(place)).wait()
+            return awaited(start(rows.whole(place)))
         except StorageUnavailable:
             level = rows.session.to_read(Consistency.WEAK)
-            head = start(rows.head(place, level=level)).wait()
+            head = awaited(start(rows.head(place, level=level)))
             if head is None or head.group.settings.exact:
                 raise
-            return start(rows.whole(place, serially=False, level=level)).wait()  # a weak group needs one replica
+            return awaited(start(rows.whole(place, serially=False, level=level)))  # a weak group needs one replica
 
     @property
     def weak(self) -> WeakGroup | None:
@@ -148,7 +148,7 @@ class GroupMemory:
         """
         if self.stored is None or looking is None:
             return False
-        (head, lanes), known = looking.wait(), self.stored.head
+        (head, lanes), known = awaited(looking), self.stored.head
         weak.note_lanes(lanes)
         if head is None or head.group.token != known.group.token:
             return False
@@ -168,7 +168,7 @@ class GroupMemory:
 
     def is_current(self) -> bool:
         """Whether this is what is stored now."""
-        head, known = start(self._means.rows.head(self._place)).wait(), self.head
+        head, known = awaited(start(self._means.rows.head(self._place))), self.head
         if head is None or known is None:
             return head is known
         return _is_same(head, known)
@@ -182,7 +182,7 @@ class GroupMemory:
         known = self.stored
         if known is None:
             return False
-        news = start(self._means.rows.news(self._place, known.head, self._anew)).wait()
+        news = awaited(start(self._means.rows.news(self._place, known.head, self._anew)))
         if news is None:
             return False
         head = news.head
@@ -195,7 +195,7 @@ class GroupMemory:
         parcels: dict[Parcel, int] = {}
         self.has_new_parcels = head.newest > known.head.newest
         if self.has_new_parcels:
-            parcels = start(self._means.rows.parcels(self._place, head)).wait()
+            parcels = awaited(start(self._means.rows.parcels(self._place, head)))
         self._learn(news, known)
         self.stored = StoredGroup(head, known.changes, parcels)
         self._is_settled = self._is_settled and head.version == known.head.version
@@ -247,7 +247,7 @@ class GroupMemory:
             for call in calls
             if call.attempt is not None
         }
-        return {key: answer.wait() for key, answer in asked.items()}
+        return {key: awaited(answer) for key, answer in asked.items()}
 
     def are_new(self, calls: Sequence[GroupCall]) -> bool:
         """Whether the group is as it was read, and nothing is stored under the attempts of these calls."""
@@ -260,7 +260,7 @@ class GroupMemory:
         :returns: False if it is not the last one any more.
         """
         if not self._is_settled:
-            head, known = start(self._means.rows.head(self._place, serially=True)).wait(), self.head
+            head, known = awaited(start(self._means.rows.head(self._place, serially=True))), self.head
             self._is_settled = head is not None and known is not None and _is_same(head, known)
         return self._is_settled
 

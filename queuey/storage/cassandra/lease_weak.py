@@ -36,6 +36,7 @@ from queuey.storage.cassandra.lease_rows import (
     checksum_of_change,
 )
 from queuey.storage.cassandra.lease_shares import ACTIVE_SECONDS, SharedPicking
+from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.session import Change as Statement
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import making_sense
@@ -121,7 +122,7 @@ class WeakGroup:
         self.picking.now = perf_counter()
         self._later.clear()
         self._frontiers.clear()
-        _, self._lanes = self.look().wait()
+        _, self._lanes = awaited(self.look())
         if any(abs(last) > now - _ACTIVE_TICKS for lane, last in self._lanes.items() if lane != self.lane):
             self._met = self.picking.now
         self._note_comers(now - _ACTIVE_TICKS)
@@ -186,7 +187,7 @@ class WeakGroup:
             self._is_announced = True
             with suppress(StorageUnavailable, OutcomeUnknown):
                 level = self._session.to_write(Consistency.WEAK)
-                self._session.tell("lease_lane_note", (*self._place, self.lane, -now), level).wait()
+                awaited(self._session.tell("lease_lane_note", (*self._place, self.lane, -now), level))
 
     def _note_comers(self, since: int) -> None:
         """Note servers that have come since a moment, and not handed out anything yet."""
@@ -231,7 +232,7 @@ class WeakGroup:
 
         asked = {lane: ask(lane) for lane in lanes}
         for lane in lanes:
-            rows = asked[lane].wait()
+            rows = awaited(asked[lane])
             while rows:
                 for number, life, checksum, data in rows:
                     if life == token:
@@ -240,7 +241,7 @@ class WeakGroup:
                                 raise ValueError("a row of a weak lease group does not match its checksum")
                             yield _Row(number, lane, [*_decoded(data)])
                 self._seen[lane] = rows[-1][0]
-                rows = ask(lane).wait() if len(rows) == _ROWS else ()
+                rows = awaited(ask(lane)) if len(rows) == _ROWS else ()
 
     def changes(self, partition: int, stored: StoredGroup) -> list[tuple[int, bytes]]:
         """The state of a partition that comes into use, as changes."""
@@ -343,7 +344,7 @@ class WeakAccess(GroupAccess):
             if self._call is None or self._call.consistency is not Consistency.WEAK:
                 raise
             page = self._messages.page(request, now_ticks=self.now_ticks, consistency=Consistency.WEAK)
-            return start(page).wait()
+            return awaited(start(page))
 
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         """As :meth:`read`."""
@@ -352,7 +353,7 @@ class WeakAccess(GroupAccess):
         except StorageUnavailable:
             if queue.consistency is not Consistency.WEAK:
                 raise
-            return start(self._messages.found(queue, wanted, self.now_ticks)).wait()
+            return awaited(start(self._messages.found(queue, wanted, self.now_ticks)))
 
 
 def _state(changes: Iterable[Change], group: LeaseGroup) -> LeaseState:

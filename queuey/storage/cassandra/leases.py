@@ -11,13 +11,12 @@ from __future__ import annotations
 import secrets
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Any, TypeVar
 from uuid import UUID
 
 from queuey.errors import QueueNotFound, StorageUnavailable
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.ids import MessageId
 from queuey.locks import new_lock
 from queuey.model import PartitionId
@@ -31,10 +30,11 @@ from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
 from queuey.storage.cassandra.lease_rows import GroupHead, LeaseRows, StepName
 from queuey.storage.cassandra.lease_several import SeveralGroups
+from queuey.storage.cassandra.lease_work import GroupWork
 from queuey.storage.cassandra.links import Links
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
-from queuey.storage.cassandra.session import is_forked
+from queuey.storage.cassandra.session import CassandraSession, is_forked
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.book import MOST_AHEAD_BYTES, MOST_GROUPS, MOST_HOLES, LeaseBook
 from queuey.storage.leasing.looking import counted, held_after
@@ -44,8 +44,6 @@ __all__ = ["CassandraLeases"]
 
 T = TypeVar("T")
 
-THREADS = 16
-"""Groups that are carried out at the same time. A thread waits for the nodes most of the time."""
 _TRIM_STEPS = 1000
 
 
@@ -72,14 +70,18 @@ class CassandraLeases(LeaseStore):
         self._rows = LeaseRows(server.session)
         self._carrier = Carrier(server, self._rows, messages.appender)
         self.left = LeftParcels(server, self._rows, self._carrier)
-        self._threads = ThreadPoolExecutor(THREADS, thread_name_prefix="leases")
+        self._work = GroupWork()
         self.homes = LeaseHomes(server, self._step_for_other, links)
-        self._means = GroupMeans(server, messages, self._rows, self._carrier, self._threads, self.homes)
+        self._means = GroupMeans(server, messages, self._rows, self._carrier, self._work, self.homes)
         self._several = SeveralGroups(self._step_one, self._look)
         self._lock = new_lock()
         self._lines: OrderedDict[tuple[UUID, str], LeaseLine] = OrderedDict()
         """The one that was used last comes last."""
         self._until_trim = _TRIM_STEPS
+
+    def use_loop(self, inbox: Inbox | None) -> None:
+        """See :meth:`queuey.storage.leasing.LeaseStore.use_loop`."""
+        self._work.use(inbox, self._server.timing.request_seconds)
 
     # Steps
 
@@ -94,7 +96,7 @@ class CassandraLeases(LeaseStore):
         return self._server.underway.start(self._step(step))
 
     async def _step(self, step: LeaseStep) -> LeaseOutcome:
-        self._refuse_forked()
+        _refuse_forked(self._server.session)
         refuse_large(step.appends)
         for one in step.groups:
             if one.queue.uuid in self._server.dropped:
@@ -135,14 +137,9 @@ class CassandraLeases(LeaseStore):
         self, queue: UUID, name: str, job: Callable[[GroupAccess, LeaseBook, int], T], attempt: str | None = None
     ) -> T:
         """Look at a group as it is."""
-        self._refuse_forked()
+        _refuse_forked(self._server.session)
         found: T = await self._called(queue, name, GroupCall(job, attempt=attempt))
         return found
-
-    def _refuse_forked(self) -> None:
-        """In the child of a fork, nobody would carry out a call: the threads are the parent's."""
-        if is_forked(self._server.session):
-            raise StorageUnavailable(*self._server.session.problems())
 
     def _called(self, queue: UUID, name: str, call: GroupCall) -> Future[Any]:
         self._line(queue, name).submit(call)
@@ -236,4 +233,10 @@ class CassandraLeases(LeaseStore):
         """End the threads, once no call is under way. May be called again."""
         self.homes.stop()
         self.left.stop()
-        self._threads.shutdown(wait=False)
+        self._work.close()
+
+
+def _refuse_forked(session: CassandraSession) -> None:
+    """In the child of a fork, nobody would carry out a call: the loop and the threads are the parent's."""
+    if is_forked(session):
+        raise StorageUnavailable(*session.problems())

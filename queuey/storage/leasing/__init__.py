@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from uuid import UUID
 
-from queuey.future import Future
+from queuey.future import Future, Inbox
 from queuey.ids import MessageId
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
 from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
@@ -29,6 +29,12 @@ class LeaseStore(ABC):
 
     default_settings = GroupSettings()
     """Of a new group."""
+
+    def use_loop(self, inbox: Inbox | None) -> None:  # noqa: B027 - few stores have such work
+        """Work on an event loop where that is cheaper, from now on. Call it on that loop.
+
+        :param inbox: that of the loop; None before the loop ends, after :meth:`queuey.storage.MessageStore.use_loop`.
+        """
 
     @abstractmethod
     def step(self, step: LeaseStep) -> Future[LeaseOutcome]:

@@ -13,9 +13,7 @@ from typing import TypeVar
 
 import pytest
 
-from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StorageUnavailable
-from queuey.ids import IdGenerator
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import Options
 from queuey.storage.cassandra.schema import make_tables
@@ -25,7 +23,7 @@ from tests.support.figures import Figures
 from tests.support.fleet import READ_DELAY, Fleet
 from tests.support.lease_log import HandOut, LeaseLog
 from tests.support.lease_receiver import AWAY, GROUP, QUEUE, Receiver, Worker, fill
-from tests.support.lease_servers import LeaseServers
+from tests.support.lease_servers import servers_over
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.services.cassandra import Cassandra
 
@@ -198,9 +196,7 @@ def test_a_weak_group_of_a_weak_queue_serves_while_one_replica_answers(
         hosts=cassandra_cluster.contact_points, port=cassandra_cluster.port, keyspace=f"t_{secrets.token_hex(6)}"
     )
     make_tables(options, "3")
-    with closing(CassandraSession(options)) as session:
-        clock = ManualClock()
-        servers = LeaseServers(session, clock, IdGenerator(clock))
+    with closing(CassandraSession(options)) as session, servers_over(session) as servers:
         first, second = servers.another(), servers.another()
         first.log.queue = first.log.queue._replace(consistency=Consistency.WEAK)
         first.log.append(*[draft(b"%d" % number) for number in range(200)])
@@ -212,6 +208,5 @@ def test_a_weak_group_of_a_weak_queue_serves_while_one_replica_answers(
             _again(lambda handed=handed: here.settle(handed[-1]))  # type: ignore[misc]
             handed = _again(lambda jobs=jobs: jobs.receive(40))  # type: ignore[misc]
             assert len(handed) == 40
-        servers.close()
         cassandra_cluster.mend()
     figures("G22", group="weak", nodes=3, nodes_killed=2, handed=130)
