@@ -179,10 +179,10 @@ class Measuring:
         )
         return found
 
-    def run_awake(self, workload: Workload, in_flight: int) -> MeasuredCost:
-        """A run at one server that leaves processors idle, which do not fall asleep: those of a busy machine do not, either."""
+    def run_awake(self, workload: Workload, in_flight: int, servers: int = 1) -> MeasuredCost:
+        """A run that leaves processors idle, which do not fall asleep: those of a busy machine do not, either."""
         with awake_processors():
-            return self.run(workload, 1, in_flight)
+            return self.run(workload, servers, in_flight)
 
 
 def middle(runs: Sequence[MeasuredCost]) -> CostLevel:
@@ -208,16 +208,17 @@ def measure(plan: Plan) -> tuple[CostTable, list[Predicted]]:
         for senders in ALONE:
             turns["append", senders, 1] = lambda n=senders: measuring.run_awake(sending(n, seconds), n)  # type: ignore[misc]
         turns["append", SENDERS, 1] = lambda: measuring.run(sending(SENDERS, seconds), 1, SENDERS)
-        for receivers in (1, RECEIVERS // 3, HALF, RECEIVERS):
+        for receivers in (1, RECEIVERS // 3, HALF):
             some = receiving(receivers, seconds, guess * (0.25 if receivers == 1 else 1))
-            turns["receive", receivers, 1] = lambda n=receivers, w=some: measuring.run(w, 1, n)  # type: ignore[misc]
+            turns["receive", receivers, 1] = lambda n=receivers, w=some: measuring.run_awake(w, n)  # type: ignore[misc]
+        turns["receive", RECEIVERS, 1] = lambda: measuring.run(receiving(RECEIVERS, seconds, guess), 1, RECEIVERS)
         for count in range(2, SERVERS + 1):
             turns["append", SENDERS, count] = lambda n=count: measuring.run(sending(SENDERS, seconds), n, SENDERS // n)  # type: ignore[misc]
             turns["receive", RECEIVERS, count] = lambda n=count: measuring.run(  # type: ignore[misc]
                 receiving(RECEIVERS, seconds, guess), n, RECEIVERS // n
             )
         half = receiving(HALF, seconds, guess)
-        turns["handed", HALF, SERVERS] = lambda: measuring.run(half, SERVERS, HALF // SERVERS)
+        turns["handed", HALF, SERVERS] = lambda: measuring.run_awake(half, HALF // SERVERS, SERVERS)
         turns["hundred", 1, 1] = lambda: measuring.run_awake(sending(1, seconds, batch=HUNDRED), 1)
         turns["cold", 1, 1] = lambda: measuring.run_awake(first_sending(COLD_QUEUES), 1)
         found: dict[tuple[str, int, int], list[MeasuredCost]] = {turn: [] for turn in turns}
