@@ -131,7 +131,7 @@ if not child:
 assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
 assert stores.metadata.keys().wait(20) == keys
 assert not stores.problems()
-link = Link(leases.homes._links.contact, uuid4(), 20)
+link = Link(leases.homes._links.contact, uuid4(), 20, messages._session.cluster.loop)
 try:
     link.call(b"no step").wait(20)
 except NotTaken:

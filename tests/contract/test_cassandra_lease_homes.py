@@ -151,8 +151,7 @@ def test_a_step_whose_home_died_is_unknown_and_a_repeat_finds_it(here: Linked, t
     take = there.links.take
 
     def dies(server: UUID, payload: bytes) -> Future[bytes]:
-        take(server, payload).wait()
-        there.links.stop(0.0)
+        take(server, payload).add_done_callback(lambda _: there.links.stop(0.0))
         return Future()
 
     there.links.take = dies
@@ -236,7 +235,7 @@ def test_a_home_that_loses_all_its_transactions_tells_the_server_that_wins_them(
 def test_a_server_that_is_told_of_a_meeting_waits_for_no_node(
     here: Linked, there: Linked, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The thread that hears it says that the server is there. When it waited for a node, others gave the server up."""
+    """What hears it says that the server is there. When it waited for a node, others gave the server up."""
     held, meeting = Future[Rows](), encode_meeting(Meeting(uuid4(), "workers"))
     monkeypatch.setattr(here.server.stores.messages._server.session, "ask", lambda *_: held)
     with ThreadPoolExecutor(1) as thread:

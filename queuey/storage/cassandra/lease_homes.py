@@ -111,7 +111,7 @@ class LeaseHomes:
     def start(self) -> None:
         """Take steps of other servers, and choose homes from now on."""
         if self._links is not None:
-            self._links.start(self._take)
+            self._links.start(self._take, self._server.session.cluster.loop)
 
     def stop(self) -> None:
         """Hand nothing over and take nothing any more. May be called again.
@@ -240,7 +240,7 @@ class LeaseHomes:
             link = self._open.get(home.server)
             if link is None or link.has_ended:
                 caller = UUID(int=0) if self._links is None else self._links.contact.server
-                link = self._open[home.server] = Link(home, caller, self._patience)
+                link = self._open[home.server] = Link(home, caller, self._patience, self._server.session.cluster.loop)
                 self._open = {server: one for server, one in self._open.items() if not one.has_ended}
             return link
 

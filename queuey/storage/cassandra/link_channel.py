@@ -5,22 +5,27 @@ from __future__ import annotations
 import secrets
 import socket
 import struct
-from contextlib import suppress
+from collections import deque
+from functools import partial
 from hashlib import blake2b
 from hmac import compare_digest
 from time import perf_counter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 from uuid import UUID
 
 import msgspec
 
-__all__ = ["KEY_BYTES", "Channel", "Contact", "Entries", "answer_call", "call"]
+from queuey.storage.cassandra.socket_loop import LoopedSocket, SocketLoop
+
+__all__ = ["KEY_BYTES", "Channel", "ChannelUser", "Contact", "Entries", "answer_call", "call"]
 
 GREET_SECONDS = 2.0
 """Time to connect, and for both ends to prove that they know the key."""
 SEND_SECONDS = 5
 """An end that takes no byte for this time is gone."""
 KEY_BYTES = 32
+_TOGETHER_BYTES = 1 << 20
+"""A frame takes no further call, or answer, once it has this number of bytes."""
 _MOST_FRAME_BYTES = 256 << 20
 """As large as any message with what is beside it."""
 _MAGIC = b"queuey link 1\n"
@@ -31,6 +36,22 @@ Entries = list[tuple[int, bytes]]
 """Numbers of calls, and their bytes."""
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(Entries).decode
+
+
+class ChannelUser(Protocol):
+    """What uses a channel. All of this is called on the channel's loop."""
+
+    def sends(self, entries: Entries) -> Entries:
+        """A frame is about to be sent.
+
+        :returns: which of these are to be in it.
+        """
+
+    def got(self, entries: Entries) -> None:
+        """A frame has come. An error ends the channel."""
+
+    def ended(self, error: Exception) -> None:
+        """The channel has ended. That is called once."""
 
 
 class Contact(NamedTuple):
@@ -45,28 +66,77 @@ class Contact(NamedTuple):
         return f"Contact({self.server}, {self.host}:{self.port})"
 
 
-class Channel:
-    """Frames over a connection whose ends have greeted each other. One thread at a time sends, and one receives."""
+class Channel(LoopedSocket):
+    """Frames over a connection whose ends have greeted each other."""
 
     def __init__(self, connection: socket.socket, session: bytes, *, is_caller: bool) -> None:
-        self._connection = connection
-        self._file = connection.makefile("rb", 64 << 10)
+        self._socket = connection
         names = [b"call", b"answer"]
         self._sending, self._receiving = (_proof(session, name) for name in (names if is_caller else reversed(names)))
         self._sent = self._received = 0
+        self._came = bytearray()
+        self._outbox: deque[tuple[int, bytes]] = deque()
+        self._is_due = False
+        """What is in the outbox is about to be sent."""
+        self._turns = 0
+        """How often the socket has had room."""
+        self._is_lost = False
+        self._user: ChannelUser
+        self.is_closed = False
 
-    def send(self, entries: Entries) -> None:
-        """:raises OSError: the connection has ended, or the other end takes nothing."""
-        body = _encode(entries)
-        self._sent += 1
-        self._connection.sendall(_HEAD.pack(len(body), _digest(self._sending, self._sent, body)) + body)
+    def live(self, home: SocketLoop, user: ChannelUser) -> None:
+        """Live on a loop from now on.
 
-    def receive(self) -> Entries:
-        """:raises OSError: the connection has ended, or this is not a frame that the other end made."""
-        size, digest = _HEAD.unpack(self._read(_HEAD.size))
-        if size > _MOST_FRAME_BYTES:
-            raise ConnectionError("a frame is too large")
-        body = self._read(size)
+        :param user: what uses this channel.
+        """
+        self.home, self._user = home, user
+        self.begin()
+
+    def put(self, number: int, payload: bytes) -> None:
+        """Send this at the end of the loop's turn, with what is put there until then. Any thread may call this."""
+        self._outbox.append((number, payload))
+        if not self._is_due:
+            self._is_due = True
+            self.soon(self._send_frames)
+
+    def _send_frames(self) -> None:
+        self._is_due = False
+        while self._outbox and not self.is_closed:
+            entries = self._user.sends(_gathered(self._outbox))
+            if entries:
+                body = _encode(entries)
+                self._sent += 1
+                self._unsent.append(_HEAD.pack(len(body), _digest(self._sending, self._sent, body)) + body)
+        if self._unsent and not self._sends:
+            self._send()
+
+    def _send(self) -> None:
+        super()._send()
+        self._turns += 1
+        if self._sends:  # the socket is full, or the connection is to live on another loop
+            self.home.later(SEND_SECONDS, partial(self.soon, partial(self._give_up, self._turns)))
+
+    def _give_up(self, turns: int) -> None:
+        if self._turns == turns and not self.is_closed:
+            self.lost(TimeoutError(f"it took no byte for {SEND_SECONDS:g} s"))
+
+    def took(self, data: bytes) -> None:
+        """Take in what has come.
+
+        :raises OSError: this is not a frame that the other end made.
+        """
+        self._came += data
+        while len(self._came) >= _HEAD.size and not self.is_closed:
+            size, digest = _HEAD.unpack_from(self._came)
+            if size > _MOST_FRAME_BYTES:
+                raise ConnectionError("a frame is too large")
+            if len(self._came) < _HEAD.size + size:
+                return
+            body = bytes(memoryview(self._came)[_HEAD.size : _HEAD.size + size])
+            del self._came[: _HEAD.size + size]
+            self._user.got(self._opened(digest, body))
+
+    def _opened(self, digest: bytes, body: bytes) -> Entries:
         self._received += 1
         if not compare_digest(digest, _digest(self._receiving, self._received, body)):
             raise ConnectionError("a frame has a wrong digest")
@@ -75,23 +145,30 @@ class Channel:
         except msgspec.DecodeError as error:
             raise ConnectionError("a frame cannot be read") from error
 
-    def _read(self, size: int) -> bytes:
-        found: bytes = self._file.read(size)
-        if len(found) < size:
-            raise ConnectionError("the other end has closed the connection")
-        return found
-
-    def end(self) -> None:
-        """Let both threads find the connection ended. May be called again."""
-        with suppress(OSError):
-            self._connection.shutdown(socket.SHUT_RDWR)
+    def lost(self, error: Exception) -> None:
+        if isinstance(error, BrokenPipeError | ConnectionResetError) and not self._is_lost:
+            self._is_lost = True
+            self._receive()  # a goodbye may have come before
+        self._finish(error)
 
     def close(self) -> None:
-        """The thread that receives closes the connection, as the last one that uses it."""
-        self.end()
-        with suppress(OSError):
-            self._file.close()
-        self._connection.close()
+        self._finish(ConnectionError("the other end has closed the connection"))
+
+    def _finish(self, error: Exception) -> None:
+        if not self.is_closed:
+            self.is_closed = True
+            self.end()
+            self._user.ended(error)
+
+
+def _gathered(outbox: deque[tuple[int, bytes]]) -> Entries:
+    """What one frame takes of what waits to be sent: something."""
+    entries: Entries = []
+    size = 0
+    while outbox and size < _TOGETHER_BYTES:
+        entries.append(outbox.popleft())
+        size += len(entries[-1][1])
+    return entries
 
 
 def _digest(key: bytes, number: int, body: bytes) -> bytes:
@@ -159,7 +236,6 @@ def _settle_options(connection: socket.socket) -> None:
     connection.settimeout(None)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", SEND_SECONDS, 0))
     if hasattr(socket, "TCP_KEEPIDLE"):
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, SEND_SECONDS)
         connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, SEND_SECONDS)

@@ -14,13 +14,13 @@ import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from ipaddress import ip_address
-from queue import Empty, SimpleQueue
 from time import perf_counter
 from uuid import UUID, uuid4
 
 from queuey.future import Future, settled_together
 from queuey.locks import new_lock
 from queuey.storage.cassandra.link_channel import KEY_BYTES, Channel, Contact, Entries, answer_call, call
+from queuey.storage.cassandra.socket_loop import SocketLoop
 
 __all__ = ["Link", "LinkLost", "Links", "NotTaken", "towards"]
 
@@ -32,8 +32,6 @@ MOST_CALLS = 1000
 """Calls of one link at a time."""
 MOST_LINKS = 100
 """Connections that a server takes at a time. Where there are more, one that has proved nothing yet makes room."""
-_TOGETHER_BYTES = 1 << 20
-"""A frame takes no further call, or answer, once it has this number of bytes."""
 _LOOK_SECONDS = 0.5
 SILENT_SECONDS = 3.0
 """A server that answers nothing for this time, not even whether it is there, is stopped or out of reach."""
@@ -51,26 +49,6 @@ class NotTaken(Exception):
 
 class LinkLost(Exception):
     """The answer did not come: nobody knows whether the call was carried out."""
-
-
-def _gathered(outbox: SimpleQueue[tuple[int, bytes] | None]) -> Entries | None:
-    """What waits to be sent, as much as one frame takes; nothing after a second without any, and None at the end."""
-    try:
-        entry = outbox.get(timeout=_LOOK_SECONDS)
-    except Empty:
-        return []
-    entries: Entries = []
-    size = 0
-    while entry is not None:
-        entries.append(entry)
-        size += len(entry[1])
-        if size >= _TOGETHER_BYTES:
-            return entries
-        try:
-            entry = outbox.get_nowait()
-        except Empty:
-            return entries
-    return None
 
 
 class _Call:
@@ -94,9 +72,11 @@ def _give_up(calls: Sequence[_Call], *, is_goodbye: bool = False) -> None:
 class Link:
     """Calls of this server at another one. Thread-safe."""
 
-    def __init__(self, contact: Contact, caller: UUID, patience_seconds: float) -> None:
-        """:param patience_seconds: a call that has no answer after this time is lost; the others go on."""
-        self.contact, self._caller, self._patience = contact, caller, patience_seconds
+    def __init__(self, contact: Contact, caller: UUID, patience_seconds: float, home: SocketLoop) -> None:
+        """:param patience_seconds: a call that has no answer after this time is lost; the others go on.
+        :param home: where the connection lives.
+        """
+        self.contact, self._caller, self._patience, self._home = contact, caller, patience_seconds, home
         self.has_ended = False
         """No call is taken any more."""
         self._is_goodbye = False
@@ -104,11 +84,13 @@ class Link:
         self._number = 0
         self._calls: dict[int, _Call] = {}
         """By number, the oldest first."""
-        self._used = self._heard = self._asked = perf_counter()
-        """When the last call was made, the last frame came, and the other end was asked last whether it is there."""
-        self._outbox: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
+        self._early: Entries = []
+        """Calls that wait for the connection."""
+        self._used = self._heard = self._asked = self._looked = perf_counter()
+        """When the last call was made, the last frame came, the other end was asked last whether it is there, and this was looked
+        after last."""
         self._channel: Channel | None = None
-        threading.Thread(target=self._run, name="link", daemon=True).start()
+        threading.Thread(target=self._connect, name="link", daemon=True).start()
 
     def call(self, payload: bytes) -> Future[bytes]:
         """Ask the other server.
@@ -120,41 +102,48 @@ class Link:
             if self.has_ended or len(self._calls) >= MOST_CALLS:
                 return Future.failed(NotTaken())
             self._number += 1
-            number = self._number
+            number, channel = self._number, self._channel
             self._calls[number] = call
             self._used = call.since
-        self._outbox.put((number, payload))
+            if channel is None:
+                self._early.append((number, payload))
+        if channel is not None:
+            channel.put(number, payload)
         return call.future
 
     def end(self) -> None:
         """Take no more calls, and fail those without an answer. May be called again."""
         with self._lock:
             self.has_ended = True
-            calls, self._calls = [*self._calls.values()], {}
-        self._outbox.put(None)
-        if self._channel is not None:
-            self._channel.end()
+            calls, self._calls, channel = [*self._calls.values()], {}, self._channel
+        if channel is not None:
+            channel.soon(channel.close)
         _give_up(calls, is_goodbye=self._is_goodbye)
 
-    def _run(self) -> None:
-        receiving: threading.Thread | None = None
+    def _connect(self) -> None:
         try:
-            self._channel = channel = call(self.contact, self._caller)
-            receiving = threading.Thread(target=self._receive, args=[channel], name="link-answers", daemon=True)
-            receiving.start()
-            while (entries := _gathered(self._outbox)) is not None:
-                if entries := self._note_sent(entries):
-                    channel.send(entries)
-                if self._is_over():
-                    break
+            channel = call(self.contact, self._caller)
         except OSError as error:
-            log.info("the link to the server at %s:%d has ended: %s", self.contact.host, self.contact.port, error)
-            if receiving is not None and not isinstance(error, TimeoutError):
-                receiving.join(_GOODBYE_SECONDS)  # a goodbye may have come before
-        finally:
+            self._log("cannot be made", error)
             self.end()
+            return
+        channel.live(self._home, self)
+        with self._lock:
+            early, self._early, self._channel = self._early, [], channel
+            has_ended = self.has_ended
+            for entry in early:
+                channel.put(*entry)
+        if has_ended:
+            channel.soon(channel.close)
+        else:
+            self._look_later()
 
-    def _note_sent(self, entries: Entries) -> Entries:
+    def _log(self, how: str, error: Exception) -> None:
+        log.info("the link to the server at %s:%d %s: %s", self.contact.host, self.contact.port, how, error)
+
+    # On the loop
+
+    def sends(self, entries: Entries) -> Entries:
         """Those that may be sent: of a call that was given up meanwhile it was said that it is not begun."""
         with self._lock:
             entries = [entry for entry in entries if entry[0] == _ARE_YOU_THERE or entry[0] in self._calls]
@@ -163,19 +152,50 @@ class Link:
                     self._calls[number].is_sent = True
         return entries
 
-    def _is_over(self) -> bool:
-        """Whether nobody calls any more.
+    def got(self, entries: Entries) -> None:
+        """Answers have come."""
+        self._heard = perf_counter()
+        self._is_goodbye = _GOODBYE in entries
+        with self._lock:
+            found = [(self._calls.pop(number, None), answer) for number, answer in entries]
+        with settled_together():
+            for call, answer in found:
+                if call is None:
+                    continue
+                if answer == _NOT_TAKEN:
+                    call.future.set_error(NotTaken())
+                else:
+                    call.future.set_result(answer)
+        if self._is_goodbye:
+            self.end()
 
-        :raises OSError: nothing comes from the other end.
-        """
+    def ended(self, error: Exception) -> None:
+        """The connection has ended."""
+        if not self.has_ended:
+            self._log("is lost", error)
+        self.end()
+
+    def _look_later(self) -> None:
+        channel = self._channel
+        assert channel is not None  # noqa: S101 - it is looked after once there is one
+        self._home.later(_LOOK_SECONDS, lambda: channel.soon(self._look))
+
+    def _look(self) -> None:
+        """End if nobody calls any more, or nothing comes from the other end."""
         now = perf_counter()
+        if now - self._looked > 2 * _LOOK_SECONDS:
+            self._heard = now  # this server has stood still, and what came meanwhile is still to be read
+        self._looked = now
         self._give_up(now - self._patience)
         with self._lock:
             oldest = next(iter(self._calls.values()), None)
             self.has_ended = self.has_ended or (oldest is None and now - self._used > IDLE_SECONDS)
-        if oldest is not None:
+        if not self.has_ended and oldest is not None:
             self._look_after(oldest, now)
-        return self.has_ended
+        if self.has_ended:
+            self.end()
+        else:
+            self._look_later()
 
     def _give_up(self, moment: float) -> None:
         """Wait no more for the answers of calls that were made before this moment."""
@@ -189,35 +209,14 @@ class Link:
         _give_up(late)
 
     def _look_after(self, oldest: _Call, now: float) -> None:
+        assert self._channel is not None  # noqa: S101 - see above
         silent_since = max(self._heard, oldest.since)
         if now - silent_since > SILENT_SECONDS:
-            raise TimeoutError(f"nothing came for {SILENT_SECONDS:g} s")
-        if now - max(silent_since, self._asked) > _LOOK_SECONDS:
+            self._log("has ended", TimeoutError(f"nothing came for {SILENT_SECONDS:g} s"))
+            self.has_ended = True
+        elif now - max(silent_since, self._asked) > _LOOK_SECONDS:
             self._asked = now
-            self._outbox.put((_ARE_YOU_THERE, b""))
-
-    def _receive(self, channel: Channel) -> None:
-        try:
-            while not self._is_goodbye:
-                answers = channel.receive()
-                self._heard = perf_counter()
-                self._is_goodbye = _GOODBYE in answers
-                with self._lock:
-                    found = [(self._calls.pop(number, None), answer) for number, answer in answers]
-                with settled_together():
-                    for call, answer in found:
-                        if call is None:
-                            continue
-                        if answer == _NOT_TAKEN:
-                            call.future.set_error(NotTaken())
-                        else:
-                            call.future.set_result(answer)
-        except OSError as error:
-            if not self.has_ended:
-                log.info("the link to the server at %s:%d is lost: %s", self.contact.host, self.contact.port, error)
-        finally:
-            self.end()
-            channel.close()
+            self._channel.put(_ARE_YOU_THERE, b"")
 
 
 class _Caller:
@@ -225,23 +224,14 @@ class _Caller:
 
     def __init__(self, links: Links, channel: Channel, server: UUID) -> None:
         self._links, self._channel, self._server = links, channel, server
-        self._outbox: SimpleQueue[tuple[int, bytes] | None] = SimpleQueue()
         self._lock = new_lock()
         self._open: set[int] = set()
         """Numbers of calls that were taken, and whose answers are not sent yet."""
 
-    def serve(self) -> None:
-        """Take calls until the connection ends."""
-        threading.Thread(target=self._answer, name="link-answers", daemon=True).start()
-        try:
-            while True:
-                for number, payload in self._channel.receive():
-                    self._take(number, payload)
-        except OSError as error:
-            log.debug("the link of server %s has ended: %s", self._server, error)
-        finally:
-            self.end()
-            self._channel.close()
+    def got(self, entries: Entries) -> None:
+        """Calls have come."""
+        for number, payload in entries:
+            self._take(number, payload)
 
     def _take(self, number: int, payload: bytes) -> None:
         def answered(answer: Future[bytes]) -> None:
@@ -249,47 +239,39 @@ class _Caller:
                 found = answer.result()
             except NotTaken:
                 found = _NOT_TAKEN
-            self._outbox.put((number, found))
+            self._channel.put(number, found)
 
         if number == _ARE_YOU_THERE:
-            self._outbox.put((_ARE_YOU_THERE, b""))
+            self._channel.put(_ARE_YOU_THERE, b"")
         elif self._links.note_taken():
             with self._lock:
                 self._open.add(number)
             self._links.take(self._server, payload).add_done_callback(answered)
         else:
-            self._outbox.put((number, _NOT_TAKEN))
+            self._channel.put(number, _NOT_TAKEN)
 
-    def _answer(self) -> None:
-        try:
-            while (entries := _gathered(self._outbox)) is not None:
-                if entries:
-                    self._channel.send(entries)
-                    self._note_sent([number for number, _ in entries])
-                if _GOODBYE in entries:
-                    break
-        except OSError as error:
-            log.debug("the link of server %s takes no answers: %s", self._server, error)
-        finally:
-            self.end()
+    def sends(self, entries: Entries) -> Entries:
+        """Answers go out. What follows them says that there are no other ones."""
+        self._note_answered([number for number, _ in entries])
+        return entries
 
     def say_goodbye(self) -> None:
-        """All calls that were taken have their answers: end the connection once the other end was told."""
-        self._outbox.put(_GOODBYE)
+        """All calls that were taken have their answers: the other end ends the connection once it knows."""
+        self._channel.put(*_GOODBYE)
 
-    def _note_sent(self, numbers: Sequence[int]) -> None:
+    def _note_answered(self, numbers: Sequence[int]) -> None:
         with self._lock:
             sent = self._open.intersection(numbers)
             self._open -= sent
         self._links.note_answered(len(sent))
 
-    def end(self) -> None:
-        """End the connection; nobody waits for the answers that are not sent. May be called again."""
-        self._outbox.put(None)
-        self._channel.end()
+    def ended(self, error: Exception) -> None:
+        """The connection has ended; nobody waits for the answers that are not sent."""
+        log.debug("the link of server %s has ended: %s", self._server, error)
         with self._lock:
             left = [*self._open]
-        self._note_sent(left)
+        self._note_answered(left)
+        self._links.note_ended(self)
 
 
 class Links:
@@ -316,17 +298,18 @@ class Links:
         self._changed = threading.Condition(new_lock())
         self._strangers: dict[socket.socket, None] = {}
         """Connections that have not proved yet that they know the key, the oldest first."""
-        self._callers: dict[socket.socket, _Caller] = {}
+        self._callers: dict[_Caller, socket.socket] = {}
         self._under_way = 0
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._listen, name="links", daemon=True)
 
-    def start(self, take: Callable[[UUID, bytes], Future[bytes]]) -> None:
-        """Take calls, in threads.
+    def start(self, take: Callable[[UUID, bytes], Future[bytes]], home: SocketLoop) -> None:
+        """Take calls.
 
         :param take: see :attr:`take`.
+        :param home: where the connections live.
         """
-        self.take = take
+        self.take, self._home = take, home
         self._thread.start()
 
     def stop(self, seconds: float) -> None:
@@ -337,10 +320,10 @@ class Links:
         with self._changed:
             self._stopped.set()
             if self._changed.wait_for(lambda: not self._under_way, seconds):
-                for caller in self._callers.values():
+                for caller in self._callers:
                     caller.say_goodbye()
                 self._changed.wait_for(lambda: not self._callers, _GOODBYE_SECONDS)
-            connections = [*self._strangers, *self._callers]
+            connections = [*self._strangers, *self._callers.values()]
         with suppress(OSError):
             self._listener.shutdown(socket.SHUT_RDWR)
         self._listener.close()
@@ -394,20 +377,26 @@ class Links:
         return False
 
     def _serve(self, connection: socket.socket) -> None:
+        """Greet the other end. Then the loop serves it."""
         try:
-            caller = _Caller(self, *answer_call(connection, self.contact.key))
-            with self._changed:
-                self._strangers.pop(connection, None)
-                self._callers[connection] = caller
-            caller.serve()
+            channel, server = answer_call(connection, self.contact.key)
         except OSError as error:
             log.debug("a connection was refused: %s", error)
-        finally:
             with self._changed:
                 self._strangers.pop(connection, None)
-                self._callers.pop(connection, None)
-                self._changed.notify_all()
             connection.close()
+            return
+        caller = _Caller(self, channel, server)
+        with self._changed:
+            self._strangers.pop(connection, None)
+            self._callers[caller] = connection
+        channel.live(self._home, caller)
+
+    def note_ended(self, caller: _Caller) -> None:
+        """A connection has ended."""
+        with self._changed:
+            self._callers.pop(caller, None)
+            self._changed.notify_all()
 
 
 def _take_nothing(server: UUID, payload: bytes) -> Future[bytes]:

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import socket
 import threading
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import closing
-from queue import SimpleQueue
+from functools import partial
 from uuid import UUID, uuid4
 
 import pytest
@@ -19,7 +20,9 @@ from queuey.storage.cassandra import links as module
 from queuey.storage.cassandra.cluster import AUTO, OFF, Options
 from queuey.storage.cassandra.link_channel import Contact, Entries
 from queuey.storage.cassandra.links import Link, LinkLost, Links, NotTaken, towards
+from queuey.storage.cassandra.socket_loop import SocketLoop
 from tests.support.servers import eventually
+from tests.support.turning_loop import in_turn, turning_loop
 
 CALLER = uuid4()
 PATIENCE = 30.0
@@ -54,23 +57,26 @@ def echo() -> Echo:
 
 @pytest.fixture
 def links(echo: Echo) -> Iterator[Links]:
-    links = Links("127.0.0.1")
-    links.start(echo.take)
+    links, home = Links("127.0.0.1"), SocketLoop("links")
+    links.start(echo.take, home)
     yield links
     links.stop(0.0)
+    home.close()
 
 
 @pytest.fixture
 def link_to() -> Iterator[Callable[..., Link]]:
     made: list[Link] = []
+    home = SocketLoop("links")
 
     def link_to(contact: Contact, patience: float = PATIENCE) -> Link:
-        made.append(Link(contact, CALLER, patience))
+        made.append(Link(contact, CALLER, patience, home))
         return made[-1]
 
     yield link_to
     for link in made:
         link.end()
+    home.close()
 
 
 def test_each_call_has_its_own_answer(links: Links, echo: Echo, link_to: Callable[..., Link]) -> None:
@@ -169,19 +175,18 @@ def test_a_call_that_comes_while_a_server_stops_is_not_taken(
     links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It was sent, and the server said goodbye before it read it."""
-    link, reads, take = link_to(links.contact), threading.Event(), module._Caller._take
+    link, take, came = link_to(links.contact), module._Caller._take, list[Callable[[], None]]()
     assert link.call(b"ab").wait(PATIENCE) == b"ba"
 
     def takes_late(caller: module._Caller, number: int, payload: bytes) -> None:
-        assert reads.wait(PATIENCE)
-        take(caller, number, payload)
+        came.append(partial(take, caller, number, payload))
 
     monkeypatch.setattr(module._Caller, "_take", takes_late)
     late = link.call(b"late")
-    eventually(lambda: all(call.is_sent for call in link._calls.values()))
+    eventually(lambda: came)
     monkeypatch.setattr(module, "_GOODBYE_SECONDS", 0.1)
     links.stop(PATIENCE)
-    reads.set()
+    came[0]()
     with pytest.raises(NotTaken):
         late.wait(PATIENCE)
     assert [payload for _, payload in echo.got] == [b"ab"]
@@ -217,17 +222,17 @@ def test_a_call_that_is_not_answered_is_given_up_alone(links: Links, echo: Echo,
 def test_a_call_of_which_was_said_that_it_is_not_begun_is_not_sent(
     links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The link ends in another thread, after this one took the call out to send it. Its step would be done twice."""
-    gathered = module._gathered
+    """The link ends in another thread, after the loop took the call out to send it. Its step would be done twice."""
+    gathered = link_channel._gathered
 
-    def ends(outbox: SimpleQueue[tuple[int, bytes] | None]) -> Entries | None:
+    def ends(outbox: deque[tuple[int, bytes]]) -> Entries:
         entries = gathered(outbox)
-        if entries and entries[0][1] == b"late":
-            monkeypatch.setattr(link._channel, "end", lambda: None)  # what was sent before that arrives
+        if entries[0][1] == b"late":
+            monkeypatch.setattr(link._channel, "close", lambda: None)  # what was sent before that arrives
             link.end()
         return entries
 
-    monkeypatch.setattr(module, "_gathered", ends)
+    monkeypatch.setattr(link_channel, "_gathered", ends)
     link = link_to(links.contact)
     assert link.call(b"ab").wait(PATIENCE) == b"ba"
     late = link.call(b"late")
@@ -267,6 +272,58 @@ def test_a_server_that_stands_still_is_given_up(
         link.call(b"a").wait(PATIENCE)
     stands_still.set()
     assert link.has_ended
+
+
+@pytest.mark.parametrize("stood_still", [True, False])
+def test_a_server_that_stood_still_itself_gives_no_other_one_up(
+    stood_still: bool, links: Links, echo: Echo, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What came meanwhile is still to be read."""
+    link = link_to(links.contact)
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+    monkeypatch.setattr(module, "_LOOK_SECONDS", 60.0)
+    echo.holds = True
+    slow = link.call(b"slow")
+    eventually(lambda: echo.waiting)
+    silent = 121.0 if stood_still else 100.0
+    link._calls[2].since -= silent
+    for name in ("_heard", "_looked"):
+        setattr(link, name, getattr(link, name) - silent)
+    link._patience = 1000.0
+    link._home.loop.call_soon_threadsafe(link._look)
+    if stood_still:
+        echo.answer()
+        assert slow.wait(PATIENCE) == b"wols"
+    else:
+        with pytest.raises(LinkLost):
+            slow.wait(PATIENCE)
+
+
+def test_a_server_that_takes_no_byte_is_given_up(
+    links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_channel, "SEND_SECONDS", 1)
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        link = link_to(links.contact._replace(port=listener.getsockname()[1]))
+        large = [link.call(b"x" * (1 << 20)) for _ in range(32)]
+        connection, _ = listener.accept()
+        with connection:
+            link_channel.answer_call(connection, links.contact.key)
+            with pytest.raises(LinkLost):
+                large[0].wait(PATIENCE)
+            assert link.has_ended
+
+
+def test_calls_go_on_while_their_connections_move_to_another_loop(links: Links, link_to: Callable[..., Link]) -> None:
+    link = link_to(links.contact)
+    calls: list[Future[bytes]] = []
+    with turning_loop() as inbox:
+        for turn in range(40):
+            calls += [link.call(b"%d" % (100 + 10 * turn + number)) for number in range(10)]
+            for home in (link._home, links._home):
+                in_turn(inbox, partial(home.use, None if turn % 2 else inbox))
+        assert [call.wait(PATIENCE)[::-1] for call in calls] == [b"%d" % number for number in range(100, 500)]
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
 
 
 def test_an_idle_link_ends(links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch) -> None:
