@@ -17,7 +17,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT
 from cassandra.policies import NoSpeculativeExecutionPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement
 
-from queuey.errors import StorageUnavailable
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import Options
@@ -156,6 +156,15 @@ def test_a_process_that_is_forked_from_a_server_refuses_and_takes_no_connection_
 
 def test_what_is_due_later_is_done_though_nothing_is_sent(session: CassandraSession) -> None:
     session.pause(0.001).wait(60)
+
+
+def test_a_pause_ends_with_the_store(tables: Options) -> None:
+    session = CassandraSession(tables)
+    pause = session.pause(1000.0)
+    session.close()
+    for one in (pause, session.pause(1000.0)):
+        with pytest.raises(OutcomeUnknown):
+            one.wait(60)
 
 
 def test_the_time_limit_of_an_answered_statement_does_not_keep_its_rows(session: CassandraSession) -> None:

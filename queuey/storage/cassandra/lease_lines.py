@@ -112,6 +112,9 @@ class LeaseLine:
         try:
             self._task.begin()
         except RuntimeError:  # the threads have ended
+            if self._storing is not None:
+                _leave_unknown(self._storing.calls, OutcomeUnknown())
+                self._storing = None
             while self._has_calls():
                 _fail(self._joined([]), StorageUnavailable(_CLOSED))
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 
 from greenlet import getcurrent, greenlet
 
+from queuey.errors import OutcomeUnknown
 from queuey.future import Future, Inbox
 from queuey.locks import new_lock
 
@@ -58,7 +59,7 @@ class _OnLoop(greenlet):  # type: ignore[misc]
 
     def __init__(self, work: Callable[[], object], inbox: Inbox) -> None:
         super().__init__(work)
-        self._inbox = inbox
+        self.inbox = inbox
         self.awaits: Future[Any] | None = None
         self.began = 0.0
         """When it went on last."""
@@ -72,7 +73,7 @@ class _OnLoop(greenlet):  # type: ignore[misc]
         self.parent.switch()
 
     def _is_done(self, future: Future[Any]) -> None:
-        self._inbox.arrives(partial(self.go_on, future))
+        self.inbox.arrives(partial(self.go_on, future))
 
     def go_on(self, after: Future[Any] | None) -> None:
         """Begin, or go on after a future that is done, unless it has gone on already."""
@@ -80,6 +81,11 @@ class _OnLoop(greenlet):  # type: ignore[misc]
             self.awaits, self.began = None, time.perf_counter()
             self.switch()
             self.measure()
+
+    def give_up(self) -> None:
+        """Let it go on, though what it waits for is not done: nobody knows the outcome."""
+        self.awaits = None
+        self.throw(OutcomeUnknown())
 
     def measure(self) -> None:
         """Note how long it has kept the loop."""
@@ -114,8 +120,16 @@ class GroupWork:
                 if one.awaits is not None and one.awaits.done:
                     one.go_on(one.awaits)
             time.sleep(_LOOK_SECONDS)
-        if self._on_loop and inbox is None:
-            log.warning("%d lease groups have calls under way that no loop carries out any more", len(self._on_loop))
+        if inbox is None:
+            for one in [*self._on_loop]:
+                log.warning(
+                    "the loop ends while calls of a lease group are under way: their callers cannot know what is done"
+                )
+                one.give_up()
+
+    def uses(self, inbox: Inbox) -> bool:
+        """Whether the loop of this inbox carries out work."""
+        return self._inbox is inbox
 
     def begin(self, work: Callable[[], object], *, in_thread: bool = False) -> None:
         """Begin work soon.
@@ -186,8 +200,11 @@ class GroupTask:
 
     def goes_on_elsewhere(self) -> bool:
         """Whether the rest of the work is to be begun anew: a stretch of it has ended, and the next ones are a thread's, or the
-        loop's again.
+        loop's again, or no loop carries out anything any more.
         """
+        here = getcurrent()
+        if isinstance(here, _OnLoop) and not self._work.uses(here.inbox):
+            return True
         before, self._in_thread = self._in_thread, max(0, self._in_thread - 1)
         self._long = self._long + 1 if _has_taken_long() else 0
         if self._long >= LONG_ONES:

@@ -47,6 +47,9 @@ class ChannelUser(Protocol):
         :returns: which of these are to be in it.
         """
 
+    def sent(self, entries: Entries) -> None:
+        """The socket has taken a frame."""
+
     def got(self, entries: Entries) -> None:
         """A frame has come. An error ends the channel."""
 
@@ -78,6 +81,8 @@ class Channel(LoopedSocket):
         self._outbox: deque[tuple[int, bytes]] = deque()
         self._is_due = False
         """What is in the outbox is about to be sent."""
+        self._flying: Entries = []
+        """What the last frame has, until the socket has taken all of it."""
         self._turns = 0
         """How often the socket has had room."""
         self._is_lost = False
@@ -90,7 +95,8 @@ class Channel(LoopedSocket):
         :param user: what uses this channel.
         """
         self.home, self._user = home, user
-        self.begin()
+        if not self.begin():
+            self._finish(ConnectionError("the store is closed"))
 
     def put(self, number: int, payload: bytes) -> None:
         """Send this at the end of the loop's turn, with what is put there until then. Any thread may call this."""
@@ -99,26 +105,46 @@ class Channel(LoopedSocket):
             self._is_due = True
             self.soon(self._send_frames)
 
+    def move(self) -> None:
+        super().move()
+        self.soon(self._send_frames)  # the loop before may have been about to do so
+
     def _send_frames(self) -> None:
+        """Send what waits. A frame is made once the socket has taken the one before, so the outbox has what is not sent."""
         self._is_due = False
-        while self._outbox and not self.is_closed:
-            entries = self._user.sends(_gathered(self._outbox))
-            if entries:
-                body = _encode(entries)
+        while not self._unsent and not self.is_closed:
+            if self._flying:
+                flying, self._flying = self._flying, []
+                self._user.sent(flying)
+            if not self._outbox:
+                return
+            self._flying = self._user.sends(_gathered(self._outbox))
+            if self._flying:
+                body = _encode(self._flying)
                 self._sent += 1
                 self._unsent.append(_HEAD.pack(len(body), _digest(self._sending, self._sent, body)) + body)
-        if self._unsent and not self._sends:
-            self._send()
+                self._send()
 
     def _send(self) -> None:
         super()._send()
         self._turns += 1
-        if self._sends:  # the socket is full, or the connection is to live on another loop
+        if self._sends and not self.is_closed:  # the socket is full
             self.home.later(SEND_SECONDS, partial(self.soon, partial(self._give_up, self._turns)))
 
+    def _go_on(self) -> None:
+        super()._go_on()
+        self._send_frames()
+
     def _give_up(self, turns: int) -> None:
-        if self._turns == turns and not self.is_closed:
+        """End if the socket has had no room since then, and has none now: this server may have stood still itself."""
+        if self._turns != turns or self.is_closed:
+            return
+        left = sum(map(len, self._unsent))
+        self._send()
+        if left and left == sum(map(len, self._unsent)) and not self.is_closed:
             self.lost(TimeoutError(f"it took no byte for {SEND_SECONDS:g} s"))
+        else:
+            self._send_frames()
 
     def took(self, data: bytes) -> None:
         """Take in what has come.

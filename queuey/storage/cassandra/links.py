@@ -123,7 +123,7 @@ class Link:
     def _connect(self) -> None:
         try:
             channel = call(self.contact, self._caller)
-        except OSError as error:
+        except Exception as error:  # noqa: BLE001 - whatever the table of servers says, no call may wait for ever
             self._log("cannot be made", error)
             self.end()
             return
@@ -151,6 +151,9 @@ class Link:
                 if number != _ARE_YOU_THERE:
                     self._calls[number].is_sent = True
         return entries
+
+    def sent(self, entries: Entries) -> None:
+        """Calls have gone out. Their answers say the rest."""
 
     def got(self, entries: Entries) -> None:
         """Answers have come."""
@@ -251,9 +254,12 @@ class _Caller:
             self._channel.put(number, _NOT_TAKEN)
 
     def sends(self, entries: Entries) -> Entries:
-        """Answers go out. What follows them says that there are no other ones."""
-        self._note_answered([number for number, _ in entries])
+        """All of them."""
         return entries
+
+    def sent(self, entries: Entries) -> None:
+        """Answers have gone out."""
+        self._note_answered([number for number, _ in entries])
 
     def say_goodbye(self) -> None:
         """All calls that were taken have their answers: the other end ends the connection once it knows."""

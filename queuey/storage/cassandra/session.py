@@ -312,9 +312,19 @@ class CassandraSession:
         return future
 
     def pause(self, seconds: float) -> Future[None]:
-        """A future that completes after a while; no thread waits for it."""
-        future: Future[None] = Future()
-        self.cluster.loop.later(seconds, lambda: future.set_result(None))
+        """A future that completes after a while; no thread waits for it.
+
+        :raises OutcomeUnknown: the store is closed before.
+        """
+        future, loop = Future[None](), self.cluster.loop
+
+        def go_on() -> None:
+            if loop.has_ended:
+                future.set_error(OutcomeUnknown("the store is closed"))
+            else:
+                future.set_result(None)
+
+        loop.later(seconds, go_on)
         return future
 
     def hosts(self) -> list[Host]:

@@ -14,6 +14,7 @@ import threading
 from abc import abstractmethod
 from collections import deque
 from collections.abc import Callable
+from functools import partial
 
 import uvloop
 
@@ -60,6 +61,12 @@ class SocketLoop:
         self._thread.start()
         self._lock = new_lock()
         self._connections = set[LoopedSocket]()
+        self._due: dict[int, Callable[[], object]] = {}
+        """What is to be called later."""
+        self._number = 0
+        """Of the last of it."""
+        self.has_ended = False
+        """It is closed."""
         self.loop: asyncio.AbstractEventLoop = self._own
         """Where new connections begin."""
 
@@ -76,8 +83,25 @@ class SocketLoop:
             connection.move()
 
     def later(self, seconds: float, work: Callable[[], object]) -> None:
-        """Call ``work`` after a while, in the thread: the server's loop may end before."""
-        call_on(self._own, lambda: self._own.call_later(seconds, work))
+        """Call ``work`` after a while, in the thread: the server's loop may end before.
+
+        If this ends before, it is called then: what waits for it must not wait for ever.
+        """
+        with self._lock:
+            self._number += 1
+            number, has_ended = self._number, self.has_ended
+            if not has_ended:
+                self._due[number] = work
+        if has_ended:
+            work()
+        else:
+            call_on(self._own, lambda: self._own.call_later(seconds, partial(self._carry_out, number)))
+
+    def _carry_out(self, number: int) -> None:
+        with self._lock:
+            work = self._due.pop(number, None)
+        if work is not None:
+            work()
 
     def begin(self, connection: LoopedSocket) -> None:
         """Let a new connection live here."""
@@ -91,17 +115,21 @@ class SocketLoop:
 
     def close(self) -> None:
         """End the thread. All connections have ended. May be called again."""
-        if not self._thread.is_alive():
+        with self._lock:
+            has_ended, self.has_ended = self.has_ended, True
+        if has_ended:
             return
         call_on(self._own, self._own.stop)
         self._thread.join()
         self._own.close()
+        for number in [*self._due]:
+            self._carry_out(number)
 
 
 class LoopedSocket:
     """One connection, which is open already.
 
-    What it is given to send waits until the turn of its loop ends. Its users bound how much may wait.
+    What it is given to send waits until the turn of its loop ends. Whatever gives it something bounds how much may wait.
     """
 
     home: SocketLoop
@@ -110,15 +138,18 @@ class LoopedSocket:
     is_closed: bool
     _socket: socket.socket
 
-    def begin(self) -> None:
-        """Live on the loop from now on."""
+    def begin(self) -> bool:
+        """Live on the loop from now on.
+
+        :returns: False if that loop has ended.
+        """
         self._unsent = deque[bytes]()
         self._sends = False
         """It is about to send, or waits until the socket has room."""
         self._socket.setblocking(False)
         self._file = self._socket.fileno()
         self.home.begin(self)
-        self.soon(self._watch)
+        return self.soon(self._watch)
 
     @abstractmethod
     def took(self, data: bytes) -> None:

@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from queuey.errors import StorageUnavailable
+from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, LoopInbox
 from queuey.storage.cassandra import lease_work
-from queuey.storage.cassandra.lease_work import GroupWork, awaited
+from queuey.storage.cassandra.lease_work import GroupTask, GroupWork, awaited
 from tests.support.turning_loop import NAME, in_turn, turning_loop
 
 _PATIENCE_SECONDS = 30.0
@@ -129,13 +129,42 @@ def test_work_under_way_ends_before_its_loop_does_and_later_work_has_a_thread(
         assert str(later.wait(_PATIENCE_SECONDS)).startswith("leases")
 
 
+def test_work_that_always_goes_on_leaves_a_loop_that_ends(work: GroupWork, inbox: LoopInbox) -> None:
+    """The home of a busy group could not stop: other servers went on to hand steps over, and then none had an answer."""
+    work.use(inbox, 0)
+    places: list[str] = []
+    goes_on, has_ended = True, threading.Event()
+
+    def stretches() -> None:
+        while goes_on:
+            places.append(here())
+            pause: Future[None] = Future()
+            threading.Timer(0.001, pause.set_result, [None]).start()
+            awaited(pause)
+            if task.goes_on_elsewhere():
+                task.begin()
+                return
+        has_ended.set()
+
+    task = GroupTask(work, stretches)
+    task.begin()
+    in_turn(inbox, lambda: None)
+    in_turn(inbox, lambda: work.use(None, _PATIENCE_SECONDS))
+    assert not work._on_loop
+    assert {NAME} < {place.partition("_")[0] for place in places} | {"leases"}
+    goes_on = False
+    assert has_ended.wait(_PATIENCE_SECONDS)
+
+
 def test_a_loop_ends_though_work_waits_for_what_never_comes(work: GroupWork, inbox: LoopInbox) -> None:
     work.use(inbox, 0)
     never: Future[None] = Future()
     waiting = carried_out(work, lambda: awaited(never))
     in_turn(inbox, lambda: work.use(None, 0.01))
-    assert not waiting.done
+    with pytest.raises(OutcomeUnknown):
+        waiting.wait(_PATIENCE_SECONDS)
     never.set_result(None)
+    assert not work._on_loop
 
 
 def test_long_work_beside_leaves_the_loop_free(work: GroupWork, inbox: LoopInbox) -> None:

@@ -326,6 +326,51 @@ def test_calls_go_on_while_their_connections_move_to_another_loop(links: Links, 
     assert link.call(b"ab").wait(PATIENCE) == b"ba"
 
 
+def test_a_frame_that_is_due_is_sent_though_the_loop_that_was_about_to_send_it_stands_still(
+    links: Links, link_to: Callable[..., Link]
+) -> None:
+    """A server that stops moves its connections, and then waits for what is under way."""
+    link = link_to(links.contact)
+    assert link.call(b"ab").wait(PATIENCE) == b"ba"
+
+    def move() -> None:
+        call = link.call(b"cd")
+        link._home.use(None)
+        assert call.wait(PATIENCE) == b"dc"
+
+    with turning_loop() as inbox:
+        in_turn(inbox, lambda: link._home.use(inbox))
+        assert link.call(b"ef").wait(PATIENCE) == b"fe"
+        in_turn(inbox, move)
+
+
+def test_answers_that_nobody_takes_count_as_under_way_and_are_not_gathered(links: Links, echo: Echo) -> None:
+    with closing(socket.create_connection((links.contact.host, links.contact.port), PATIENCE)) as connection:
+        nonce = b"n" * 32
+        connection.sendall(link_channel._MAGIC + nonce + CALLER.bytes)
+        both = nonce + connection.recv(64, socket.MSG_WAITALL)[:32] + CALLER.bytes
+        connection.sendall(link_channel._proof(links.contact.key, b"caller" + both))
+        key = link_channel._proof(link_channel._proof(links.contact.key, both), b"call")
+        for number in range(1, 33):
+            body = link_channel._encode([(number, b"x" * (1 << 20))])
+            head = link_channel._HEAD.pack(len(body), link_channel._digest(key, number, body))
+            connection.sendall(head + body)
+        assert eventually(lambda: len(echo.got) == 32)
+        (caller,) = links._callers
+        channel = caller._channel
+        assert eventually(lambda: channel._unsent)
+        assert links._under_way > 16
+        assert sum(map(len, channel._unsent)) <= 2 << 20
+
+
+@pytest.mark.parametrize("port", [70_000, -1])
+def test_a_server_whose_address_makes_no_sense_is_not_called(
+    port: int, links: Links, link_to: Callable[..., Link]
+) -> None:
+    with pytest.raises(NotTaken):
+        link_to(links.contact._replace(port=port)).call(b"a").wait(PATIENCE)
+
+
 def test_an_idle_link_ends(links: Links, link_to: Callable[..., Link], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 0.1)
     link = link_to(links.contact)
