@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 from uuid import UUID
 
 import pytest
@@ -12,6 +13,7 @@ from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.storage.cassandra import lease_carrying, lease_left, lease_parcels, lease_rows
+from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import settle_of
@@ -197,6 +199,25 @@ def test_all_that_waits_is_found_and_appended_some_at_a_time(
 
     assert eventually(all_are_carried)
     assert sorted(results.bodies()) == [b"%d" % number for number in range(5)]
+
+
+def test_a_store_that_closes_forgets_no_call_that_a_weak_group_is_storing(
+    first: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first.log.add(b"0")
+    jobs = first.jobs(exact=False)
+    jobs.receive()
+    line, call = first.leases._line(first.log.queue.uuid, jobs.name), GroupCall(lambda *_: None)
+    line._storing = cast(Any, SimpleNamespace(calls=[call]))
+
+    def has_ended() -> None:
+        raise RuntimeError("cannot schedule new futures after shutdown")
+
+    monkeypatch.setattr(line._task, "begin", has_ended)
+    line._begin()
+    with pytest.raises(OutcomeUnknown):
+        call.future.wait(1)
+    assert line._storing is None
 
 
 @pytest.mark.usefixtures("no_entries")
