@@ -8,7 +8,6 @@ cost more than the statement itself (docs/decisions/044).
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -19,8 +18,6 @@ from queuey.future import Inbox
 from queuey.storage.cassandra.socket_loop import BUFFER_BYTES, LoopedSocket, SocketLoop, call_on, is_here
 
 __all__ = ["DriverConnection", "DriverLoop"]
-
-log = logging.getLogger(__name__)
 
 _TICK_SECONDS = 0.05
 """How exact time limits of statements are."""

@@ -36,6 +36,7 @@ LONG_ONES, IN_THREAD = 3, 100
 """Stretches of a group's work that keep the loop for long, and those after them that a thread carries out. A single one may have
 waited for a processor."""
 _LOOK_SECONDS = 0.002
+"""How often a loop that is about to end looks whether work that waits can go on."""
 
 
 def awaited(future: Future[T]) -> T:

@@ -187,7 +187,7 @@ class Link:
         """End if nobody calls any more, or nothing comes from the other end."""
         now = perf_counter()
         if now - self._looked > 2 * _LOOK_SECONDS:
-            self._heard = now  # this server has stood still, and what came meanwhile is still to be read
+            self._heard = now  # this server was blocked itself, and has not read yet what arrived meanwhile
         self._looked = now
         self._give_up(now - self._patience)
         with self._lock:

@@ -11,7 +11,7 @@ import asyncio
 import socket
 import ssl
 import threading
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -126,10 +126,10 @@ class SocketLoop:
             self._carry_out(number)
 
 
-class LoopedSocket:
+class LoopedSocket(ABC):
     """One connection, which is open already.
 
-    What it is given to send waits until the turn of its loop ends. Whatever gives it something bounds how much may wait.
+    What it is given to send waits until the turn of its loop ends. The callers of :meth:`push` bound how much may wait.
     """
 
     home: SocketLoop
@@ -157,7 +157,7 @@ class LoopedSocket:
 
     @abstractmethod
     def lost(self, error: Exception) -> None:
-        """End: the socket or what came of it cannot be used."""
+        """End the connection: its socket failed, or the other end sent what makes no sense."""
 
     @abstractmethod
     def close(self) -> None:
