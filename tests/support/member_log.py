@@ -61,6 +61,13 @@ class Stop(NamedTuple):
     ended: float = FOREVER
 
 
+class Change(NamedTuple):
+    """A plan, and the one that its leader saw before: that one is not among the plans if no process lived to write it down."""
+
+    before: Assignment
+    after: Assignment
+
+
 @dataclass
 class MemberLog:
     """All that happened, in the order of the file."""
@@ -71,7 +78,8 @@ class MemberLog:
     refused: list[Commit] = field(default_factory=list)
     released: dict[tuple[int, str, int], float] = field(default_factory=dict)
     """When, by process, partition and generation."""
-    plans: dict[int, Mapping[str, Sequence[str]]] = field(default_factory=dict)
+    plans: dict[int, Change] = field(default_factory=dict)
+    """By generation."""
 
     @classmethod
     def read(cls, path: Path) -> MemberLog:
@@ -85,7 +93,7 @@ class MemberLog:
         for said in lines:
             what = said["what"]
             if what == "plan":
-                log.plans[said["generation"]] = said["assignment"]
+                log.plans[said["generation"]] = Change(_parsed(said["before"]), _parsed(said["assignment"]))
                 continue
             who = (said["pid"], said["part"], said["generation"])
             if what == "release":
@@ -161,12 +169,8 @@ class MemberLog:
 
     def moves(self) -> tuple[int, int]:
         """How many partitions plans gave to somebody else, and how many they had to."""
-        plans = [
-            {member: [Partition.parse(part) for part in owned] for member, owned in self.plans[generation].items()}
-            for generation in sorted(self.plans)
-        ]
-        pairs = list(pairwise(plans))
-        return sum(moved(*pair) for pair in pairs), sum(least_moves(*pair) for pair in pairs)
+        changes = self.plans.values()
+        return sum(moved(*change) for change in changes), sum(least_moves(*change) for change in changes)
 
     # G16
 
@@ -226,6 +230,10 @@ def least_moves(before: Assignment, after: Assignment) -> int:
     least, more = divmod(len(there), len(has))
     stay = sum(min(one, least + (at < more)) for at, one in enumerate(has))
     return all_before - stay
+
+
+def _parsed(assignment: Mapping[str, Sequence[str]]) -> Assignment:
+    return {member: [Partition.parse(part) for part in owned] for member, owned in assignment.items()}
 
 
 def _said(line: str) -> Mapping[str, Any] | None:

@@ -186,10 +186,15 @@ class WorkerProcess:
         return refused
 
     def _propose(self, propose: Callable[[Plan], bool], plan: Plan) -> bool:
-        done = propose(plan)
-        if done:
-            assignment = {name: [str(part) for part in owned] for name, owned in plan.assignment.items()}
-            self.tell("plan", at=elapsed(), generation=plan.generation, assignment=assignment)
+        """A plan without an answer is told of as well: it may have been recorded, and the next plan of its generation takes its place."""
+        done = True
+        try:
+            done = propose(plan)
+        finally:
+            if done:
+                before = member_of(self.worker).group.plan
+                named = {"before": _owned(before), "assignment": _owned(plan)}
+                self.tell("plan", at=elapsed(), generation=plan.generation, **named)
         return done
 
     def _misbehave(self) -> None:
@@ -209,6 +214,10 @@ class WorkerProcess:
             self._coordinator.commit(rest)
         if queues and self._slots:
             self._slots.record(queues)
+
+
+def _owned(plan: Plan) -> dict[str, list[str]]:
+    return {name: [str(part) for part in owned] for name, owned in plan.assignment.items()}
 
 
 def _named(claim: Claim) -> dict[str, Any]:

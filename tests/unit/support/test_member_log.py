@@ -177,17 +177,32 @@ def test_the_least_number_of_moves_is_that_of_every_way(
     assert least_moves(current, after) == least_possible(members, partitions, current)
 
 
+ALL_OF_A = {"a": ["q:1", "q:2", "q:3", "q:4"]}
+HALVES = {"a": ["q:3", "q:4"], "b": ["q:1", "q:2"]}
+OTHER_HALVES = {"a": ["q:1", "q:2"], "b": ["q:3", "q:4"]}
+
+
+def planned(generation: int, before: dict[str, list[str]], after: dict[str, list[str]]) -> dict[str, Any]:
+    return {"what": "plan", "generation": generation, "before": before, "assignment": after}
+
+
 def test_moves_are_counted_over_all_plans() -> None:
-    log = MemberLog.of(
-        {"what": "plan", "generation": generation, "assignment": assignment}
-        for generation, assignment in (
-            (1, {"a": ["q:1", "q:2", "q:3", "q:4"]}),
-            (2, {"a": ["q:3", "q:4"], "b": ["q:1", "q:2"]}),
-            (3, {"a": ["q:1", "q:2"], "b": ["q:3", "q:4"]}),
-        )
-    )
+    log = MemberLog.of([planned(1, {}, ALL_OF_A), planned(2, ALL_OF_A, HALVES), planned(3, HALVES, OTHER_HALVES)])
 
     assert log.moves() == (6, 2)
+
+
+def test_a_plan_is_compared_with_what_its_leader_saw_even_if_nobody_wrote_that_down() -> None:
+    """Its leader was killed before it heard that ZooKeeper had recorded the plan."""
+    log = MemberLog.of([planned(1, {}, ALL_OF_A), planned(3, HALVES, ALL_OF_A)])
+
+    assert log.moves() == (2, 2)
+
+
+def test_the_last_plan_of_a_generation_is_the_one_that_was_recorded() -> None:
+    log = MemberLog.of([planned(2, ALL_OF_A, OTHER_HALVES), planned(2, ALL_OF_A, HALVES)])
+
+    assert log.moves() == (2, 2)
 
 
 def test_an_offset_that_falls_or_vanishes_is_seen() -> None:
