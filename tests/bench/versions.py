@@ -7,9 +7,12 @@ import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from statistics import median
+from time import perf_counter
+from typing import NamedTuple
 
 import pyarrow as pa
 import requests
@@ -61,11 +64,10 @@ def measure(plan: Plan, revision: str) -> Iterator[Row]:
         yield _row("memory at rest", "MiB", memory[:1], memory[1:], ratios(memory[:1], memory[1:]))
         for server in (before, after):
             _fill(server, plan)
-        for what, rate in _rates(plan).items():
+        for what, turn in _turns(plan).items():
             for server in (before, after):
-                rate(server)  # packs, cached runs and Arrow itself are there before anything is measured
-            earlier, now = alternate(lambda rate=rate: rate(before), lambda rate=rate: rate(after), plan.rounds)  # type: ignore[misc]
-            yield _row(what, "/s", earlier, now, ratios(now, earlier))
+                turn(server)  # packs, cached runs and Arrow itself are there before anything is measured
+            yield from _compared(what, alternate(partial(turn, before), partial(turn, after), plan.rounds))
         for what, follow in _ARRIVALS.items():
             earlier, now = alternate(
                 lambda follow=follow: _median(before, plan, follow),  # type: ignore[misc]
@@ -73,6 +75,22 @@ def measure(plan: Plan, revision: str) -> Iterator[Row]:
                 plan.rounds,
             )
             yield _row(f"{what}, median, {arrival.RATE} appends/s", "ms", earlier, now, ratios(earlier, now))
+
+
+class _Turn(NamedTuple):
+    """What one turn of a load came to."""
+
+    rate: float
+    """A second."""
+    cpu_us: float
+    """Of the server's processor, for one of them."""
+
+
+def _compared(what: str, turns: tuple[list[_Turn], list[_Turn]]) -> Iterator[Row]:
+    earlier, now = ([turn.rate for turn in side] for side in turns)
+    yield _row(what, "/s", earlier, now, ratios(now, earlier))
+    earlier, now = ([turn.cpu_us for turn in side] for side in turns)
+    yield _row(f"{what}: the processor's time for one", "µs", earlier, now, ratios(earlier, now))
 
 
 def _row(what: str, unit: str, before: Sequence[float], after: Sequence[float], ratio: Spread) -> Row:
@@ -86,30 +104,39 @@ def _fill(server: Server, plan: Plan) -> None:
     server.settle()
 
 
-def _rates(plan: Plan) -> dict[str, Callable[[Server], float]]:
-    """What is measured, and how often a second a server does it.
+def _turn(server: Server, measure: Callable[[], float]) -> _Turn:
+    """:param measure: returns how many a second there were of what it did all the time."""
+    before, began = server.cpu_seconds(), perf_counter()
+    rate = measure()
+    used, seconds = server.cpu_seconds() - before, perf_counter() - began
+    server.settle()
+    return _Turn(rate, 1e6 * used / (rate * seconds))
+
+
+def _turns(plan: Plan) -> dict[str, Callable[[Server], _Turn]]:
+    """What is measured.
 
     Reads come first: what a run of appends leaves to be packed would take turns from them.
     """
-    one, keys, batch = append_one(QUEUE), count(), _arrow_batch()
-    keyed = append_keyed(QUEUE)
+    keyed, keys, batch = append_keyed(QUEUE), count(), _arrow_batch()
 
-    def appends(server: Server, script: str) -> float:
-        rate = drive(server, script, CONNECTIONS, plan.seconds).rate
-        server.settle()
-        return rate
+    def load(script: Callable[[Server], str], connections: int, messages: int = 1) -> Callable[[Server], _Turn]:
+        return lambda server: _turn(
+            server, lambda: messages * drive(server, script(server), connections, plan.seconds).rate
+        )
+
+    def repeated(act: Callable[[Server], int]) -> Callable[[Server], _Turn]:
+        return lambda server: _turn(server, lambda: rate_of(lambda: act(server), plan.seconds))
 
     return {
-        f"pages of {PAGE} as JSON, {READERS} readers, messages": lambda server: (
-            PAGE * drive(server, in_turn(_pages(server)), READERS, plan.seconds).rate
+        f"pages of {PAGE} as JSON, {READERS} readers, messages": load(
+            lambda server: in_turn(_pages(server)), READERS, PAGE
         ),
-        "Arrow, one reader, bytes": lambda server: rate_of(lambda: stream_raw(server), plan.seconds),
-        "append, 1 per request": lambda server: appends(server, in_turn([one])),
-        "append, 1 per request, with a key": lambda server: appends(server, named(keyed, next(keys))),
-        "append, 100 per request, messages": lambda server: BATCH * appends(server, in_turn([append_batch(QUEUE)])),
-        f"append, {ARROW_BATCH:,} per request as Arrow, one writer, messages": lambda server: _append_arrow(
-            server, batch, plan.seconds
-        ),
+        "Arrow, one reader, bytes": repeated(stream_raw),
+        "append, 1 per request": load(lambda _: in_turn([append_one(QUEUE)]), CONNECTIONS),
+        "append, 1 per request, with a key": load(lambda _: named(keyed, next(keys)), CONNECTIONS),
+        "append, 100 per request, messages": load(lambda _: in_turn([append_batch(QUEUE)]), CONNECTIONS, BATCH),
+        f"append, {ARROW_BATCH:,} per request as Arrow, one writer, messages": repeated(partial(_append_arrow, batch)),
     }
 
 
@@ -127,20 +154,13 @@ def _arrow_batch() -> bytes:
     return stream.getvalue()
 
 
-def _append_arrow(server: Server, batch: bytes, seconds: float) -> float:
-    """Messages a second."""
+def _append_arrow(batch: bytes, server: Server) -> int:
+    """Messages of one request; its connection is its own."""
     headers = AUTHORIZATION | {"Content-Type": "application/vnd.apache.arrow.stream", "Prefer": "return=minimal"}
-    with requests.Session() as session:
-
-        def append() -> int:
-            answer = session.post(f"{server.url}/v1/{APPLICATION}/{QUEUE}", batch, headers=headers, timeout=60)
-            if not answer.ok:
-                raise BenchFailed(f"{answer.status_code} {answer.text[:200]}")
-            return ARROW_BATCH
-
-        rate = rate_of(append, seconds)
-    server.settle()
-    return rate
+    answer = requests.post(f"{server.url}/v1/{APPLICATION}/{QUEUE}", batch, headers=headers, timeout=60)
+    if not answer.ok:
+        raise BenchFailed(f"{answer.status_code} {answer.text[:200]}")
+    return ARROW_BATCH
 
 
 _ARRIVALS: dict[str, Callable[[int, int], Sequence[float]]] = {
