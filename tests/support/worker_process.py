@@ -186,7 +186,7 @@ class WorkerProcess:
         return refused
 
     def _propose(self, propose: Callable[[Plan], bool], plan: Plan) -> bool:
-        """A plan without an answer is told of as well: it may have been recorded, and the next plan of its generation takes its place."""
+        """Tell also of a plan without an answer: it may be recorded, and a later plan of its generation takes its place."""
         done = True
         try:
             done = propose(plan)
