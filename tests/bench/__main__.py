@@ -54,8 +54,9 @@ from tests.bench import (
 )
 from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
-from tests.bench.on_cassandra import experiments, predicting
+from tests.bench.on_cassandra import experiments, power, predicting
 from tests.bench.on_cassandra import leases as leases_on_cassandra
+from tests.bench.on_cassandra.power import POWERED
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
 from tests.bench.plan import FULL, QUICK, Plan, machine
@@ -360,6 +361,38 @@ def experiment(
     """
     with planned(folder, seconds, repeats, quick=True) as plan:
         _overview(experiments.run(plan, name, int(nodes), servers), summary)
+
+
+@bench.command("power")
+@click.option(
+    "--row",
+    "rows",
+    type=click.Choice(POWERED),
+    multiple=True,
+    help="Of 'queuey bench table'; may be repeated.  [default: all]",
+)
+@click.option(
+    "--commitlog",
+    type=click.Choice(get_args(Commitlog)),
+    default="batch",
+    show_default=True,
+    help="When the node syncs its log: before it answers, or with 'periodic' up to 10 s later, as shipped.",
+)
+@_folder
+def cut_power(rows: Sequence[str], commitlog: str, folder: str) -> None:
+    """The column 'lost at power cut' of 'queuey bench table', for Queuey on Cassandra.
+
+    A server and a node are started on a disk that loses what was not synced, and killed three times under load. It needs root,
+    /dev/fuse and the extra 'bench-power'.
+
+    \b
+        python -m tests.bench power --row cassandra-exact           some two minutes
+        python -m tests.bench power --commitlog periodic            what a node as shipped may lose
+    """
+    with planned(folder, 0, 0, quick=True, commitlog=commitlog) as plan:
+        for row in rows or POWERED:
+            found = power.cut(plan, row)
+            click.echo(f"{row}: {found.cell}. {found.said}")
 
 
 @bench.command("peers")

@@ -7,15 +7,18 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from qdo.bench.promises import power as power_cuts
 from tests.bench import peers
 from tests.bench.__main__ import BACKENDS, bench
 from tests.bench.measure import Spread, alternate, ratios
+from tests.bench.on_cassandra import power
 from tests.bench.plan import Plan
 from tests.bench.reads import arrow
 from tests.bench.spark import TOPICS as OF_THE_PIPELINE
 from tests.bench.spark import SparkPlan, staged
 from tests.bench.spark.batch import read
 from tests.bench.table import Row, markdown, parse_bar
+from tests.support.services.cassandra import Commitlog
 
 pytestmark = pytest.mark.bench
 
@@ -142,3 +145,14 @@ def test_peers_are_started_and_measured_in_one_table(tmp_path: Path) -> None:
     assert [one["driver"] for one in documents] == ["queuey", "nats", "kafka"]
     assert [one["verdict"]["violations"] for one in documents] == [[], [], []]
     assert all(one["versions"] for one in documents)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("commitlog", "loses"), [("batch", False), ("periodic", True)])
+def test_a_power_cut_takes_what_a_node_had_not_synced(tmp_path: Path, commitlog: Commitlog, loses: bool) -> None:
+    plan = Plan(tmp_path, 1.0, 1, 1, 1, 1, 1, 1, tell=lambda text: None, commitlog=commitlog)
+
+    found = power.cut(plan, "cassandra-exact")
+
+    assert found.of >= power_cuts.LEAST_MESSAGES
+    assert found.wrong == (found.of if loses else 0), found.said

@@ -107,10 +107,15 @@ class Trial:
         with system:
             return time.monotonic() - began
 
+    @property
+    def system_type(self) -> type[StartedSystem]:
+        """:raises ConfigurationError: what it imports is not installed."""
+        return system_class(self.tried.system)
+
     def system(self) -> StartedSystem:
         """:raises NotHere: it cannot be started on this machine."""
         try:
-            return system_class(self.tried.system)(self.folder, self.options)
+            return self.system_type(self.folder, self.options)
         except ConfigurationError as error:
             raise NotHere(str(error)) from error
 

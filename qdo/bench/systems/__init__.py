@@ -51,6 +51,8 @@ class StartedSystem(ABC):
     """Options for its start, beside those of its drivers, and what each is."""
     keeps_queues: ClassVar[bool] = False
     """They outlive its data in :attr:`folder`, so a run removes them."""
+    data_elsewhere: ClassVar[bool] = False
+    """Not in :attr:`folder`, but in a store that neither ends nor loses its disk with it."""
     needed: ClassVar[Mapping[str, str]] = {}
     """Those without which it cannot be started; names of :attr:`option_names`."""
     program: ClassVar[str]

@@ -59,6 +59,7 @@ class ServerOnCassandra(StartedServer):
     """
 
     keeps_queues = True
+    data_elsewhere = True
     needed: ClassVar[Mapping[str, str]] = {"hosts": "a Cassandra that runs, as HOST:PORT"}
     option_names: ClassVar[Mapping[str, str]] = {**StartedServer.option_names, **needed}
 

@@ -13,7 +13,7 @@ import pytest
 
 from qdo.bench.drivers import Consumer, MeasuredSystem, OutgoingMessage, Producer
 from qdo.bench.drivers.memory import MemoryDriver
-from qdo.bench.promises import Trial, power
+from qdo.bench.promises import NotHere, Trial, power
 from qdo.bench.promises.table import ROWS
 from qdo.bench.systems import EndedAtStart
 from qdo.bench.workload import Workload
@@ -37,6 +37,8 @@ class NoDisk:
 
 
 class StartsAgain:
+    data_elsewhere = False
+
     def kill(self) -> None:
         """Nothing."""
 
@@ -65,6 +67,10 @@ class LosesQueues(MemoryDriver):
 class TrialInMemory(Trial):
     started: Any = None
     kind: type[MemoryDriver] = MemoryDriver
+
+    @property
+    def system_type(self) -> Any:
+        return type(self.started)
 
     def system(self) -> Any:
         return self.started
@@ -132,3 +138,12 @@ def test_a_system_whose_queue_is_gone_has_lost_all_of_it(tmp_path: Path) -> None
 def test_a_system_that_is_slow_to_start_is_not_judged(tmp_path: Path) -> None:
     with pytest.raises(StorageUnavailable, match="in time"):
         power.lost_at_power_cut(trial(IsSlow(), tmp_path))
+
+
+class IsElsewhere(StartsAgain):
+    data_elsewhere = True
+
+
+def test_no_power_is_cut_for_a_system_whose_data_are_on_another_disk(tmp_path: Path) -> None:
+    with pytest.raises(NotHere, match="on another disk"):
+        power.lost_at_power_cut(trial(IsElsewhere(), tmp_path))
