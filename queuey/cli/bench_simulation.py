@@ -21,8 +21,15 @@ from queuey.terminal.output import output_option, say, write_rows
 )
 @click.option("--json", "json_path", type=WRITTEN, help="Write the answer there.")
 @click.option("--html", "html_path", type=WRITTEN, help="Write a page with plots there.")
+@click.option("--markdown", is_flag=True, help="Print the answer as the documentation has it.")
 def simulate_command(
-    file: str, seed: int | None, costs_path: Path | None, json_path: Path | None, html_path: Path | None
+    file: str,
+    seed: int | None,
+    costs_path: Path | None,
+    json_path: Path | None,
+    html_path: Path | None,
+    *,
+    markdown: bool,
 ) -> None:
     """Simulate the scenario in FILE, or the built-in one of that name.
 
@@ -37,7 +44,7 @@ def simulate_command(
         queuey bench simulate plan.yaml --json plan.json --html plan.html
     """  # noqa: D301 -- click reads the character
     from qdo.bench.json_files import write_json
-    from qdo.bench.simulation.answers import answer, answer_page
+    from qdo.bench.simulation.answers import answer, answer_markdown, answer_page
     from qdo.bench.simulation.costs import default_costs, read_costs
     from qdo.bench.simulation.scenario import find_scenario, load_scenario, seeded
     from qdo.bench.simulation.simulating import simulate
@@ -46,7 +53,7 @@ def simulate_command(
     if seed is not None:
         scenario = seeded(scenario, seed)
     document = simulate(scenario, read_costs(costs_path) if costs_path else default_costs(), say)
-    click.echo(answer(document))
+    click.echo((answer_markdown if markdown else answer)(document))
     if json_path is not None:
         write_json(document, json_path)
     if html_path is not None:

@@ -13,7 +13,7 @@ from qdo.bench.plots import Plot, lines_of
 from qdo.bench.simulation.simulating import Simulated, first_limit, shown
 from qdo.bench.tables import aligned
 
-__all__ = ["answer", "answer_page"]
+__all__ = ["answer", "answer_markdown", "answer_page"]
 
 
 def answer(document: Simulated) -> str:
@@ -26,6 +26,20 @@ def answer(document: Simulated) -> str:
         lines += [f"{label}: {first.name}, {reached}: {first.said}."]
         if first.use > 1:
             lines.append(f"  Change: {first.change}.")
+    return "\n".join(lines)
+
+
+def answer_markdown(document: Simulated) -> str:
+    """The answer for a page of the documentation: the figures, and the limits that are passed."""
+    head, *rows = (f"| {' | '.join(cells)} |" for cells in _figures(document))
+    lines = [f"### {document['scenario']['name']}", "", document["scenario"]["about"], ""]
+    lines += [head, "|" + "---|" * (head.count(" | ") + 1), *rows]
+    passed = [(variant, first_limit(variant)) for variant in document["variants"] if first_limit(variant).use > 1]
+    if passed:
+        lines += ["", "The first limit, where one is passed:", ""]
+    for variant, first in passed:
+        label = shown(variant["values"])
+        lines.append(f"- {label + ': ' if label else ''}{first.name}, passed: {first.said}. Change: {first.change}.")
     return "\n".join(lines)
 
 

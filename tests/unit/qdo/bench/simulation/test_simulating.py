@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from qdo.bench.json_files import write_json
-from qdo.bench.simulation.answers import answer, answer_page
+from qdo.bench.simulation.answers import answer, answer_markdown, answer_page
 from qdo.bench.simulation.scenario import scenario_variants, seeded
 from qdo.bench.simulation.simulating import first_limit, simulate
 from tests.support.simulated import costs, scenario
@@ -37,6 +37,15 @@ def test_the_answer_says_the_first_limit_and_what_to_change() -> None:
     assert first_limit(document["variants"][0]).name == "lists of names"
     assert "rate=100: lists of names, passed: " in text
     assert "Change: more shards" in text
+
+
+def test_the_documentation_has_the_figures_and_the_limits_that_are_passed() -> None:
+    name, _, about, _, head, line, first, *_ = answer_markdown(simulate(SMALL, costs())).split("\n")
+
+    assert (name, about) == (f"### {SMALL.name}", "Small & whole.")
+    assert head.startswith("| rate | ")
+    assert line.count("---") == first.count(" | ") + 1 == head.count(" | ") + 1
+    assert "\n- rate=2,000: lists of names, passed: " in answer_markdown(simulate(SMALL, costs()))
 
 
 def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
