@@ -6,6 +6,7 @@ import logging
 import shlex
 from collections.abc import Mapping, Sequence
 from functools import cached_property
+from math import isfinite, nan
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, quote, urlencode
 
@@ -128,6 +129,20 @@ class Visit:
     def moment(self, text: str | None) -> str | None:
         """A time or an id from a form, as v1 takes it; None if there is none."""
         return moment_of(text, unix_now(self.service.clock)) if text and text.strip() else None
+
+    def number(self, name: str, meaning: str) -> float:
+        """A number of the form.
+
+        :param meaning: what it has to be.
+        :raises InvalidParameter: it is none, or one that JSON cannot say: v1 would take that for no number at all.
+        """
+        try:
+            number = float(self.form[name])
+        except ValueError:
+            number = nan
+        if not isfinite(number):
+            raise InvalidParameter(problems={name: f"must be {meaning}"})
+        return number
 
     def check_form(self) -> None:
         """:raises QueueyError: as :attr:`form`."""

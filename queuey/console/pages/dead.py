@@ -95,14 +95,14 @@ def _document(visit: Visit) -> dict[str, Any]:
             raise InvalidParameter(problems={"header": "must have the form name: value"})
         chosen["headers"] = {name.strip(): value.strip()}
     document: dict[str, Any] = {}
-    try:
-        if "one" in form:
+    if "one" in form:
+        try:
             began = parse_timestamp(form["one"])
-            chosen |= {"since": format_timestamp(began), "until": format_timestamp(began + 1)}
-        if "rate" in form:
-            document["rate"] = float(form["rate"])
-    except ValueError as error:
-        raise InvalidParameter(problems={"rate": "must be a number of letters a second"}) from error
+        except ValueError as error:
+            raise InvalidParameter(problems={"one": "must be the time of a letter"}) from error
+        chosen |= {"since": format_timestamp(began), "until": format_timestamp(began + 1)}
+    if "rate" in form:
+        document["rate"] = visit.number("rate", "a number of letters a second")
     if chosen:
         document["filter"] = chosen
     if form.get("group_only"):

@@ -66,10 +66,7 @@ def entry_of(visit: Visit) -> dict[str, Any]:
                 )
             entry[name] = int(given[name])
     if "delay" in given:
-        try:
-            entry["delay"] = float(given["delay"])
-        except ValueError as error:
-            raise InvalidParameter(problems={"delay": "must be a number of seconds"}) from error
+        entry["delay"] = visit.number("delay", "a number of seconds")
     headers = [line.partition(":") for line in given.get("headers", "").splitlines() if line.strip()]
     if any(not colon or not name.strip() for name, colon, _ in headers):
         raise InvalidParameter(problems={"headers": "must be lines of the form name: value"})

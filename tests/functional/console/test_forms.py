@@ -1,0 +1,28 @@
+"""What people type into the forms of the console, and what v1 gets of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.support.client import Server
+from tests.support.visitors import Visitor
+
+
+@pytest.mark.parametrize("delay", ["nan", "inf", "1e999", "soon"])
+def test_a_delay_that_is_no_number_sends_nothing(owner: Visitor, v1: Server, delay: str) -> None:
+    queue = v1.queue()
+
+    refused = owner.send(f"/console/a/queuey/{queue}/send", status=400, body="hello", delay=delay)
+
+    assert "delay: must be a number of seconds" in refused.text
+    assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 0
+
+
+@pytest.mark.parametrize("rate", ["nan", "-inf", "fast"])
+def test_a_rate_that_is_no_number_moves_nothing(owner: Visitor, v1: Server, rate: str) -> None:
+    queue = v1.queue()
+    v1.call("POST", queue, "leases", "workers", json={"receive": {}})
+
+    refused = owner.send(f"/console/a/queuey/{queue}/l/workers/dead/retry", status=400, rate=rate)
+
+    assert "rate: must be a number of letters a second" in refused.text
