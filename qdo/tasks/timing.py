@@ -7,7 +7,7 @@ import ctypes
 import signal
 import threading
 from collections.abc import Awaitable, Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -88,7 +88,8 @@ def _new_loop() -> asyncio.AbstractEventLoop:
 
 def _run(loop: asyncio.AbstractEventLoop) -> None:
     while True:  # a task may stop the loop, which others use
-        loop.run_forever()
+        with suppress(SystemExit, KeyboardInterrupt):  # they go to the task as well
+            loop.run_forever()
 
 
 @contextmanager

@@ -17,7 +17,7 @@ import threading
 from collections.abc import Iterator, Mapping
 from concurrent.futures import CancelledError, Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from multiprocessing import get_context, parent_process
 from multiprocessing.connection import wait
 from multiprocessing.util import Finalize
@@ -91,7 +91,8 @@ class Awaited:
     def _run(self) -> None:
         try:
             while not self._closed:  # a job may stop the loop, which others use
-                self._loop.run_forever()
+                with suppress(SystemExit, KeyboardInterrupt):  # they go to the job as well
+                    self._loop.run_forever()
         finally:
             self._loop.close()
 

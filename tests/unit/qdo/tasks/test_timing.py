@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from pathlib import Path
 
@@ -51,6 +51,26 @@ def test_a_thread_is_interrupted() -> None:
 def test_the_main_thread_is_interrupted_while_it_waits() -> None:
     with pytest.raises(TaskTimeout):
         within(0.05, lambda: threading.Event().wait(60))
+
+
+async def exits() -> None:
+    sys.exit(3)
+
+
+async def waits_for_one_that_exits() -> None:
+    await asyncio.create_task(exits())
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize("ends", [exits, waits_for_one_that_exits])
+def test_a_coroutine_that_exits_ends_no_other_one(ends: Callable[[], Coroutine[None, None, None]]) -> None:
+    async def answer() -> int:
+        return 7
+
+    for _ in range(2):
+        with pytest.raises(SystemExit):
+            awaited(ends, None)
+    assert awaited(answer, None) == 7
 
 
 async def endless_and_async() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
 from multiprocessing import active_children
 from pathlib import Path
@@ -96,6 +97,24 @@ def test_a_job_that_stops_its_event_loop_stops_no_other_job(context: Context) ->
     try:
         for _ in range(3):
             caller.call("any", context)
+    finally:
+        caller.close()
+
+
+async def waits_for_one_that_exits(what: str, context: Context) -> None:
+    async def exits() -> None:
+        sys.exit(3)
+
+    await asyncio.create_task(exits())
+
+
+@pytest.mark.timeout(60)
+def test_a_job_that_waits_for_one_that_exits_stops_no_other_job(context: Context) -> None:
+    caller = Awaited(waits_for_one_that_exits)
+    try:
+        for _ in range(3):
+            with pytest.raises(JobEnded, match=r"sys.exit\(3\)"):
+                caller.call("any", context)
     finally:
         caller.close()
 
