@@ -266,7 +266,7 @@ export class Queue {
 
   /** Remove messages by their ids; those of other partitions than 1 as "2:id". */
   async remove(...ids) {
-    await this.#client.ask("DELETE", `${this.#path}/${ids.map(encodeURIComponent).join(",")}`);
+    await this.#client.ask("DELETE", `${this.#path}/${ids.map(place).join(",") || place("")}`);
   }
 
   /** How far a group has read: the id of its last message by partition; null before the first. */
@@ -429,6 +429,12 @@ function part(name) {
   if (["", ".", ".."].includes(name) || String(name).includes("/"))
     throw new TypeError(`${JSON.stringify(name)} is no name: one is not empty, not "." or "..", and has no "/"`);
   return encodeURIComponent(name);
+}
+
+/** A message id in a path. Without one it is the path of the queue, and DELETE would remove that. */
+function place(id) {
+  if (!/^[0-9A-Fa-f:, -]+$/.test(id)) throw new TypeError(`${JSON.stringify(id)} is no id of a message`);
+  return encodeURIComponent(id);
 }
 
 const receiptOf = (message) => (typeof message === "string" ? message : message.receipt);

@@ -176,9 +176,11 @@ class AppendCalls:
         """Remove messages, also those that are scheduled.
 
         A message that does not exist is no error.
+
+        :raises InvalidMessageId: one of these is no place. Nothing is removed.
         """
         for some in in_calls(where):
-            yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), addresses(some))
+            yield from self._endpoint.ask("DELETE", *queue_path(self.application, queue), some)
 
 
 def _of_one(error: InvalidParameter) -> InvalidParameter:

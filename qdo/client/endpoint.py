@@ -72,7 +72,11 @@ class Named(NamedTuple):
         """What is given. Without a URL the rest is that of :func:`queuey.contexts.context_in_force`.
 
         With a URL no key of the environment or of a context is sent there.
+
+        :raises ConfigurationError: no application can have this name: it would make another path.
         """
+        if application and (application in (".", "..") or "/" in application):
+            raise ConfigurationError(f"{application!r} is no name of an application")
         if url is not None:
             return cls(url, application or DEFAULT_APPLICATION, key, token)
         found = context_in_force()

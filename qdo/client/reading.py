@@ -11,7 +11,7 @@ from qdo.client.following import Following, FollowLimits
 from qdo.client.moments import Moment
 from qdo.client.steps import Items, Listing, Reply, Steps, call, listing
 from qdo.client.streams import ARROW, NDJSON
-from qdo.client.values import HasLocation, Message, Page, SpanCount, SpanCounts, address
+from qdo.client.values import HasLocation, Message, Page, SpanCount, SpanCounts
 from qdo.client.wire import Partitions, addresses, in_calls, joined, queue_path, read_params
 from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
@@ -55,7 +55,7 @@ class ReadCalls(ABC, Generic[M, A, F]):
         """
         found: list[Message] = []
         for some in in_calls(where):
-            answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), addresses(some))
+            answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), some)
             found += map(Message.from_wire, answer.json()["messages"])
         return found
 
@@ -66,7 +66,7 @@ class ReadCalls(ABC, Generic[M, A, F]):
         :raises MessageNotFound: the message expired, was deleted, or never existed.
         """
         answer = yield from self._endpoint.ask(
-            "GET", *queue_path(self.application, queue), address(where), params={"raw": "true"}
+            "GET", *queue_path(self.application, queue), addresses(where), params={"raw": "true"}
         )
         return Message(
             MessageId.parse(answer.headers["Queuey-Message-Id"]),

@@ -10,7 +10,7 @@ from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import FORBIDDEN, Items, Listing, Pause, Reply, Steps, call, listing
-from qdo.client.wire import group_path, queue_path
+from qdo.client.wire import group_path, queue_path, task_path
 
 __all__ = ["LetterOptions", "QueueTask", "RedrivePreview", "TaskCalls"]
 
@@ -104,7 +104,7 @@ class TaskCalls:
         :param name: as in :class:`QueueTask`.
         :raises TaskNotFound: there was none.
         """
-        return _task((yield from self._endpoint.ask("GET", *self._task_path(queue, name))))
+        return _task((yield from self._endpoint.ask("GET", *task_path(self.application, queue, name))))
 
     @call
     def cancel_task(self, queue: str, name: str) -> Steps[QueueTask]:
@@ -115,7 +115,9 @@ class TaskCalls:
 
         :raises TaskNotFound: there was none.
         """
-        return _task((yield from self._endpoint.ask("DELETE", *self._task_path(queue, name), repeats=FORBIDDEN)))
+        return _task(
+            (yield from self._endpoint.ask("DELETE", *task_path(self.application, queue, name), repeats=FORBIDDEN))
+        )
 
     @call
     def redrive(
@@ -176,15 +178,12 @@ class TaskCalls:
         """
         pause, most = _LOOK_SECONDS
         while True:
-            task = _task((yield from self._endpoint.ask("GET", *self._task_path(queue, name))))
+            task = _task((yield from self._endpoint.ask("GET", *task_path(self.application, queue, name))))
             yield Items([task])
             if not task.is_open:
                 return
             yield Pause(pause)
             pause = min(2 * pause, most)
-
-    def _task_path(self, queue: str, name: str) -> tuple[str, ...]:
-        return (*queue_path(self.application, queue), "tasks", name)
 
 
 def _task(answer: Reply) -> QueueTask:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
@@ -12,13 +13,14 @@ from qdo.client.encoding import to_json
 from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import Reply
 from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, NewMessage, address, check_headers
-from queuey.errors import InvalidParameter, QueueNotFound
+from queuey.errors import InvalidMessageId, InvalidParameter, QueueNotFound, TaskNotFound
 from queuey.ids import ZERO_ID, MessageId
 
 Partitions = Sequence[int] | Literal["all"]
 IDS_A_CALL = 100
 """Ids that a server takes in one path."""
 _U64 = (1 << 64) - 1
+_PLACES = re.compile(r"[0-9A-Fa-f:, -]+")
 
 
 def _leads_elsewhere(name: str) -> bool:
@@ -45,6 +47,16 @@ def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str
     if _leads_elsewhere(group):
         raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
     return *queue_path(application, queue), kind, group
+
+
+def task_path(application: str, queue: str, name: str) -> tuple[str, ...]:
+    """The path of a task of a queue.
+
+    :raises TaskNotFound: no task can have this name: it would make another path.
+    """
+    if _leads_elsewhere(name):
+        raise TaskNotFound
+    return *queue_path(application, queue), "tasks", name
 
 
 class QueueFields(TypedDict, total=False):
@@ -193,16 +205,35 @@ def read_params(
 
 
 def addresses(where: HasLocation | str | Sequence[HasLocation | str]) -> str:
-    """The wire form of one place or several."""
-    some = where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
-    return ",".join(map(address, some))
+    """The wire form of one place or several.
+
+    :raises InvalidMessageId: one is no place: it would make another path, such as that of the queue.
+    """
+    return ",".join(map(_place, _several(where))) or _place("")
 
 
-def in_calls(where: HasLocation | str | Sequence[HasLocation | str]) -> Iterator[Sequence[HasLocation | str]]:
-    """The places in parts that one path can hold."""
-    some = list(where) if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+def in_calls(where: HasLocation | str | Sequence[HasLocation | str]) -> Iterator[str]:
+    """The wire forms of the places, each of as many as one path can hold.
+
+    :raises InvalidMessageId: as :func:`addresses`, before the first of them.
+    """
+    some = list(map(_place, _several(where)))
     for first in range(0, len(some), IDS_A_CALL):
-        yield some[first : first + IDS_A_CALL]
+        yield ",".join(some[first : first + IDS_A_CALL])
+
+
+def _several(where: HasLocation | str | Sequence[HasLocation | str]) -> Sequence[HasLocation | str]:
+    return where if isinstance(where, Sequence) and not isinstance(where, str) else [where]
+
+
+def _place(where: HasLocation | str) -> str:
+    try:
+        text = address(where)
+    except AttributeError:
+        text = ""
+    if not _PLACES.fullmatch(text):
+        raise InvalidMessageId(f"{where!r} is no place of a message: give the message, or <partition>:<id> as a text")
+    return text
 
 
 def cursor_at(incarnation: str, places: Mapping[int, MessageId], *, every: bool = False) -> str:

@@ -33,7 +33,10 @@ await scene("a name that would ask another path is refused", async () => {
   for (const strange of ["", ".", "..", "a/b"]) {
     assert.throws(() => client.queue(strange), /is no name/);
     assert.throws(() => client.queue("a").leases(strange), /is no name/);
+    await assert.rejects(client.queue("a").remove(strange), /is no id/);
   }
+  await assert.rejects(client.queue("a").remove(), /is no id/);
+  await assert.rejects(client.queue("a").remove("messages"), /is no id/);
 });
 
 await scene("a long queue is read to its end, in order, by pages", async () => {

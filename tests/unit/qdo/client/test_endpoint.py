@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qdo import Client
+from qdo.aio import AsyncClient
 from qdo.client.endpoint import Named
+from queuey.errors import ConfigurationError
 
 VARIABLES = {
     "QUEUEY_URL": "http://queuey.example:5000",
@@ -41,3 +45,10 @@ def test_without_variables_it_is_the_server_of_the_quick_start(monkeypatch: pyte
         monkeypatch.delenv(name)
 
     assert Named.of(None, None, None, None) == ("http://127.0.0.1:5000", "demo", None, None)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize("application", [".", "..", "shop/orders"])
+def test_an_application_is_no_path(kind: Any, application: str) -> None:
+    with pytest.raises(ConfigurationError, match="no name of an application"):
+        kind("http://queuey.example:5000", application)

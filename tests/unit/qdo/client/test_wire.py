@@ -14,6 +14,7 @@ import qdo
 from qdo.client import Client, Message, NewMessage
 from qdo.client.moments import moment_to_wire
 from qdo.client.values import address, principals_from_wire
+from queuey.errors import InvalidMessageId, TaskNotFound
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, parse_timestamp
 from tests.support.client_answers import ADDED, HEX
 from tests.support.scripted_server import Say, Script
@@ -110,3 +111,36 @@ def test_what_the_package_offers_is_what_it_says() -> None:
 
 def test_ticks_and_wire_agree_on_1970() -> None:
     assert parse_timestamp(moment_to_wire(datetime(1970, 1, 1, tzinfo=UTC))) == EPOCH_TICKS
+
+
+# Places and names that would make another path, such as that of the queue, which a deletion would remove.
+ELSEWHERE = ["", ".", "..", "/", "messages", "tasks", "leases/workers", "offsets/group", f"1:{HEX}/.."]
+NO_PLACES = [*ELSEWHERE, None, 7, b"1:2", MessageId.parse(HEX), [""], [f"1:{HEX}", ""], [f"1:{HEX}"] * 100 + [None]]
+
+
+@pytest.mark.parametrize("where", NO_PLACES, ids=lambda where: repr(where)[:30])
+def test_what_is_no_place_asks_for_nothing(client: Client, script: Script, where: Any) -> None:
+    with pytest.raises(InvalidMessageId, match="is no place of a message"):
+        client.delete("q", where)
+    with pytest.raises(InvalidMessageId):
+        client.get("q", where)
+    with pytest.raises(InvalidMessageId):
+        client.get_raw("q", where)
+    with pytest.raises(InvalidMessageId):
+        client.put("q", where, "body")
+    with pytest.raises(InvalidMessageId):
+        client.put("q", [], "body")
+
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("name", ["", ".", "..", "redrive:a/b"])
+def test_what_is_no_name_of_a_task_asks_for_nothing(client: Client, script: Script, name: str) -> None:
+    with pytest.raises(TaskNotFound):
+        client.cancel_task("q", name)
+    with pytest.raises(TaskNotFound):
+        client.task("q", name)
+    with pytest.raises(TaskNotFound):
+        next(client.watch_task("q", name))
+
+    assert script.asked == []
