@@ -10,7 +10,6 @@ from queuey.console.pages.messages import read_page
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.stories import story_in
 from queuey.console.pages.told import told
-from queuey.console.shown import shorter
 from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
@@ -20,6 +19,8 @@ __all__ = ["PAGES"]
 _FILTER = ("reason", "key", "header", "since", "until")
 _OPTIONS = (*_FILTER, "rate")
 MOST_REASONS = 10
+REASON_CHARACTERS = 120
+"""Of a reason, in the list of them."""
 
 
 def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
@@ -32,8 +33,12 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
         rows, following = read_page(visit, application, letters, at, None, newest_first=True)
     except QueueNotFound:  # it is made with the first dead letter
         rows, following = [], None
+    # Without its headers a letter is none. The next page begins with the first one that this one has no room for.
+    cut = next((number for number, row in enumerate(rows) if number and "left_out" in row), None)
+    if cut is not None:
+        rows, following = rows[:cut], rows[cut]["message_id"]
     known = [{**row, "story": story} for row in rows if (story := story_in(row)) and _is_of(story, queue, group)]
-    reasons = Counter(shorter(str(row["story"].get("reason", "")), 120) for row in known)
+    reasons = Counter(_beginning(str(row["story"].get("reason", ""))) for row in known)
     visit.in_shell_of(application, "queuey", "redrive", queue, group, "--status")
     visit.in_shell_of(application, "queuey", "redrive", queue, group, "--cancel")
     visit.in_shell_of(application, "queuey", "redrive", queue, group, "--dry-run")
@@ -48,6 +53,11 @@ def show(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
         "task": None if task is None else task.content["task"],
     }
     return PageAnswer("dead.html", {**values, "told": told(visit)})
+
+
+def _beginning(reason: str) -> str:
+    """What stands for a reason in an address, and finds it again: a part of it as it is."""
+    return next(iter(reason.splitlines()), "")[:REASON_CHARACTERS]
 
 
 def _is_of(story: Mapping[str, Any], queue: str, group: str) -> bool:
