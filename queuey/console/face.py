@@ -49,7 +49,8 @@ class Console:
         self._site: Site | None = None
         # Not a right of the table: each call of v1 that a page makes asks for its own.
         self._page = Operation("console", Permission.NONE, self._show)
-        self._change = self._page._replace(body=Body.MESSAGE)
+        # A form takes up to three bytes for each of a message's; v1 looks at the message itself.
+        self._change = self._page._replace(body=Body.BATCH)
 
     def serves(self, call: Call) -> bool:
         """See :func:`queuey.console.calls.is_console`."""
@@ -114,7 +115,7 @@ class Console:
         headers: Headers = [("content-type", HTML), *static.page_headers(), *error.headers.items()]
         if error.retriable:
             headers.append(("retry-after", str(RETRY_AFTER_SECONDS)))
-        return Answer(error.status, _refused(error, call.request_id), headers)
+        return Answer(error.status, _refused(error, call.request_id, is_stranger=is_stranger), headers)
 
     def form_of_refusal(self, headers: Mapping[str, str]) -> Hashable:
         """It has one form."""
@@ -162,8 +163,14 @@ def _plain(title: str, content: str) -> bytes:
 <body><main class="narrow"><h1>{title}</h1>{content}</main></body></html>""".encode()
 
 
-def _refused(error: QueueyError, request_id: str) -> bytes:
+def _refused(error: QueueyError, request_id: str, *, is_stranger: bool) -> bytes:
+    """:param is_stranger: a form came without a session: its page still has what was typed, once there is a session."""
     said = f'<p>{escape(str(error))}</p><p class="quiet">Status {error.status}, request {escape(request_id)}.</p>'
+    if is_stranger:
+        said += (
+            f'<p>Nothing was changed. <a href="{ROOT}/sign-in" target="_blank">Sign in in another tab</a>, then go back in '
+            "this one: most browsers still have what you typed.</p>"
+        )
     return _plain(error.code, f'{said}<p><a href="{ROOT}">To the console</a></p>')
 
 

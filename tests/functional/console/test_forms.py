@@ -26,3 +26,13 @@ def test_a_rate_that_is_no_number_moves_nothing(owner: Visitor, v1: Server, rate
     refused = owner.send(f"/console/a/queuey/{queue}/l/workers/dead/retry", status=400, rate=rate)
 
     assert "rate: must be a number of letters a second" in refused.text
+
+
+def test_a_form_has_room_for_each_message_that_v1_takes(owner: Visitor, v1: Server) -> None:
+    queue, body = v1.queue(), "é" * (1 << 19)
+
+    owner.send(f"/console/a/queuey/{queue}/send", body=body)
+    owner.send(f"/console/a/queuey/{queue}/send", status=413, body=body + "é")
+
+    (stored,) = v1.call("GET", queue).json()["messages"]
+    assert stored["body"] == body
