@@ -41,8 +41,9 @@ class _Token:
 class _Line:
     """What one subscription of one queue has not settled."""
 
-    waiting: list[tuple[int, int]] = field(default_factory=list)
-    """A heap: the moment from which a message may be handed out, and its number in the queue."""
+    waiting: list[tuple[int, int, int]] = field(default_factory=list)
+    """A heap: the moment from which a message may be handed out, its number in the queue, and its turn. What was given back
+    since has another turn, so an end of a lease that is over already hands out nothing."""
     turns: dict[int, int] = field(default_factory=lambda: defaultdict(int))
     settled: set[int] = field(default_factory=set)
     held_keys: dict[str, tuple[int, int]] = field(default_factory=dict)
@@ -64,7 +65,7 @@ class _Queue:
             for message in messages:
                 due = now + int(message.delay * SECOND)
                 for line in self._lines:
-                    heapq.heappush(line.waiting, (due, len(self._messages)))
+                    heapq.heappush(line.waiting, (due, len(self._messages), 0))
                 self._messages.append(message)
             self._changed.notify_all()
 
@@ -78,12 +79,12 @@ class _Queue:
         now = self._clock.now()
         until = now + int(visibility * SECOND)
         taken: list[tuple[OutgoingMessage, _Token]] = []
-        aside: list[tuple[int, int]] = []
+        aside: list[tuple[int, int, int]] = []
         with self._changed:
             while len(taken) < most and line.waiting and line.waiting[0][0] <= now:
                 entry = heapq.heappop(line.waiting)
-                index = entry[1]
-                if index in line.settled:
+                _, index, turn = entry
+                if index in line.settled or turn != line.turns[index]:
                     continue
                 message = self._messages[index]
                 if message.key and line.held_keys.get(message.key, (index, 0))[0] != index:
@@ -96,7 +97,7 @@ class _Queue:
                     continue
                 if message.key:
                     line.held_keys[message.key] = (index, until)
-                heapq.heappush(aside, (until, index))
+                heapq.heappush(aside, (until, index, line.turns[index]))
             for entry in aside:
                 heapq.heappush(line.waiting, entry)
         return taken
@@ -116,7 +117,7 @@ class _Queue:
         with self._changed:
             if token.index not in line.settled and line.turns[token.index] == token.turn:
                 line.turns[token.index] += 1
-                heapq.heappush(line.waiting, (self._clock.now(), token.index))
+                heapq.heappush(line.waiting, (self._clock.now(), token.index, line.turns[token.index]))
                 self._changed.notify_all()
 
     def _free(self, line: _Line, index: int) -> None:
