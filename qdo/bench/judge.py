@@ -17,7 +17,7 @@ from typing import NamedTuple
 from qdo.bench.bodies import NO_KEY
 from qdo.bench.clock import SECOND
 from qdo.bench.order import StreamOrder
-from qdo.bench.records import CORRUPT, FAILED, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow, read_received, read_sent
+from qdo.bench.records import CORRUPT, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow, read_received, read_sent
 from qdo.bench.workload import Limits, Workload
 
 EXAMPLES = 5
@@ -108,7 +108,7 @@ class _Holding(NamedTuple):
     arrived: int
     held_until: int
     settled: int
-    failed: bool
+    """When an acknowledgement of it was confirmed first, by whichever receiver; 0 if none was."""
 
 
 class _Bits:
@@ -269,8 +269,9 @@ class Judge:
         elif before.settled and row.asked >= before.settled:
             late = (row.asked - before.settled) / 1e6
             found.found("returned", f"{_name_of(row)}: asked for {late:.1f} ms after it was acknowledged")
-        elif before.failed or row.arrived >= min(before.held_until, row.held_until):
-            # Either lease may be over. The later receipt may be of the earlier lease, whose answer was asked for again.
+        elif row.arrived >= min(before.held_until, row.held_until):
+            # Either lease may be over, or given back. The later receipt may be of the earlier lease, whose answer was asked
+            # for again.
             found.redelivered += 1
             return
         else:
@@ -282,8 +283,11 @@ class Judge:
         if not row.held_until:
             return
         key = (row.subscription, row.stream, row.number)
-        self._held[key] = _Holding(row.asked, row.arrived, row.held_until, row.settled, bool(row.flags & FAILED))
-        self._held_since.append((max(row.arrived, row.settled), row.arrived, key))
+        before = self._held.get(key)
+        # A receiver may settle a message after another one got it, whose own receipt says nothing of that.
+        settled = min(filter(None, (before.settled if before else 0, row.settled)), default=0)
+        self._held[key] = _Holding(row.asked, row.arrived, row.held_until, settled)
+        self._held_since.append((max(row.arrived, settled), row.arrived, key))
 
     def _forget(self, now: int) -> None:
         """Leases that are over for so long that they decide nothing any more."""

@@ -167,7 +167,8 @@ class LoadReceiver:
             if poison:
                 before = clock.now()
                 for at in poison:
-                    rows[at] = rows[at]._replace(flags=rows[at].flags | FAILED, held_until=before)
+                    held_until = min(rows[at].held_until, before)
+                    rows[at] = rows[at]._replace(flags=rows[at].flags | FAILED, held_until=held_until)
                 await self._consumer.fail([handed[at].token for at in poison])
             held = await self._consumer.acknowledge([handed[at].token for at in good]) if good else []
         except QueueyError as error:

@@ -130,6 +130,20 @@ def test_a_message_that_was_given_back_is_redelivered() -> None:
     assert counted(found(ALL[0], ALL[1], failed, receipt(2, 4))) == {}
 
 
+def test_a_receipt_before_its_holder_gave_the_message_back_overlaps() -> None:
+    failed = receipt(2, 3, settled=0, flags=FAILED, held_until=5 * SECOND)
+
+    assert counted(found(ALL[0], ALL[1], failed, receipt(2, 4))) == {"duplicates": 1, "overlaps": 1}
+
+
+def test_an_acknowledgement_of_an_earlier_lease_counts_after_the_next_receipt() -> None:
+    """The first receiver settles it after the second one got it, which forgets it. Nothing may come after that."""
+    first, second = receipt(2, 3, settled=14), receipt(2, 13.5, settled=0)
+
+    assert counted(found(ALL[0], ALL[1], first, second)) == {}
+    assert counted(found(ALL[0], ALL[1], first, second, receipt(2, 24))) == {"returned": 1, "duplicates": 1}
+
+
 @pytest.mark.parametrize("later", [4, 1000], ids=["soon", "long after its lease was forgotten"])
 def test_a_message_that_comes_back_after_its_acknowledgement_is_returned(later: float) -> None:
     others = (receipt(1, later - 0.5), receipt(2, later - 0.4))
