@@ -39,8 +39,9 @@ _URL = re.compile(r"https?://[^/?#\s@]+(/[^?#\s]*)?")
 _NEXT = re.compile(r'<([^>]*)>\s*;\s*rel="?next"?')
 MOST_TIMEOUT_SECONDS = 31_536_000
 """A year. Sockets take no time of any length."""
-_UNSENDABLE = re.compile(r"[^\x00-\x7f]|[\r\n\x00]|^[ \t]")
-"""In a header. The name ends at its colon; a value that begins with a blank continues the line before it."""
+_UNSENDABLE = re.compile(r"[^\t\x20-\x7e]|^[ \t]|[ \t]$")
+"""In the value of a header. Whatever reads it drops blanks at its ends."""
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 
 
 def _is_address(url: str) -> bool:
@@ -92,9 +93,13 @@ class Endpoint:
         self, url: str, key: str | None, token: str | None = None, *, timeout_seconds: float, retries: int
     ) -> None:
         """:param token: takes the place of the key.
-        :raises ConfigurationError: ``url`` is no address of a server, or ``timeout_seconds`` is no time that can be waited.
+        :raises ConfigurationError: ``url`` is no address of a server, ``timeout_seconds`` is no time that can be waited, or
+            ``retries`` is no number of times.
         :raises InvalidApplicationKey, InvalidToken: a header cannot carry it.
         """
+        for name, text in (("url", url), ("key", key), ("token", token)):
+            if not isinstance(text, str | None):
+                raise ConfigurationError(f"{name} is a {type(text).__name__}: expected a text")
         if "@" in url:
             raise ConfigurationError("the address of a server has no user name in it: give a key or a token")
         if not _is_address(url):
@@ -103,10 +108,13 @@ class Endpoint:
             raise InvalidApplicationKey("The application key has characters that no key has.")
         if token is not None and not (token.isascii() and token.isprintable()):
             raise InvalidToken("The token has characters that no token has.")
-        if not 0 < timeout_seconds <= MOST_TIMEOUT_SECONDS:  # NaN is neither
+        is_number = isinstance(timeout_seconds, int | float)
+        if not is_number or not 0 < timeout_seconds <= MOST_TIMEOUT_SECONDS:  # NaN is neither
             raise ConfigurationError(
                 f"timeout_seconds is {timeout_seconds!r}: expected over 0 and up to {MOST_TIMEOUT_SECONDS:,}"
             )
+        if type(retries) is not int or retries < 0:  # None would be without end
+            raise ConfigurationError(f"retries is {retries!r}: expected a whole number, 0 or more")
         self.root = url.rstrip("/")
         self.timeout_seconds = timeout_seconds
         self._has_credential = bool(token or key)
@@ -139,8 +147,8 @@ class Endpoint:
         for name, text in wanted.items():
             if not isinstance(text, str):
                 raise InvalidParameter(problems={name: f"{text!r} is no text"})
-        if any(_UNSENDABLE.search(text) for text in (*wanted, *wanted.values())):
-            raise BadRequest("This cannot be sent: headers are ASCII, and one line.")
+            if _UNSENDABLE.search(text) or not _HEADER_NAME.fullmatch(name):
+                raise BadRequest("This cannot be sent: headers are ASCII, and one line without blanks at its ends.")
         if self._credential is not None:
             wanted["Authorization"] = self._credential
         stream_seconds, held_seconds = how.pop("stream_seconds", None), how.pop("held_seconds", 0.0)
@@ -252,6 +260,6 @@ def _next_params(answer: Reply) -> dict[str, str] | None:
 def _pause_seconds(retry: Retry, retry_after: str | None) -> float:
     try:
         asked = retry.parse_retry_after(retry_after) if retry_after else 0.0
-    except InvalidHeader:
+    except (InvalidHeader, ValueError, OverflowError):  # the last two are of moments and numbers beyond all clocks
         asked = 0.0
     return min(asked, MAX_PAUSE_SECONDS) or retry.get_backoff_time()

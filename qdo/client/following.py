@@ -183,7 +183,7 @@ class Following:
         for line in lines:
             try:
                 self._take(json.loads(line), runs)
-            except (ValueError, LookupError, TypeError, AttributeError):
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
                 return BrokenStream("the server sent a line that does not belong in a stream")
             except QueueyError as error:
                 return error

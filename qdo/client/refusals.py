@@ -101,7 +101,7 @@ def error_from(answer: Reply) -> QueueyError:
     try:
         told = json.loads(answer.body)
         texts = {str(field): str(text) for field, text in told["error_msg"].items()}
-    except (ValueError, LookupError, TypeError, AttributeError):
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
         family = _family(answer.status)
         return family(f"HTTP {answer.status} {answer.reason}".rstrip(), headers=headers)
     said = told.get("detail") or "; ".join(f"{field}: {text}" for field, text in texts.items())

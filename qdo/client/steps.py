@@ -187,7 +187,7 @@ class Reply:
         """
         try:
             return json.loads(self.body)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self.is_foreign() from error
 
     def is_foreign(self) -> QueueyError:

@@ -90,7 +90,7 @@ class MessageRows(StreamRows[Message]):
         for line in lines:
             try:
                 entry = json.loads(line)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 self._broken(error)
             if self.end is not None:
                 self._broken()

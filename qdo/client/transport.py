@@ -37,7 +37,7 @@ class Transport:
         self._open()
 
     def _open(self) -> None:
-        self._process, self._session = os.getpid(), requests.Session()
+        self._process, self._session = os.getpid(), _UnledSession()
         # requests lets a .netrc replace a plain header, but not an auth of our own.
         self._session.auth = _KeepHeaders()
 
@@ -168,6 +168,13 @@ class _Pieces:
     def _run(self) -> None:
         while self._wanted.get():
             self._came.put(self._read())
+
+
+class _UnledSession(requests.Session):
+    """It goes nowhere else. requests reads where an answer leads even if nobody follows, and fails if that is no address."""
+
+    def get_redirect_target(self, resp: requests.Response) -> None:
+        """There is none."""
 
 
 class _KeepHeaders(requests.auth.AuthBase):

@@ -95,8 +95,11 @@ class NewMessage:
     """Up to 64 names and values that travel beside the body; at most 64 KiB together. A text is sent as UTF-8."""
 
     def __post_init__(self) -> None:
-        """:raises InvalidParameter: the body is neither bytes nor text, or a header cannot be sent."""
+        """:raises InvalidParameter: the body is neither bytes nor text, a text is none, or a header cannot be sent."""
         object.__setattr__(self, "body", check_body(self.body))
+        for name in ("key", "content_type", "idempotency_key"):
+            if not isinstance(value := getattr(self, name), str | None):
+                raise InvalidParameter(problems={name: f"{value!r} is no text"})
         if self.headers:
             object.__setattr__(self, "headers", check_headers(self.headers))
 
@@ -139,7 +142,11 @@ class NewMessage:
 
     @property
     def raw(self) -> bytes:
-        return self.body.encode() if isinstance(self.body, str) else self.body
+        """:raises InvalidParameter: UTF-8 has no form for the text."""
+        try:
+            return self.body.encode() if isinstance(self.body, str) else self.body
+        except UnicodeEncodeError as error:
+            raise InvalidParameter(problems={"body": str(error)}) from error
 
 
 def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:

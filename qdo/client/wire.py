@@ -143,11 +143,16 @@ def once_of(purpose: str, *parts: Any) -> str:
 def can_go_raw(new: NewMessage) -> bool:
     """Whether a message can be sent as it is.
 
-    A server takes some JSON for a batch, and headers of a request are ASCII only. Headers of the message go in a batch:
-    a proxy may change the case of their names.
+    A server takes some JSON for a batch, and headers of a request are ASCII only, and lose the blanks at their ends. Headers
+    of the message go in a batch: a proxy may change the case of their names.
     """
-    media_type = (new.content_type or "").partition(";")[0].strip().lower()
-    return media_type not in (JSON_TYPE, BATCH_TYPE) and not new.headers and f"{new.content_type}{new.key}".isascii()
+    kind, key = new.content_type or "", new.key or ""
+    media_type = kind.partition(";")[0].strip().lower()
+    return media_type not in (JSON_TYPE, BATCH_TYPE) and not new.headers and _fits_header(kind) and _fits_header(key)
+
+
+def _fits_header(text: str) -> bool:
+    return text.isascii() and text.isprintable() and text == text.strip()
 
 
 def _seconds(given: Any) -> str:

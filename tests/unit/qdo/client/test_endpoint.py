@@ -52,3 +52,17 @@ def test_without_variables_it_is_the_server_of_the_quick_start(monkeypatch: pyte
 def test_an_application_is_no_path(kind: Any, application: str) -> None:
     with pytest.raises(ConfigurationError, match="no name of an application"):
         kind("http://queuey.example:5000", application)
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        *[("retries", value) for value in (None, "5", -1, True, 2.5)],
+        *[("timeout_seconds", value) for value in (None, "30")],
+        *[(name, value) for name in ("url", "key", "token") for value in (5, b"text")],
+    ],
+)
+def test_an_option_of_another_kind_is_refused_by_its_name(kind: Any, name: str, value: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{name} is "):
+        kind(**{"url": "http://queuey.example:5000", name: value})

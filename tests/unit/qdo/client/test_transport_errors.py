@@ -81,7 +81,11 @@ def test_an_error_of_the_first_queuey_has_no_code(client: Client, script: Script
         client.read("q")
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]", b'"crash id 1"', b'{"error_msg": "text"}', b"\xff"])
+@pytest.mark.parametrize(
+    "body",
+    [b"<html>", b"[]", b'"crash id 1"', b'{"error_msg": "text"}', b"\xff", b"[" * 100_000],
+    ids=lambda body: body[:9],
+)
 def test_what_a_proxy_says_is_an_error_by_its_status(client: Client, script: Script, body: bytes) -> None:
     script.say(Say(500, body))
 
@@ -89,8 +93,9 @@ def test_what_a_proxy_says_is_an_error_by_its_status(client: Client, script: Scr
         client.read("q")
 
 
-def test_a_redirect_is_not_followed(client: Client, script: Script) -> None:
-    script.say(Say(302, b"", {"Location": "http://127.0.0.1:1/"}))
+@pytest.mark.parametrize("place", ["http://127.0.0.1:1/", "http://[nowhere", "\xff"])
+def test_a_redirect_is_not_followed(client: Client, script: Script, place: str) -> None:
+    script.say(Say(302, b"", {"Location": place}))
 
     with pytest.raises(QueueyError, match="HTTP 302"):
         client.read("q")
@@ -165,7 +170,7 @@ def test_an_empty_name_is_no_wish_for_a_drawn_one(client: Client, script: Script
     assert script.asked == []
 
 
-@pytest.mark.parametrize("value", ["00-1\nX-TTL: 1", "☃"])
+@pytest.mark.parametrize("value", ["00-1\nX-TTL: 1", "☃", "\x7f", "a blank behind "])
 def test_headers_that_cannot_be_sent_are_refused(client: Client, script: Script, value: str) -> None:
     with pytest.raises(BadRequest, match="cannot be sent"):
         client.append("q", "hello", headers={"traceparent": value})
@@ -253,3 +258,20 @@ def test_a_page_whose_headers_were_taken_away_is_refused(client: Client, script:
 
     with pytest.raises(QueueyError, match="headers that begin with Queuey-"):
         client.read("q")
+
+
+def test_an_answer_that_is_nested_too_deeply_is_none_of_queuey(client: Client, script: Script) -> None:
+    script.say(Say(200, b'{"messages":' * 100_000), Say(200, b'{"messages":' * 100_000))
+
+    with pytest.raises(QueueyError, match="is not Queuey"):
+        client.read("q")
+    with pytest.raises(QueueyError, match="is not Queuey"):
+        client.append("q", "hello")
+
+
+@pytest.mark.parametrize("name", ["", "a b", "a:b", "ü"])
+def test_a_header_needs_a_name(client: Client, script: Script, name: str) -> None:
+    with pytest.raises(BadRequest, match="cannot be sent"):
+        client.append("q", "hello", headers={name: "x"})
+
+    assert script.asked == []

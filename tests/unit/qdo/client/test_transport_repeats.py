@@ -239,6 +239,17 @@ def test_nobody_there_is_said_so() -> None:
         client.append("q", "hello")
 
 
+@pytest.mark.parametrize("after", ["Fri, 31 Dec 999999 23:59:59 GMT", "9" * 5000])
+def test_a_retry_after_beyond_all_clocks_counts_as_none(
+    client: Client, script: Script, pauses: list[float], after: str
+) -> None:
+    script.say(Say(503, b"{}", {"Retry-After": after}), ADDED)
+
+    client.append("q", "hello")
+
+    assert len(pauses) == 1
+
+
 def test_retry_after_is_kept_but_not_for_ever(client: Client, script: Script, pauses: list[float]) -> None:
     def refused(after: str) -> Say:
         return Say(429, b"{}", {"Retry-After": after})

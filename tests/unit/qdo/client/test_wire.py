@@ -14,7 +14,7 @@ import qdo
 from qdo.client import Client, Message, NewMessage
 from qdo.client.moments import moment_to_wire
 from qdo.client.values import address, principals_from_wire
-from queuey.errors import InvalidMessageId, TaskNotFound
+from queuey.errors import InvalidMessageId, InvalidParameter, TaskNotFound
 from queuey.ids import EPOCH_TICKS, MAX_TICKS, MessageId, parse_timestamp
 from tests.support.client_answers import ADDED, HEX
 from tests.support.scripted_server import Say, Script
@@ -26,6 +26,10 @@ from tests.support.scripted_server import Say, Script
         NewMessage('{"a": 1}', content_type="application/json; charset=utf-8"),
         NewMessage("x", key="schlüssel"),
         NewMessage("x", content_type="☃"),
+        NewMessage("x", key="a blank behind "),
+        NewMessage("x", key=" a blank before"),
+        NewMessage("x", key="\x7f"),
+        NewMessage("x", content_type="text/plain "),
     ],
 )
 def test_what_cannot_go_raw_goes_as_a_batch_of_one(client: Client, script: Script, message: NewMessage) -> None:
@@ -142,5 +146,19 @@ def test_what_is_no_name_of_a_task_asks_for_nothing(client: Client, script: Scri
         client.task("q", name)
     with pytest.raises(TaskNotFound):
         next(client.watch_task("q", name))
+
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("name", ["key", "content_type", "idempotency_key"])
+@pytest.mark.parametrize("value", [b"text", 5])
+def test_what_is_no_text_is_not_made_one(name: str, value: Any) -> None:
+    with pytest.raises(InvalidParameter, match=f"^{name}: .* is no text"):
+        NewMessage("x", **{name: value})
+
+
+def test_a_text_without_a_form_in_utf_8_is_no_body(client: Client, script: Script) -> None:
+    with pytest.raises(InvalidParameter, match=r"^body: "):
+        client.append("q", "\ud800")
 
     assert script.asked == []
