@@ -29,6 +29,7 @@ __all__ = [
     "RetryPolicy",
     "StopWorker",
     "check_job",
+    "first_line_of",
     "load_hook",
     "load_module",
     "reason_of",
@@ -258,12 +259,17 @@ class FailedMessages:
         return tracebacks.text_of(self._cause, self._job_traceback)
 
 
+def first_line_of(error: BaseException) -> str:
+    """The first line of an error's text, bounded, and UTF-8 whatever it says."""
+    try:
+        return tracebacks.bounded(str(error).partition("\n")[0][:_MOST_REASON])
+    except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
+        return "its text cannot be made"
+
+
 def reason_of(error: BaseException) -> str:
     """The class of an error and the first line of its text; of a message that was rejected the text alone."""
-    try:
-        text = tracebacks.bounded(str(error).partition("\n")[0][:_MOST_REASON])
-    except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
-        text = "its text cannot be made"
+    text = first_line_of(error)
     if isinstance(error, RejectMessage | RetryLater) and text:
         return text
     return f"{type(error).__name__}: {text}" if text else type(error).__name__

@@ -13,7 +13,8 @@ from typing import Any
 
 from qdo.client.tracing import API
 from qdo.client.values import Message
-from qdo.worker.job import Context, StopWorker, reason_of
+from qdo.worker.job import Context, StopWorker, first_line_of, reason_of
+from queuey import tracebacks
 from queuey._version import __version__
 from queuey.model.trace_context import TRACEPARENT, TRACESTATE
 
@@ -68,9 +69,20 @@ def _span(messages: Sequence[Message], context: Context, *, together: bool) -> I
         except StopWorker:
             raise
         except Exception as error:
-            span.record_exception(error)
+            span.add_event("exception", _told(error))  # the library's own event has no bound, and no care for UTF-8
             span.set_status(trace.Status(trace.StatusCode.ERROR, reason_of(error)))
             raise
+
+
+def _told(error: Exception) -> dict[str, str]:
+    kind = type(error)
+    return {
+        "exception.type": kind.__qualname__
+        if kind.__module__ == "builtins"
+        else f"{kind.__module__}.{kind.__qualname__}",
+        "exception.message": first_line_of(error),
+        "exception.stacktrace": tracebacks.text_of(error, error.__traceback__),
+    }
 
 
 def name_span(text: str) -> None:

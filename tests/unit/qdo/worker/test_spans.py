@@ -114,6 +114,30 @@ def test_a_worker_that_is_told_to_stop_has_no_error(kept: InMemorySpanExporter, 
     assert kept.get_finished_spans()[0].status.status_code == StatusCode.UNSET
 
 
+class SilentError(Exception):
+    """An error that cannot say what it is."""
+
+    def __str__(self) -> str:
+        raise RuntimeError("no text")
+
+
+@pytest.mark.parametrize("error", [ValueError("a name \udcff"), ValueError("long " * 1_000_000), SilentError()])
+def test_a_span_tells_of_any_error_in_bounds_and_the_error_stays(
+    kept: InMemorySpanExporter, context: Context, error: Exception
+) -> None:
+    def fail(message: Message, context: Context) -> None:
+        raise error
+
+    with pytest.raises(type(error)) as raised:
+        JobCaller(fail, WorkerOptions()).call([message()], context)
+
+    assert raised.value is error
+    (event,) = kept.get_finished_spans()[0].events
+    assert event.attributes is not None
+    assert list(event.attributes) == ["exception.type", "exception.message", "exception.stacktrace"]
+    assert all(len(str(said).encode()) < 10_000 for said in event.attributes.values())
+
+
 def test_the_duration_of_a_job_has_its_trace_as_exemplar(kept: InMemorySpanExporter, context: Context) -> None:
     metrics = WorkerMetrics(WorkerFigures)
     caller = JobCaller(lambda message, context: None, WorkerOptions())
