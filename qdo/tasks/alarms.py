@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from math import ceil
 
 import msgspec
 
@@ -75,22 +76,27 @@ def send_occurrence(message: Message, context: Context) -> None:
     now = max(book.lately(), float(message.timestamp))
     book.keep(kept, now)  # also where its next occurrence is a leap day, until when it would expire
     schedule = alarm.schedule
-    following = first = kept.not_paused(alarm.moment, now)
+    following = first = _not_left_out(schedule, kept.not_paused(alarm.moment, now), now)
     if first <= min(now, last):
         moments = _moments(schedule, first, min(now, last))
-        if schedule.missed != "none" or now - first <= LATE_SECONDS:
-            known.make(schedule.queue, again=context.attempt > 1)
-            for moment in moments:
-                context.append(schedule.queue, schedule.occurrence(moment))
+        known.make(schedule.queue, again=context.attempt > 1)
+        for moment in moments:
+            context.append(schedule.queue, schedule.occurrence(moment))
         following = _next(schedule, moments[-1], now)
     if following <= last:
         context.append(ALARMS, Alarm.at(following, schedule).to_message(now))
 
 
+def _not_left_out(schedule: Schedule, moment: int, now: float) -> int:
+    """The first occurrence from this moment on, without those that were missed if none of them is sent."""
+    is_left_out = schedule.missed == "none" and now - moment > LATE_SECONDS
+    return schedule.line.after(ceil(now - LATE_SECONDS) - 1) if is_left_out else moment
+
+
 def _moments(schedule: Schedule, first: int, last: float) -> list[int]:
-    """The occurrences of one alarm: its own, and if all are sent, some of those that were missed behind it."""
+    """The occurrences of one alarm: its own, and unless only one is sent, some of those behind it that are due."""
     moments = [first]
-    while schedule.missed == "all" and len(moments) < MOST_AT_ONCE:
+    while schedule.missed != "one" and len(moments) < MOST_AT_ONCE:
         following = schedule.line.after(moments[-1])
         if following > last:
             break
@@ -99,6 +105,6 @@ def _moments(schedule: Schedule, first: int, last: float) -> list[int]:
 
 
 def _next(schedule: Schedule, moment: int, now: float) -> int:
-    """The moment of the next alarm. Unless all are sent, those that were missed are passed over."""
+    """The moment of the next alarm. If one of those that were missed is sent, the others are passed over."""
     following = schedule.line.after(moment)
-    return following if schedule.missed == "all" or following > now else schedule.line.after(now)
+    return following if schedule.missed != "one" or following > now else schedule.line.after(now)

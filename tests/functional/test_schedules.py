@@ -103,6 +103,20 @@ def test_what_was_missed_may_be_left_out(client: Client, book: ScheduleBook) -> 
     assert all(moment > book.now() - 2 * MINUTE for moment in occurrences(client))
 
 
+def test_what_is_less_than_a_minute_late_was_not_missed(
+    client: Client, book: ScheduleBook, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where the alarm that a worker gets is an older one."""
+    overdue(client, replace(EVERY_MINUTE, missed="none"), 30)
+    now = (int(book.now()) // MINUTE + 2) * MINUTE + 1
+    monkeypatch.setattr(ScheduleBook, "lately", lambda _: float(now))
+
+    with on_alarms():
+        eventually(lambda: client.queue_info(ALARMS).scheduled == 1)
+
+    assert occurrences(client) == [now - 1]
+
+
 def test_a_worker_asks_once_for_each_alarm_and_for_several_at_once(
     client: Client, book: ScheduleBook, monkeypatch: pytest.MonkeyPatch
 ) -> None:
