@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from urllib.parse import quote
 
 import pytest
 
+from queuey.model.dead_letters import REDRIVEN_HEADER, STORY_HEADER
 from tests.support.client import BATCH, Server
 from tests.support.hostile import EVIL, is_clean
 from tests.support.servers import APPLICATIONS
@@ -56,6 +58,14 @@ def test_what_an_address_says_is_text(owner: Visitor, text: str) -> None:
         assert Markup(answer.text).handlers() == []
 
 
+def forged(v1: Server, queue: str, header: str, text: str) -> str:
+    """The place of a message with a header of Queuey's own. A header of HTTP would have another name."""
+    document = {"messages": [{"body": "forged", "headers": {header: text}}]}
+    stored = v1.call("POST", queue, data=json.dumps(document).encode(), headers={"Content-Type": BATCH})
+    (one,) = stored.json()["messages"]
+    return f"{one['partition']}:{one['key']}"
+
+
 def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
     queue = v1.queue()
     for text in EVIL:
@@ -69,22 +79,24 @@ def test_the_story_of_a_dead_letter_is_text(owner: Visitor, v1: Server) -> None:
     settled = v1.call("POST", queue, "leases", "workers", json={"reject": rejected})
     assert settled.status_code == 200, settled.text
     v1.call("PUT", queue, "leases", "workers", json={"paused_until": 32503680000, "paused_reason": EVIL[1]})
-    forged = {
-        "Queuey-Header-queuey-dead-letter": json.dumps({"queue": queue, "group": "workers", "partition": EVIL[0]})
-    }
-    v1.post(f"{queue}-dead", "forged", **forged)
-    v1.post(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": "[[1"})
-    for odd in (EVIL[0], [EVIL[0]], {EVIL[0]: 1}, "nan", "1e999", -1, True):
-        story = {"queue": queue, "group": "workers", "partition": 1, "message_id": "0" * 32}
+    story: dict[str, Any] = {"queue": queue, "group": "workers"}
+    forged(v1, f"{queue}-dead", STORY_HEADER, json.dumps(story))
+    forged(v1, f"{queue}-dead", STORY_HEADER, json.dumps(story | {"partition": EVIL[0]}))
+    forged(v1, f"{queue}-dead", STORY_HEADER, "[[1")
+    for odd in (EVIL[0], [EVIL[0]], {EVIL[0]: 1}, "nan", "1e999", -1, True, None):
+        story |= {"partition": 1, "message_id": "0" * 32}
         story |= dict.fromkeys(("first_delivered", "given_up", "failures", "deliveries", "reason", "traceback"), odd)
-        one = v1.add(f"{queue}-dead", "forged", **{"Queuey-Header-queuey-dead-letter": json.dumps(story)})
-        is_clean(owner.get(f"/console/a/queuey/{queue}-dead/m/{one['partition']}:{one['key']}"))
-        story |= {"queue": odd, "partition": odd, "message_id": odd}
-        one = v1.add(queue, "forged", **{"Queuey-Header-queuey-redriven": json.dumps(story)})
-        is_clean(owner.get(f"/console/a/queuey/{queue}/m/{one['partition']}:{one['key']}"))
+        place = forged(v1, f"{queue}-dead", STORY_HEADER, json.dumps(story))
+        is_clean(owner.get(f"/console/a/queuey/{queue}-dead/m/{place}"))
+        is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead/edit/{place}"))
+        again = story | {"queue": odd, "partition": odd, "message_id": odd}
+        place = forged(v1, queue, REDRIVEN_HEADER, json.dumps(again))
+        is_clean(owner.get(f"/console/a/queuey/{queue}/m/{place}"))
 
     is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers"))
-    is_clean(owner.get(f"/console/a/queuey/{queue}/l/workers/dead"))
+    page = owner.get(f"/console/a/queuey/{queue}/l/workers/dead")
+    is_clean(page)
+    assert page.count("Retry this one") == len(EVIL) + 10
 
 
 def test_schedules_and_scheduled_messages_are_text(v1: Server) -> None:
