@@ -114,7 +114,7 @@ def templates(now: Callable[[], float]) -> Environment:
         "visibly": shown.visibly,
         "said": words.said,
     }
-    made.globals |= {"static": static.address}
+    made.globals |= {"static": static.address, "served": now}
     return made
 
 

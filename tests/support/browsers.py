@@ -9,6 +9,8 @@ from pathlib import Path
 
 from playwright.sync_api import Browser, Page, sync_playwright
 
+from tests.support.servers import APPLICATIONS
+
 
 @contextmanager
 def chromium() -> Iterator[Browser]:
@@ -17,6 +19,15 @@ def chromium() -> Iterator[Browser]:
     assert found, "chromium is missing: 'make test' installs it"
     with sync_playwright() as playwright, playwright.chromium.launch(executable_path=found) as browser:
         yield browser
+
+
+def signed_in_page(page: Page, url: str) -> Page:
+    """The page, signed in at a console with the first key of the application ``queuey``."""
+    page.goto(f"{url}/console/sign-in")
+    page.get_by_label("Key or token").fill(APPLICATIONS["queuey"][0])
+    page.get_by_role("button", name="Sign in").click()
+    page.get_by_role("button", name="Sign out").wait_for()
+    return page
 
 
 _AXE = (Path(__file__).parent / "axe" / "axe.min.js").read_text()

@@ -3,8 +3,12 @@
 
 const SPANS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "days"]];
 
+// Times are the server's: the clock of this computer may be wrong.
+const SERVED = Number(document.body.dataset.served) * 1000;
+const AHEAD = Date.now() - SERVED;
+
 function ago(then) {
-  const seconds = (Date.now() - then) / 1000;
+  const seconds = (Date.now() - AHEAD - then) / 1000;
   for (const [most, unit, name] of SPANS) {
     if (Math.abs(seconds) < most) {
       const text = `${Math.floor(Math.abs(seconds) / unit)} ${name}`;
@@ -42,6 +46,7 @@ function follow(root, address, handlers, state) {
   const lost = root.querySelector(".lost");
   let since = null;
   let source = null;
+  let last = "";
   const say = () => {
     lost.hidden = since === null;
     if (since === null) return;
@@ -53,17 +58,24 @@ function follow(root, address, handlers, state) {
     again.addEventListener("click", open);
     lost.append(again);
   };
+  // Behind the last event that came, if events have ids: none comes twice. A cursor says all, so it stands alone.
+  const goesOn = () => (last ? `${address.split("?")[0]}?cursor=${encodeURIComponent(last)}` : address);
   function open() {
     source?.close();
-    source = new EventSource(address);
+    source = new EventSource(goesOn());
     source.addEventListener("open", () => { since = null; say(); state?.(true); });
     source.addEventListener("error", () => { since ??= Date.now(); say(); state?.(false); });
     for (const [name, handle] of Object.entries(handlers)) {
-      source.addEventListener(name, (event) => handle(JSON.parse(event.data), event));
+      source.addEventListener(name, (event) => {
+        last = event.lastEventId;
+        handle(JSON.parse(event.data), event);
+      });
     }
   }
-  open();
-  return { close: () => source.close(), open };
+  // A tab that nobody looks at keeps no connection: browsers have six for a server, and all tabs share them.
+  const look = () => (document.hidden ? source?.close() : open());
+  document.addEventListener("visibilitychange", look);
+  look();
 }
 
 function short(number) {
@@ -115,7 +127,6 @@ async function charts(root) {
 function showFigures(root) {
   let before = null;
   let addToCharts = () => {};
-  charts(root).then((add) => { addToCharts = add; });
   const put = (element, value, isBytes) => {
     if (value !== null && value !== undefined) element.textContent = isBytes ? sized(value) : short(value);
   };
@@ -141,10 +152,21 @@ function showFigures(root) {
       if (now.sample && now.sample.time !== before?.sample?.time) addToCharts(now.sample);
       before = now;
     },
+  }, (connected) => {
+    if (connected) charts(root).then((add) => { addToCharts = add; });
   });
 }
 
 const KEPT_MESSAGES = 200;
+const LINE_CHARACTERS = 4000;
+const CONTROL = /[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\u202a-\u202e\u2066-\u2069]/g;
+
+// As the server shows the body of a message in a list.
+function shown(body) {
+  const text = body.slice(0, LINE_CHARACTERS);
+  const visible = text.replace(CONTROL, (found) => `\\u${found.charCodeAt(0).toString(16).padStart(4, "0")}`);
+  return text.length < body.length ? `${visible}…` : visible;
+}
 
 function tail(root) {
   const list = root.querySelector("ol");
@@ -162,7 +184,7 @@ function tail(root) {
     time.title = time.dateTime;
     time.textContent = ago(Date.parse(time.dateTime));
     const text = document.createElement("pre");
-    text.textContent = message.encoding === "base64" ? `base64 ${message.body}` : message.body;
+    text.textContent = shown(message.encoding === "base64" ? `base64 ${message.body}` : message.body);
     item.append(link, " ", time, text);
     list.prepend(item);
     while (list.children.length > KEPT_MESSAGES) list.lastElementChild.remove();
@@ -177,7 +199,7 @@ function tail(root) {
   const say = (connected = true) => {
     state.textContent = paused ? `Paused; waiting: ${waiting.length}.` : connected ? "Live: new messages appear here." : "";
   };
-  const since = root.dataset.tail + `?partitions=all&since=${(Date.now() / 1000).toFixed(3)}`;
+  const since = root.dataset.tail + `?partitions=all&since=${(SERVED / 1000).toFixed(3)}`;
   follow(root, since, {
     message: (message) => {
       if (paused) {

@@ -8,8 +8,8 @@ import pytest
 from playwright.sync_api import Browser, Page, expect
 
 from tests.support import browsers
+from tests.support.browsers import signed_in_page
 from tests.support.client import Server
-from tests.support.servers import APPLICATIONS
 from tests.support.visitors import OpenConsole
 
 expect.set_options(timeout=30_000)
@@ -21,14 +21,6 @@ TYPED = {"body": "two chairs", "key": "ann", "content_type": "text/plain", "head
 def chromium() -> Iterator[Browser]:
     with browsers.chromium() as browser:
         yield browser
-
-
-def signed_in_page(page: Page, url: str) -> Page:
-    page.goto(f"{url}/console/sign-in")
-    page.get_by_label("Key or token").fill(APPLICATIONS["queuey"][0])
-    page.get_by_role("button", name="Sign in").click()
-    page.get_by_role("button", name="Sign out").wait_for()
-    return page
 
 
 def sent(page: Page, address: str) -> None:
