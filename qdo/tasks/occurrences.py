@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
@@ -20,7 +21,7 @@ class Cron:
 
     When clocks are put forward, an occurrence in the hour that is left out comes at the end of that hour. When they are put
     back, an occurrence at a fixed time comes once, the first time. A time is fixed if neither minutes nor hours begin with a
-    star. Others go on by the time that passes.
+    star. Others come whenever the clock shows such a time.
 
     >>> Cron("0 6 * * *", "Europe/Berlin").after(1774738800)  # 2026-03-29, the clocks go forward
     1774756800
@@ -44,11 +45,30 @@ class Cron:
     def after(self, moment: float) -> int:
         """The first occurrence after a moment."""
         local = datetime.fromtimestamp(moment, self._zone)
-        if not self._is_fixed:
-            return int(next(CronSim(self._line, local)).timestamp())
+        shown = local.replace(tzinfo=None)
         # By the clock on the wall. One that was put back shows times that it has shown before.
-        shown = CronSim(self._line, local.replace(tzinfo=None))
-        return next(found for one in shown if (found := self._first_at(one)) > moment)
+        if self._is_fixed:
+            return next(found for one in CronSim(self._line, shown) if (found := self._first_at(one)) > moment)
+        found = self._next_shown(shown, moment)
+        back = self._offset(local, 0) - self._offset(local, 1)
+        # What it shows now comes again: so may what it has shown a while ago, and that before anything else.
+        return min(found, self._next_shown(shown - back, moment)) if back and not local.fold else found
+
+    def _next_shown(self, shown: datetime, moment: float) -> int:
+        """A moment later than this one at which the clock shows the first such time of the line, from one that it shows on."""
+        each = (found for one in CronSim(self._line, shown) for found in self._moments_of(one))
+        return next(found for found in each if found > moment)
+
+    def _moments_of(self, shown: datetime) -> Iterator[int]:
+        """The moments at which the clock shows a time: one, two if it is put back over it, or none."""
+        for fold in range(2):
+            moment = self._moment(shown.replace(fold=fold))
+            if datetime.fromtimestamp(moment, self._zone).replace(tzinfo=None) == shown:
+                yield moment
+
+    @staticmethod
+    def _offset(local: datetime, fold: int) -> timedelta:
+        return local.replace(fold=fold).utcoffset() or timedelta()
 
     def _first_at(self, shown: datetime) -> int:
         """The first moment at which the clock shows a time; the end of what is left out if it never does."""

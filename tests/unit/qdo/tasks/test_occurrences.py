@@ -63,6 +63,26 @@ def test_moments_only_rise() -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "tz", "after", "found"),
+    [
+        ("0 */3 * * *", "Australia/Lord_Howe", "2026-10-04T00:30:00+10:30", "2026-10-04T03:00:00+11:00"),
+        ("30 * * * *", "Australia/Lord_Howe", "2026-10-04T01:40:00+10:30", "2026-10-04T02:30:00+11:00"),
+        ("* 2 * * *", "Australia/Lord_Howe", "2026-04-05T01:59:00+10:30", "2026-04-05T02:00:00+10:30"),
+        ("0 */3 * * *", "Pacific/Chatham", "2026-04-05T02:49:39+12:45", "2026-04-05T03:00:00+12:45"),
+        ("59 */2 * * *", "Pacific/Chatham", "2026-04-05T03:43:00+13:45", "2026-04-05T02:59:00+12:45"),
+        ("50 */2 * * *", "Europe/Berlin", "2026-10-25T02:55:00+02:00", "2026-10-25T02:50:00+01:00"),
+        ("*/30 2 * * *", "Europe/Berlin", "2026-03-29T00:00:00+01:00", "2026-03-30T02:00:00+02:00"),
+        ("*/30 2 * * *", "UTC", "2026-03-29T02:10:00+00:00", "2026-03-29T02:30:00+00:00"),
+    ],
+)
+def test_lines_that_go_on_are_due_whenever_the_clock_shows_such_a_time(
+    line: str, tz: str, after: str, found: str
+) -> None:
+    """Also where clocks change by less than an hour, or not at a full hour."""
+    assert Cron(line, tz).after(seconds(after)) == seconds(found)
+
+
+@pytest.mark.parametrize(
     ("line", "tz", "said"),
     [
         ("0 25 * * *", "UTC", "cron is '0 25"),
