@@ -136,7 +136,7 @@ class Endpoint:
         :param data: a mapping is sent as a form.
         :param how: ``repeats`` and ``withdraw``, as in :class:`Request`. ``stream_seconds`` leaves the body unread, and is the
             longest time without bytes of it. ``held_seconds``: how much longer than others the server may hold back this
-            answer.
+            answer. ``patience_seconds``: in place of the client's own time limit, if it is shorter.
         :raises InvalidParameter: the value of a header is no text.
         :raises BadRequest: a header cannot be sent.
         """
@@ -152,13 +152,14 @@ class Endpoint:
         if self._credential is not None:
             wanted["Authorization"] = self._credential
         stream_seconds, held_seconds = how.pop("stream_seconds", None), how.pop("held_seconds", 0.0)
+        patience = min(how.pop("patience_seconds", self.timeout_seconds), self.timeout_seconds)
         return Request(
             method,
             f"{url}?{urlencode(params)}" if params else url,
             wanted,
             data,
-            self.timeout_seconds,
-            stream_seconds or self.timeout_seconds + held_seconds,
+            patience,
+            stream_seconds or patience + held_seconds,
             is_stream=stream_seconds is not None,
             **how,
         )
@@ -192,7 +193,8 @@ class Endpoint:
             broken = broken + 1 if failure.unanswered and isinstance(outcome, NoAnswer) else 0
             if 0 < broken <= _BREAKS:
                 pause = min(pause, BROKEN_PAUSE_SECONDS)
-            if lost and time.monotonic() + pause - began > repeats.within_seconds:
+            is_late = lost and time.monotonic() + pause - began > repeats.within_seconds
+            if is_late or pause > repeats.longest_pause_seconds:
                 raise last_word(failure, request.method, lost=lost)
             yield Pause(pause)
 

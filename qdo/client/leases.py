@@ -12,7 +12,7 @@ from typing import Any, Generic, Unpack
 
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
-from qdo.client.extending import HeldLease
+from qdo.client.extending import MIN_EXTENSION_SECONDS, HeldLease
 from qdo.client.lease_groups import LeaseGroup
 from qdo.client.lease_values import D, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
@@ -296,7 +296,12 @@ class LeaseCalls(ABC, Generic[D]):
         return group_path(self.application, queue, "leases", group)
 
     def _step(
-        self, queue: Queues, group: str, wanted: dict[str, Any], withdraw: Callable[[], Steps[None]] | None = None
+        self,
+        queue: Queues,
+        group: str,
+        wanted: dict[str, Any],
+        withdraw: Callable[[], Steps[None]] | None = None,
+        **how: Any,
     ) -> Steps[Reply]:
         params: dict[str, Any] = {}
         if isinstance(queue, str):
@@ -310,19 +315,24 @@ class LeaseCalls(ABC, Generic[D]):
             params=params,
             data=to_json(wanted),
             headers=_JSON,
-            repeats=_REPEATS,
             held_seconds=_held_seconds(wanted),
             withdraw=withdraw,
+            **{"repeats": _REPEATS, **how},
         )
 
     def _extended(self, leases: Sequence[HeldLease]) -> Steps[Collection[str]]:
         """Extend leases of one group, and return the receipts of those that had ended.
 
-        Those of a group that was forgotten or reset are refused, and others with them: they are found by halves.
+        Those of a group that was forgotten or reset are refused, and others with them: they are found by halves. An attempt
+        ends in time for another one before the shortest of these leases runs out.
         """
+        patience = max(min(lease.seconds for lease in leases) / 3, MIN_EXTENSION_SECONDS)
+        repeats = Repeats(within_seconds=2 * patience, longest_pause_seconds=patience)
         wanted = {"extend": [{"receipt": lease.receipt, "visibility": lease.seconds} for lease in leases]}
         try:
-            answer = yield from self._step(leases[0].queue, leases[0].group, wanted)
+            answer = yield from self._step(
+                leases[0].queue, leases[0].group, wanted, repeats=repeats, patience_seconds=patience
+            )
         except InvalidReceipt:
             if len(leases) == 1:
                 return frozenset([leases[0].receipt])

@@ -58,6 +58,8 @@ class Repeats:
     """Carrying it out twice is the same as once."""
     within_seconds: float = inf
     """A repeat that is sent later than this is not the same request to the server."""
+    longest_pause_seconds: float = inf
+    """If a longer pause is asked for before a repeat, there is none."""
 
 
 ALLOWED, FORBIDDEN = Repeats(), Repeats(allowed=False)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from qdo.client import Client, Extend, ExtendAll, NewMessage, Receive, Reject, Release, Settle
+from qdo.client.extending import HeldLease
 from qdo.client.leases import _REPEATS
+from qdo.client.steps import NoAnswer, Pause, Reply, Request
 from queuey.errors import InvalidParameter, OutcomeUnknown, StaleReceipt
 from tests.support.client_answers import HEX, UNAVAILABLE
 from tests.support.scripted_server import DROP, Say, Script, refusal
@@ -203,3 +205,30 @@ def test_leases_of_a_group_that_was_reset_keep_no_others_from_being_extended(scr
     asked = ["".join(one["receipt"] for one in body["extend"]) for body in bodies(script)[1:]]
     assert asked == ["abcd", "ab", "cd", "c", "d"]
     assert ended == {"c"}
+
+
+def test_an_extension_ends_in_time_for_another_before_the_lease_runs_out() -> None:
+    with Client("http://queuey.example", retries=9) as client:
+        steps = client._extended(
+            [HeldLease("q", "g", receipt, seconds, due=0) for receipt, seconds in (("a", 60), ("b", 30))]
+        )
+        asked = next(steps)
+        assert isinstance(asked, Request)
+        assert (asked.connect_seconds, asked.silence_seconds) == (10, 10)
+        assert isinstance(steps.send(NoAnswer("timed out")), Pause)
+        assert next(steps) == asked
+        with pytest.raises(OutcomeUnknown):
+            steps.send(Reply(429, "", {"Retry-After": "11"}, b"", asked.url))
+
+
+def test_a_lost_extension_is_not_repeated_until_all_others_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+    monkeypatch.setattr("qdo.client.endpoint.time.monotonic", lambda: now)
+    with Client("http://queuey.example", retries=9, timeout_seconds=5) as client:
+        steps = client._extended([HeldLease("q", "g", "a", 1.5, due=0)])
+        asked = next(steps)
+        assert isinstance(asked, Request)
+        assert asked.silence_seconds == 1
+        now = 2.1
+        with pytest.raises(OutcomeUnknown):
+            steps.send(NoAnswer("timed out"))
