@@ -121,11 +121,17 @@ class AsyncClient(
     async def aclose(self) -> None:
         """End the connections. Leases are not extended any more.
 
-        First it waits for what gives messages of cancelled calls back, but at most ``timeout_seconds``.
+        First it waits for what gives messages of cancelled calls back, but at most ``timeout_seconds``, and not if it is
+        cancelled.
         """
-        await self._extender.aclose()
-        await self._background.aclose(self._endpoint.timeout_seconds)
-        await self._transport.aclose()
+        try:
+            await self._extender.aclose()
+            await self._background.aclose(self._endpoint.timeout_seconds)
+        finally:
+            await self._transport.aclose()
+            self._tell_of_popped()
+
+    def _tell_of_popped(self) -> None:
         if left := [address(one) for one in self._popped.left()]:
             log.warning("cancelled pops have got messages that no other pop took: get(%s) reads them", ",".join(left))
 

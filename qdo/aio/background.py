@@ -48,12 +48,14 @@ class Background:
             raise
 
     async def aclose(self, seconds: float) -> None:
-        """Wait for the tasks this long, and end those that are left."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-        left = [*self._tasks]
-        for task in left:
-            task.cancel()
+        """Wait for the tasks this long, or until this is cancelled, and end those that are left."""
+        try:
+            if self._tasks:
+                await asyncio.wait(self._tasks, timeout=seconds)
+        finally:
+            left = [*self._tasks]
+            for task in left:
+                task.cancel()
         if left:
             await asyncio.wait(left)
 

@@ -31,6 +31,7 @@ class AsyncExtender:
         """Extend a lease from now on."""
         self._leases.add(lease)
         if self._task is None or self._task.done():
+            self._earlier = asyncio.Event()  # it belongs to the first event loop that waits for it
             self._task = asyncio.get_running_loop().create_task(self._run(), name="queuey-leases")
         elif lease.due < self._wakes_at:
             self._earlier.set()

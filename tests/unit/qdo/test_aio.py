@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import importlib
 import inspect
 import sys
@@ -14,6 +15,7 @@ import qdo.aio
 from qdo.aio import AsyncArrowStream, AsyncClient, AsyncDelivery, AsyncFollowedPages, AsyncMessageStream
 from qdo.client import ArrowStream, Client, Delivery, FollowedPages, MessageStream
 from qdo.client.steps import call, listing
+from tests.support.scripted_server import Say, Script
 
 PAIRS = [
     (Client, AsyncClient),
@@ -80,3 +82,25 @@ def test_a_library_that_is_missing_is_named_with_its_extra(monkeypatch: pytest.M
 
 def test_the_package_offers_what_it_says() -> None:
     assert all(hasattr(qdo.aio, name) for name in qdo.aio.__all__)
+
+
+def test_a_close_that_is_cancelled_closes(script: Script, caplog: pytest.LogCaptureFixture) -> None:
+    script.say(Say(200, b'{"queues":[]}'))
+
+    async def scenario() -> None:
+        client = AsyncClient(script.url)
+        assert [queue async for queue in client.queues()] == []
+        session = client._transport._session
+        client._background.start(asyncio.Event().wait(), "it is not done")  # type: ignore[arg-type]
+        closing = asyncio.create_task(client.aclose())
+        await asyncio.sleep(0)
+        closing.cancel()
+        await asyncio.wait([closing])
+        assert closing.cancelled()
+        assert session is not None
+        assert session.closed
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(scenario())
+
+    assert "it is not done: the client was closed" in caplog.text

@@ -110,3 +110,23 @@ def test_an_answer_that_is_none_leaves_the_leases_to_the_next_try() -> None:
         assert not one.is_lost
 
     run(scenario)
+
+
+def test_leases_are_extended_in_a_second_event_loop() -> None:
+    sent: list[asyncio.Event] = []
+
+    async def extend(leases: Sequence[HeldLease]) -> set[str]:
+        sent[-1].set()
+        return set()
+
+    extender = AsyncExtender(extend)
+
+    async def once() -> None:
+        sent.append(asyncio.Event())
+        extender.keep(lease("a", due=time.monotonic() + 0.01))
+        async with asyncio.timeout(90):
+            await sent[-1].wait()
+        await extender.aclose()
+
+    asyncio.run(once())
+    asyncio.run(once())
