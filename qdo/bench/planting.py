@@ -10,6 +10,8 @@ from typing import Literal, get_args
 
 from qdo.bench.clock import SECOND
 from qdo.bench.records import ReceivedRow
+from qdo.bench.workload import Workload
+from queuey.errors import ConfigurationError
 
 Plant = Literal["lose", "dup", "swap", "overlap", "early"]
 PLANTS: tuple[str, ...] = get_args(Plant)
@@ -23,6 +25,19 @@ FIGURE_OF: dict[str, str] = {
     "early": "early",
 }
 """What the judge calls it."""
+
+
+def demand_plantable(workload: Workload, kind: Plant) -> None:
+    """:raises ConfigurationError: what this workload does by itself would hide what is planted."""
+    own = workload.queuey
+    if kind == "overlap" and not workload.leases:
+        raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
+    again = own.receiving.crash or own.receiving.holders or own.receiving.poison
+    if kind != "early" and (again or own.faults.server or own.faults.network):
+        raise ConfigurationError(
+            f"--plant {kind} needs messages that come once: no receiving.crash, holders or poison, and no faults. "
+            "--plant early goes with all"
+        )
 
 
 class Planting:
@@ -44,6 +59,10 @@ class Planting:
             return
         self._count += 1
         if self._count % self._every:
+            self._write(row)
+        elif self._kind in ("dup", "overlap") and 0 < row.held_until <= row.arrived:
+            # Its lease may be over, which excuses another receipt: the next one is taken.
+            self._count -= 1
             self._write(row)
         elif self._kind == "swap":
             self._kept = row

@@ -14,7 +14,7 @@ from tempfile import TemporaryDirectory
 
 from qdo.bench.clock import SECOND
 from qdo.bench.document import Document, Subject, document_of
-from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
+from qdo.bench.drivers import Driver, MeasuredSystem, driver_class, driver_names
 from qdo.bench.ending import LoadProgress
 from qdo.bench.faults import FaultMaker
 from qdo.bench.generator import Load, Ran, run_load
@@ -22,7 +22,7 @@ from qdo.bench.judge import Findings, all_received, all_sent
 from qdo.bench.judge_parts import judged_by_parts
 from qdo.bench.machine import busy_share, demand_files, environment, processor_times
 from qdo.bench.measuring import Meter, Times
-from qdo.bench.planting import Plant
+from qdo.bench.planting import Plant, demand_plantable
 from qdo.bench.proxy import Proxy
 from qdo.bench.records import RECEIVED
 from qdo.bench.systems import StartedSystem, system_class
@@ -82,13 +82,14 @@ class Experiment:
         names = [*(self.drivers or [self.workload.queuey.driver])]
         if len({*names}) < len(names):
             raise ConfigurationError("a driver is named twice")
-        if self.plant == "overlap" and not self.workload.leases:
-            raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
         found = [Subject(workload, name, values) for values, workload in variants(self.workload) for name in names]
+        self._demand_known(found)
         for subject in found:
             demand_room(subject.workload)
             _demand_files(subject.workload)
-            options = self.options_of(subject.driver)
+            if self.plant:
+                demand_plantable(subject.workload, self.plant)
+            options = self.options_of(subject)
             if start := subject.workload.queuey.start:
                 kind = system_class(start)
                 if subject.driver not in kind.drivers:
@@ -97,18 +98,35 @@ class Experiment:
             driver_class(subject.driver)(MeasuredSystem(subject.workload, 0, options))
         return found
 
-    def options_of(self, name: str) -> dict[str, str]:
-        """Of the workload and of the command, as far as the driver knows them if there are several.
+    def options_of(self, subject: Subject) -> dict[str, str]:
+        """Of the workload and of the command, as far as the driver and its system know them if there are several.
 
         ``queuey.url`` is the option ``url`` of the driver ``queuey`` alone.
         """
-        given = {**self.workload.queuey.options, **self.options}
+        given = {**subject.workload.queuey.options, **self.options}
         found = {option: text for option, text in given.items() if "." not in option}
-        own = f"{name}."
+        own = f"{subject.driver}."
         found |= {option.removeprefix(own): text for option, text in given.items() if option.startswith(own)}
         if len(self.drivers) < 2:
             return found
-        return {option: text for option, text in found.items() if option in driver_class(name).option_names}
+        known = _known_options(subject)
+        return {option: text for option, text in found.items() if option in known}
+
+    def _demand_known(self, subjects: Sequence[Subject]) -> None:
+        """What one driver alone is given is refused by itself; of several, each takes its own.
+
+        :raises ConfigurationError: an option is of none of these drivers, so it would have no effect.
+        """
+        names = {subject.driver for subject in subjects}
+        for option in {**self.workload.queuey.options, **self.options}:
+            driver, _, name = option.rpartition(".")
+            if driver and driver not in (names if option in self.options else {*names, *driver_names()}):
+                raise ConfigurationError(f"option {option}: the drivers of this run are {', '.join(sorted(names))}")
+            known = [_known_options(one) for one in subjects if driver in ("", one.driver)]
+            if len(names) > 1 and known and not any(name in some for some in known):
+                raise ConfigurationError(
+                    f"no driver has the option {option}; they know {', '.join(sorted(set().union(*known)))}"
+                )
 
 
 class ExperimentRuns:
@@ -134,7 +152,7 @@ class ExperimentRuns:
             for at, subject in order if turn % 2 == 0 else reversed(order):
                 name = f"{of.workload.name}: {subject.label}, run {turn + 1} of {planned}"
                 of.tell(name)
-                one = OneRun(subject, of.options_of(subject.driver), of.plant, turn, name, of.shown)
+                one = OneRun(subject, of.options_of(subject), of.plant, turn, name, of.shown)
                 repeat, self._versions[at] = one.carry_out()
                 self._repeats[at].append(repeat)
 
@@ -155,6 +173,12 @@ class ExperimentRuns:
             for subject, some, known in zip(self._subjects, self._repeats, self._versions, strict=True)
             if some
         ]
+
+
+def _known_options(subject: Subject) -> set[str]:
+    """Of its driver, and of the system that it starts."""
+    start = subject.workload.queuey.start
+    return {*driver_class(subject.driver).option_names, *(system_class(start).option_names if start else ())}
 
 
 def _demand_files(workload: Workload) -> None:

@@ -166,6 +166,17 @@ def unfound(repeats: Sequence[Repeat], plant: Plant) -> list[str]:
     return found
 
 
+def exit_code_of_all(codes: set[int], plant: Plant | None) -> int:
+    """Of a command, by the codes of its drivers and variants: what was found counts most, but a judge that misses what was
+    planted for one of them is not to be believed.
+
+    >>> exit_code_of_all({0, 1, 3}, None), exit_code_of_all({1, 3}, "lose"), exit_code_of_all({0}, None)
+    (1, 3, 0)
+    """
+    order = (FOUND, NOT_TRUSTED) if plant is None else (NOT_TRUSTED, FOUND)
+    return next((code for code in order if code in codes), CLEAN)
+
+
 def exit_code(repeats: Sequence[Repeat], limits: Limits, plant: Plant | None, planned: int = 0) -> int:
     """0 trusted and clean, 1 something was found, 3 not to be trusted.
 

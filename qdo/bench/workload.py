@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import itertools
 import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from importlib.resources import files
 from pathlib import Path
@@ -25,6 +26,7 @@ from queuey.errors import ConfigurationError
 Count = Annotated[int, msgspec.Meta(ge=1, le=10_000_000)]
 Number = Annotated[float, msgspec.Meta(ge=0, le=1e9)]
 Share = Annotated[float, msgspec.Meta(ge=0, le=1)]
+Most = Annotated[int, msgspec.Meta(ge=0)]
 Mode = Literal["receive", "pop", "read", "follow"]
 
 CLOSED_LOOP = "closed loop"
@@ -37,6 +39,8 @@ MOST_THREADS = 2000
 MOST_VIEWS = 65_535
 MOST_DELAY_SECONDS = 4_000_000
 """46 days: what a body, and a row of the records, has room for."""
+MOST_SECONDS = 1e9
+"""Of the load: moments are 64 bits of nanoseconds."""
 MOST_DRAWN = 50_000_000
 """Requests whose arrivals are drawn beforehand, in all: 8 bytes each."""
 
@@ -45,7 +49,7 @@ class SizeShare(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A share of the messages has this size."""
 
     bytes: Annotated[int, msgspec.Meta(ge=NAME_BYTES, le=MOST_BYTES)]
-    weight: Annotated[float, msgspec.Meta(gt=0)] = 1.0
+    weight: Annotated[float, msgspec.Meta(gt=0, le=1e9)] = 1.0
 
 
 class KeyChoice(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -89,7 +93,7 @@ class Receiving(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Killing(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """A process that the run started is killed, and started again."""
 
-    mttf: Annotated[float, msgspec.Meta(gt=0)]
+    mttf: Annotated[float, msgspec.Meta(gt=0, le=1e9)]
     """Mean seconds between its start and its end, drawn from an exponential distribution."""
     mttr: Number = 1.0
     """Seconds until it is started again."""
@@ -118,18 +122,18 @@ class Faults(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of what may be found. None is any number. Nothing lost, and nothing of the rest, unless it is said here."""
 
-    lost: int | None = 0
-    duplicates: int | None = 0
-    out_of_order: int | None = None
-    key_out_of_order: int | None = None
-    overlaps: int | None = 0
-    returned: int | None = 0
-    early: int | None = 0
-    late: int | None = None
+    lost: Most | None = 0
+    duplicates: Most | None = 0
+    out_of_order: Most | None = None
+    key_out_of_order: Most | None = None
+    overlaps: Most | None = 0
+    returned: Most | None = 0
+    early: Most | None = 0
+    late: Most | None = None
     late_seconds: Number = 1.0
     """A message is late if it comes this long after it was due to be delivered."""
-    ghosts: int | None = 0
-    corrupt: int | None = 0
+    ghosts: Most | None = 0
+    corrupt: Most | None = 0
 
 
 class Section(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=True):
@@ -335,7 +339,7 @@ def scaled(workload: Workload, seconds: float) -> Workload:
 def variants(workload: Workload) -> list[tuple[dict[str, Any], Workload]]:
     """The workloads that ``vary`` makes of one, each with the values it has; one without values if nothing varies.
 
-    :raises ConfigurationError: a place is none, or a value does not fit.
+    :raises ConfigurationError: a place is none, or is of all variants, or a value does not fit.
     """
     name = f"workload {workload.name}, vary"
     document = workload.as_document()
@@ -343,6 +347,11 @@ def variants(workload: Workload) -> list[tuple[dict[str, Any], Workload]]:
     found = []
     for values, varied in combinations(document, workload.queuey.vary, name):
         made = strict_yaml.convert(strict_yaml.Parsed(varied, {}), Workload, name)
+        for one in ("driver", "repeats"):
+            if getattr(made.queuey, one) != getattr(workload.queuey, one):
+                raise ConfigurationError(f"{name}: queuey.{one} is that of all variants: --{one} replaces it")
+        if made.queuey.vary:
+            raise ConfigurationError(f"{name}: what varies does not vary itself")
         found.append((values, _checked(made, name)))
     return found
 
@@ -355,17 +364,24 @@ def combinations(
     >>> [(values, made["a"]["k"]) for values, made in combinations({"a": {"b": 1}}, {"a.k": [2, 3]}, "x")]
     [({'k': 2}, 2), ({'k': 3}, 3)]
 
+    Places with the same last name have their whole names: each combination has values, and so files, of its own.
+
     :param name: of what varies, for the error: "workload smoke, vary".
-    :raises ConfigurationError: there are more than :data:`MOST_VARIANTS`.
+    :raises ConfigurationError: there are more than :data:`MOST_VARIANTS`, or a place has a value twice.
     """
     count = math.prod(map(len, vary.values()))
     if count > MOST_VARIANTS:
         raise ConfigurationError(f"{name} makes {count} variants, at most {MOST_VARIANTS}")
+    for place, some in vary.items():
+        if any(value in some[:at] for at, value in enumerate(some)):
+            raise ConfigurationError(f"{name}: {place} has a value twice")
+    lasts = Counter(place.rpartition(".")[2] for place in vary)
+    names = [last if lasts[last := place.rpartition(".")[2]] == 1 else place for place in vary]
     for chosen in itertools.product(*vary.values()):
         made = copy.deepcopy(dict(document))
         for place, value in zip(vary, chosen, strict=True):
             _put(made, place.split("."), value)
-        yield {place.rpartition(".")[2]: value for place, value in zip(vary, chosen, strict=True)}, made
+        yield dict(zip(names, chosen, strict=True)), made
 
 
 def _put(document: dict[str, Any], place: list[str], value: Any) -> None:
@@ -431,6 +447,8 @@ def _problems(workload: Workload) -> list[str]:
     rates = {bool(phase.rate) for phase in workload.phases}
     if len(rates) > 1:
         found.append("a rate of 0 is a closed loop: the phases of a run are all closed loops, or none is")
+    if workload.seconds > MOST_SECONDS:
+        found.append(f"the load takes {workload.seconds:g} seconds: at most {MOST_SECONDS:g}")
     if own.messages and not workload.is_closed:
         found.append("messages: only a closed loop ends after a number of messages; set a rate of 0")
     if max(workload.producers, workload.consumers) > MOST_PARTIES:

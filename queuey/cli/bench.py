@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,6 +29,9 @@ if TYPE_CHECKING:
 
 PLANTS = ("lose", "dup", "swap", "overlap", "early")
 """Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
+
+MOST_LABEL = 120
+"""Characters of a label in the name of a file: folders take names of 255 bytes, of which a part is the path's own."""
 
 _OPTION = re.compile(r"(?P<name>([a-z-]+\.)?[a-z_]+)=(?P<value>.*)", re.DOTALL)
 
@@ -143,13 +147,16 @@ def run_command(
     a process may have, the run is refused, and the error names the limit to set.
     """  # noqa: D301 -- click reads the character
     from qdo.bench.running import Experiment
+    from qdo.bench.verdict import exit_code_of_all
     from qdo.bench.workload import changed, find, load, scaled
 
     workload = changed(load(find(file)), repeats=repeats, seed=seed)
     if seconds is not None:
         workload = scaled(workload, seconds)
-    experiment = Experiment(workload, drivers, options, cast("Plant | None", plant), say, _bar).begin()
     places = _Places(json_path, html_path, hlog_path, summary_path)
+    places.demand_apart()
+    chosen = cast("Plant | None", plant)
+    experiment = Experiment(workload, drivers, options, chosen, say, _bar).begin()
     try:
         experiment.make()
     except (SystemExit, QueueyError):
@@ -158,7 +165,7 @@ def run_command(
         raise
     documents = places.write(experiment.results())
     codes = {document["verdict"]["exit"] for document in documents}
-    ctx.exit(next(code for code in (1, 3, 0) if code in codes))
+    ctx.exit(exit_code_of_all(codes, chosen))
 
 
 class _Places(NamedTuple):
@@ -168,6 +175,20 @@ class _Places(NamedTuple):
     html: Path | None
     hlog: Path | None
     summary: Path | None
+
+    def demand_apart(self) -> None:
+        """:raises click.BadParameter: a file would take the place of another one, or the plots of a summary can be no file."""
+        given = [path for path in (self.json, self.html, self.hlog, self.summary) if path is not None]
+        if self.summary is not None:
+            plots = self.summary.with_suffix(".svg")
+            if plots.is_dir():
+                raise click.BadParameter(f"{plots} is a folder: the plots would be there", param_hint="--summary")
+            given.append(plots)
+        places = [path.resolve() for path in given]
+        for at, place in enumerate(places):
+            is_device = place.exists() and not place.is_file()
+            if place in places[:at] and not is_device:
+                raise click.BadParameter(f"{given[at]} would be written twice: each file needs a place of its own")
 
     def write(self, found: Sequence[tuple[Document, Sequence[Repeat]]]) -> Sequence[Document]:
         """Print and write the results, if there are any."""
@@ -208,7 +229,12 @@ def _beside(path: Path, label: str) -> Path:
     >>> str(_beside(Path("a.json"), "queuey k=1")), str(_beside(Path("a.json"), ""))
     ('a-queuey-k=1.json', 'a.json')
     """
-    return path.with_stem(f"{path.stem}-{re.sub('[^A-Za-z0-9=._-]+', '-', label)}") if label else path
+    if not label:
+        return path
+    name = re.sub("[^A-Za-z0-9=._-]+", "-", label)
+    if len(name) > MOST_LABEL:
+        name = f"{name[:MOST_LABEL]}-{zlib.crc32(label.encode()):08x}"
+    return path.with_stem(f"{path.stem}-{name}")
 
 
 @bench_command.command("compare")

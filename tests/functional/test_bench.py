@@ -209,7 +209,23 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         (("run", "small.yaml", "--driver", "memory", "--option", "colour=red"), "no option colour"),
         (("run", "small.yaml", "--driver", "memory", "--driver", "memory"), "named twice"),
         (("run", "small.yaml", "--option", "url"), "is not NAME=VALUE"),
+        (
+            ("run", "small.yaml", "--driver", "memory", "--driver", "faulty", "--option", "losse=0.1"),
+            "no driver has the option losse; they know every, lose,",
+        ),
+        (
+            ("run", "small.yaml", "--driver", "memory", "--driver", "faulty", "--option", "memory.lose=0.1"),
+            "no driver has the option memory.lose",
+        ),
+        (
+            ("run", "small.yaml", "--driver", "memory", "--option", "memry.stall=1"),
+            "option memry.stall: the drivers of this run are memory",
+        ),
+        (("run", "small.yaml", "--driver", "memory", "--json", "a", "--hlog", "./a"), "a would be written twice"),
+        (("run", "small.yaml", "--driver", "memory", "--summary", "a.svg"), "a.svg would be written twice"),
+        (("run", "small.yaml", "--driver", "memory", "--summary", "plots.json"), "plots.svg is a folder"),
         (("run", "pops.yaml", "--driver", "memory", "--plant", "overlap"), "needs a workload with leases"),
+        (("run", "poison.yaml", "--driver", "memory", "--plant", "lose"), "--plant lose needs messages that come once"),
         (("run", "small.yaml", "--driver", "memory", "--json", "none/a.json"), "the folder 'none' does not exist"),
         (("run", "small.yaml", "--driver", "memory", "--html", "none/a.html"), "the folder 'none' does not exist"),
         (("run", "small.yaml", "--driver", "memory", "--hlog", "none/a.hlog"), "the folder 'none' does not exist"),
@@ -230,6 +246,8 @@ def test_bad_input_is_refused_with_its_place(
 ) -> None:
     (tmp_path / "bad.yaml").write_text("name: x\nqueuey:\n  sped: 1\n")
     (tmp_path / "pops.yaml").write_text("name: x\nqueuey: {receiving: {mode: pop}}\n")
+    (tmp_path / "poison.yaml").write_text("name: x\nqueuey: {receiving: {poison: 0.1}}\n")
+    (tmp_path / "plots.svg").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
     monkeypatch.setenv("HOME", str(tmp_path))

@@ -64,6 +64,23 @@ def test_messages_that_are_swapped_come_before_their_time_no_more_than_they_did(
     assert all(row.arrived >= row.not_before for row in written)
 
 
+@pytest.mark.parametrize("plant", ["dup", "overlap"])
+def test_nothing_is_planted_where_it_would_be_excused(plant: Plant) -> None:
+    """Of every third message the answer took longer than the lease, so it may have been over."""
+    written: list[ReceivedRow] = []
+    planting = Planting(plant, written.append, every=3)
+    for number in range(9):
+        at = number * 10 * SECOND
+        arrived = at + (2 * SECOND if number % 3 == 2 else 10)
+        planting.write(ReceivedRow(0, 0, 0, number, NO_KEY, 0, at, at, at, at, arrived, at + SECOND, settled=arrived))
+    workload = workload_of(seconds=2, receiving={"visibility": 1, "wait": 5})
+
+    found = judged(workload, [SentRow(0, 0, 9, STORED, 0, 0, 0, 0)], written)
+
+    assert planting.planted > 0
+    assert found.counts[FIGURE_OF[plant]] == planting.planted
+
+
 def test_without_a_plant_nothing_is_found() -> None:
     workload = workload_of(producerRate=1000, seconds=2)
 

@@ -86,6 +86,10 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
             "name: x\nqueuey: {start: queuey, receiving: {mode: follow}, faults: {network: {answers: 0.1}}}\n",
             "faults.network: the proxy carries no streams",
         ),
+        ("name: x\nqueuey: {seconds: .inf}\n", "the load takes inf seconds: at most 1e+09"),
+        ("name: x\ntestDurationMinutes: 1000000000\n", "the load takes 6e+10 seconds"),
+        ("name: x\nqueuey: {sizes: [{bytes: 99, weight: .inf}]}\n", ":2: queuey.sizes[0].weight: expected"),
+        ("name: x\nqueuey: {expect: {lost: -1}}\n", ":2: queuey.expect.lost: expected `int` >= 0"),
         ("name: x\nqueuey: {delay: 5000000}\n", ":2: queuey.delay: expected `float` <= 4000000.0"),
         ("name: x\ntopics: 10000\nproducersPerTopic: 1000\n", "10,000,000 producers and 10,000 consumers: at most"),
         ("name: x\ntopics: 10000\nconsumerPerSubscription: 1000\n", "10,000 producers and 10,000,000 consumers"),
@@ -192,6 +196,23 @@ def test_without_anything_that_varies_there_is_one_workload() -> None:
     assert [values for values, _ in variants(workload_of())] == [{}]
 
 
+def test_places_with_the_same_last_name_are_told_apart() -> None:
+    """Each variant has a label, and so a file of results, of its own."""
+    workload = workload_of(vary={"queuey.batch": [1, 2], "queuey.receiving.batch": [1, 2], "topics": [3]})
+
+    found = [values for values, _ in variants(workload)]
+
+    assert found[1] == {"queuey.batch": 1, "queuey.receiving.batch": 2, "topics": 3}
+    assert len({str(values) for values in found}) == 4
+
+
+def test_options_of_a_driver_may_vary() -> None:
+    workload = workload_of(driver="memory", vary={"queuey.options.service": ["0", "0.1"]})
+    experiment = Experiment(workload)
+
+    assert [experiment.options_of(one) for one in experiment.check()] == [{"service": "0"}, {"service": "0.1"}]
+
+
 @pytest.mark.parametrize(
     ("vary", "said"),
     [
@@ -199,9 +220,13 @@ def test_without_anything_that_varies_there_is_one_workload() -> None:
         ({"queuey.receiving.bath": [1]}, "unknown key bath in queuey.receiving"),
         ({"topics": [0]}, "topics: expected `int` >= 1"),
         ({"queuey.seed": [*range(20)], "topics": [1, 2, 3, 4, 5, 6]}, "vary makes 120 variants"),
+        ({"queuey.seed": [1, 2, 1]}, "queuey.seed has a value twice"),
+        ({"queuey.repeats": [1, 2]}, "queuey.repeats is that of all variants"),
+        ({"queuey.driver": ["memory", "faulty"]}, "queuey.driver is that of all variants"),
+        ({"queuey.vary": [{"topics": [1, 2]}]}, "does not vary itself"),
     ],
 )
-def test_what_cannot_vary_so_is_refused(vary: dict[str, list[int]], said: str) -> None:
+def test_what_cannot_vary_so_is_refused(vary: dict[str, list[object]], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         variants(workload_of(vary=vary))
 
