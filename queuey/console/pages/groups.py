@@ -8,8 +8,9 @@ from typing import Any
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.told import told
 from queuey.console.visits import Visit
+from queuey.security.claims import unix_now
 
-__all__ = ["PAGES", "lag_of", "oldest_of"]
+__all__ = ["PAGES", "lag_of", "oldest_of", "pause_of"]
 
 MOST_COUNTED = 10_000
 """Messages of a partition that a lag counts; more are shown as 10,000+."""
@@ -53,9 +54,15 @@ def lag_of(visit: Visit, application: str, queue: str, group: str) -> Mapping[st
     return {"messages": sum(one["messages"] for one in known), "more": any(one["more"] for one in known)}
 
 
-def _other_state(settings: Mapping[str, Any]) -> tuple[str, ...]:
+def pause_of(visit: Visit, settings: Mapping[str, Any]) -> float | None:
+    """Until when a lease group is paused; None if it is not, or no longer."""
+    until = settings["paused_until"]
+    return until if until and until > unix_now(visit.service.clock) else None
+
+
+def _other_state(paused: float | None) -> tuple[str, ...]:
     """The options that end a pause, or begin one."""
-    return ("--resume",) if settings["paused_until"] else ("--pause-until", "2100-01-01T00:00:00Z")
+    return ("--resume",) if paused else ("--pause-until", "2100-01-01T00:00:00Z")
 
 
 def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
@@ -63,14 +70,17 @@ def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
     found = visit.ask(application, queue, "leases", group).content
     held = visit.may(application, queue, "leases", group, leased="true", limit=HELD_ROWS)
     task = visit.may(application, queue, "leases", group, "redrive")
+    paused = pause_of(visit, found["settings"])
     visit.in_shell_of(application, "queuey", "lease", "info", queue, group)
-    visit.in_shell_of(application, "queuey", "lease", "set", queue, group, *_other_state(found["settings"]))
+    visit.in_shell_of(application, "queuey", "lease", "set", queue, group, *_other_state(paused))
     visit.in_shell_of(application, "queuey", "lease", "rm", queue, group)
     values: dict[str, Any] = {
         "application": application,
         "queue": queue,
         "group": group,
         "settings": found["settings"],
+        "paused": paused,
+        "ends": paused is not None and paused < FAR,
         "partitions": found["partitions"],
         "oldest": oldest_of(found["partitions"]),
         "held": [] if held is None else held.content["leases"],

@@ -19,7 +19,7 @@ __all__ = ["PAGES"]
 def form(visit: Visit, application: str, queue: str, group: str, place: str) -> PageAnswer:
     """The form with what the letter's message was."""
     letters, letter, story = _letter(visit, application, queue, group, place)
-    headers = {name: value for name, value in _headers(letter).items() if isinstance(value, str)}
+    headers = {name: value for name, value in _headers(letter).items() if _is_line(value)}
     visit.in_shell_of(application, "qdo", "dead", "show", queue, str(story.get("message_id", "")))
     values: dict[str, Any] = {"application": application, "queue": queue, "group": group, "place": place}
     values |= {"letter": letter, "letters": letters, "story": story, "headers": headers}
@@ -31,7 +31,9 @@ def send(visit: Visit, application: str, queue: str, group: str, place: str) -> 
     """Store the message of the form in the queue that the letter came from, then delete the letter."""
     letters, letter, _ = _letter(visit, application, queue, group, place)
     entry = entry_of(visit)
-    kept = {name: value for name, value in _headers(letter).items() if not isinstance(value, str)}
+    if "\r\n" in letter["body"]:
+        entry["body"] = entry["body"].replace("\n", "\r\n")
+    kept = {name: value for name, value in _headers(letter).items() if not _is_line(value)}
     entry["headers"] = {**kept, **entry.get("headers", {}), **_origin(letter)}
     return send_again(visit, application, queue, entry, f"edited {letter['message_id']}", (letters, place))
 
@@ -49,9 +51,24 @@ def _letter(
     story = story_in(letter)
     if story is None or (story.get("queue"), story.get("group")) != (queue, group):
         raise NotFound("This is no dead letter of this group.")
-    if letter.get("content_type") == ALONE_TYPE or letter.get("encoding") == "base64":
+    if (
+        letter.get("content_type") == ALONE_TYPE
+        or letter.get("encoding") == "base64"
+        or not _comes_back(letter["body"])
+    ):
         raise InvalidParameter(problems={"body": "is no text that a page can edit: retry the letter as it is"})
     return letters, letter, story
+
+
+def _comes_back(body: str) -> bool:
+    """Whether a browser sends a text back as it was: it keeps no NUL, and makes all ends of lines alike."""
+    rest = body.replace("\r\n", "")
+    return "\0" not in body and "\r" not in rest and ("\n" not in rest or rest == body)
+
+
+def _is_line(value: object) -> bool:
+    """Whether a header's value can be edited: a line of the form has it as it is."""
+    return isinstance(value, str) and value == value.strip() and "\0" not in value and len(value.splitlines()) <= 1
 
 
 def _origin(letter: Mapping[str, Any]) -> Mapping[str, str]:

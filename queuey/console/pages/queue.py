@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from queuey.console.pages.groups import lag_of, oldest_of
+from queuey.console.pages.groups import lag_of, oldest_of, pause_of
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.queues import QUEUE_FIELDS
 from queuey.console.pages.told import told
@@ -62,7 +62,7 @@ def _held(
         partitions = found.content["partitions"]
         sums = {name: sum(one[name] for one in partitions) for name in ("held", "leased", "dead")}
         sums["waiting"] = sums["held"] - sums["leased"]
-        paused = found.content["settings"]["paused_until"]
+        paused = pause_of(visit, found.content["settings"])
         rows.append({"group": entry["group"], **sums, "oldest": oldest_of(partitions), "paused": paused})
     return rows
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from tests.support.client import Server
@@ -36,3 +38,19 @@ def test_a_form_has_room_for_each_message_that_v1_takes(owner: Visitor, v1: Serv
 
     (stored,) = v1.call("GET", queue).json()["messages"]
     assert stored["body"] == body
+
+
+def test_a_pause_that_has_ended_is_none(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    v1.call("POST", queue, "leases", "workers", json={"receive": {}})
+    base = f"/console/a/queuey/{queue}"
+
+    def paused(until: float) -> tuple[bool, str]:
+        v1.call("PUT", queue, "leases", "workers", json={"paused_until": until})
+        page = owner.get(f"{base}/l/workers")
+        button = "Resume" if "<button>Resume</button>" in page else "Pause"
+        return "<td>paused</td>" in owner.get(base), button + "".join(re.findall(r"It is (paused[^<:]*)", page))
+
+    assert paused(1000.0) == (False, "Pause")
+    assert paused(4e9) == (True, "Resumepaused, and goes on ")
+    assert paused(32_503_680_000) == (True, "Resumepaused until somebody resumes it")

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import json
 import re
 from html import unescape
 
-from tests.support.client import Server
+import pytest
+
+from tests.support.client import BATCH, Server
 from tests.support.visitors import Visitor
 
 
 def give_up(v1: Server, queue: str, bodies: list[str], reason: str) -> None:
-    """Each message becomes a dead letter of the group ``workers``."""
-    for body in bodies:
+    """Each message becomes a dead letter of the group ``workers``; an empty one is one that is there."""
+    for body in filter(None, bodies):
         v1.post(queue, body)
     for _ in bodies:
         (held,) = v1.call("POST", queue, "leases", "workers", json={"receive": {}}).json()["messages"]
@@ -63,3 +66,35 @@ def test_a_long_reason_leads_to_its_letters(owner: Visitor, v1: Server) -> None:
 
     assert "Retry this one" in chosen
     assert re.search(r"Retry <span[^>]*>1</span> dead letters", preview.text)
+
+
+def letter_of(v1: Server, queue: str, **message: object) -> str:
+    """The place of the dead letter that a message becomes."""
+    document = {"messages": [message]}
+    v1.call("POST", queue, data=json.dumps(document).encode(), headers={"Content-Type": BATCH})
+    give_up(v1, queue, [""], "no such part")
+    (letter,) = v1.call("GET", f"{queue}-dead").json()["messages"]
+    return f"{letter['partition']}:{letter['message_id']}"
+
+
+def test_an_edit_leaves_ends_of_lines_and_headers_as_they_were(owner: Visitor, v1: Server) -> None:
+    queue, headers = v1.queue(), {"Kind": "order", "Note": "two\nlines: here", "Wide": "  x "}
+    place = letter_of(v1, queue, body="a;b\r\n1;2\r\n", headers=headers)
+    edit = f"/console/a/queuey/{queue}/l/workers/dead/edit/{place}"
+    assert "stay as they are: Note, Wide" in owner.get(edit)
+
+    owner.send(edit, body="a;b\r\n1;3\r\n", headers="Kind: order\r\n")
+
+    sent = v1.call("GET", queue).json()["messages"][-1]
+    assert sent["body"] == "a;b\r\n1;3\r\n"
+    assert {name: sent["headers"][name] for name in headers} == headers
+
+
+@pytest.mark.parametrize("body", ["a\0b", "a\rb", "a\nb\r\n"])
+def test_a_text_that_a_browser_would_change_is_not_edited(owner: Visitor, v1: Server, body: str) -> None:
+    queue = v1.queue()
+    place = letter_of(v1, queue, body=body)
+
+    page = owner.get(f"/console/a/queuey/{queue}/l/workers/dead/edit/{place}", status=400)
+
+    assert "retry the letter as it is" in page
