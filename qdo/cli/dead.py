@@ -17,6 +17,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import Forbidden, MessageNotFound
 from queuey.model import header_to_json
+from queuey.model.headers import header_in_any_case
 from queuey.model.schedules import TASK_HEADER
 from queuey.moments import rfc3339
 from queuey.terminal.commands import CommandGroup
@@ -228,7 +229,7 @@ def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator
 
 def row(message: Message, letter: DeadLetter) -> dict[str, Any]:
     """A letter without its body."""
-    story, task = letter.story, letter.headers.get(TASK_HEADER)
+    story, task = letter.story, header_in_any_case(letter.headers, TASK_HEADER)
     return {
         "letter": message.id.hex,
         "time": rfc3339(message.id.ticks)[:23] + "Z",

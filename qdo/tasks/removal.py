@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from qdo.client import Client
 from qdo.client.values import Message
-from qdo.tasks.wire import THEN
+from qdo.tasks.wire import THEN, header
 from queuey.errors import QueueNotFound
 
 __all__ = ["GONE_SECONDS", "MessageWatch"]
@@ -65,4 +65,4 @@ class MessageWatch:
 
 
 def _has_steps(message: Message) -> bool:
-    return THEN in message.headers
+    return header(message, THEN) is not None

@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 
 from qdo.client.values import Message, NewMessage
+from queuey.model.headers import header_in_any_case
 from queuey.model.schedules import TASK_HEADER
 
 __all__ = [
@@ -56,7 +57,7 @@ class NextStep:
 
 def header(message: Message, name: str) -> str | None:
     """A header as text."""
-    value = message.headers.get(name)
+    value = header_in_any_case(message.headers, name)
     return None if value is None else value.decode("utf-8", "replace")
 
 
@@ -65,7 +66,7 @@ def next_steps(message: Message) -> list[NextStep]:
 
     :raises msgspec.MsgspecError: the header is no list of steps.
     """
-    value = message.headers.get(THEN)
+    value = header_in_any_case(message.headers, THEN)
     return [] if value is None else msgspec.json.decode(value, type=list[NextStep])
 
 

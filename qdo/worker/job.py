@@ -18,6 +18,7 @@ from queuey import tracebacks
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.ids import TICKS_PER_SECOND
+from queuey.model.headers import header_in_any_case
 from queuey.model.schedules import TASK_HEADER
 
 __all__ = [
@@ -213,7 +214,7 @@ class FailedMessages:
         :param where: the queue or the partition.
         """
         first = self.messages[0]
-        name = first.headers.get(TASK_HEADER)
+        name = header_in_any_case(first.headers, TASK_HEADER)
         task = "" if name is None else f"task {name.decode('utf-8', 'backslashreplace')[:_MOST_REASON]}, "
         return f"{task}message {first.id.hex} in {where}"
 

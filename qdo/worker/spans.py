@@ -16,6 +16,7 @@ from qdo.client.values import Message
 from qdo.worker.job import Context, StopWorker, first_line_of, reason_of
 from queuey import tracebacks
 from queuey._version import __version__
+from queuey.model.headers import header_in_any_case
 from queuey.model.trace_context import TRACEPARENT, TRACESTATE
 
 __all__ = ["continued", "job_span", "name_span"]
@@ -120,7 +121,7 @@ def _tracer() -> Any:
 
 
 def _carried(message: Message) -> Mapping[str, str]:
-    found = {name: message.headers.get(name) for name in (TRACEPARENT, TRACESTATE)}
+    found = {name: header_in_any_case(message.headers, name) for name in (TRACEPARENT, TRACESTATE)}
     return {name: value.decode("ascii", "replace") for name, value in found.items() if value is not None}
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "MessageHeaders",
     "decode_headers",
     "encode_headers",
+    "header_in_any_case",
     "header_to_json",
 ]
 
@@ -104,3 +105,16 @@ def _piece(encoded: bytes, at: int) -> tuple[bytes, int]:
     if length < 0 or end > len(encoded):
         raise ValueError("no encoding of headers: it is cut short")
     return encoded[begin:end], end
+
+
+def header_in_any_case(headers: Mapping[str, bytes], name: str) -> bytes | None:
+    """A header whose name is in lower case, as it is or in other letters: some HTTP clients write each word with a capital.
+
+    >>> header_in_any_case({"Kind": b"a", "queuey-task": b"b", "Queuey-Task": b"c"}, "queuey-task")
+    b'b'
+    >>> header_in_any_case({"Queuey-Task": b"c"}, "queuey-task")
+    b'c'
+    """
+    if name in headers:
+        return headers[name]
+    return next((value for given, value in headers.items() if given.lower() == name), None)

@@ -93,6 +93,15 @@ def test_a_batch_begins_a_trace_with_a_link_to_each_message(kept: InMemorySpanEx
     assert span.attributes["messaging.batch.message_count"] == 3
 
 
+def test_a_trace_is_found_in_any_case(kept: InMemorySpanExporter, context: Context) -> None:
+    sent = Message(MessageId(1, 1), 1, b"", headers={"Traceparent": PARENT.encode()})
+
+    JobCaller(lambda message, context: None, WorkerOptions()).call([sent], context)
+
+    (span,) = kept.get_finished_spans()
+    assert span.parent is not None
+
+
 def test_a_message_without_a_trace_begins_one_whatever_is_current(kept: InMemorySpanExporter, context: Context) -> None:
     caller = JobCaller(lambda message, context: None, WorkerOptions())
 
