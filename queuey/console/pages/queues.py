@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from typing import Any
+from urllib.parse import urlencode
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.told import told
@@ -50,7 +51,10 @@ def show(visit: Visit, application: str) -> PageAnswer:
     values: dict[str, Any] = {"application": application, "prefix": prefix, "start": start, "owns": owns}
     values |= {"queues": queues, "order": order, "orders": ORDERS}
     values |= {"lists": found is not None, "complete": not owns or found is None or found.content["complete"]}
-    values |= {"following": None if found is None else found.following, "told": told(visit)}
+    following = None if found is None else found.following
+    if following and prefix and not owns:  # that list knows no prefix
+        following = f"{urlencode({'prefix': prefix})}&{following}" if len(queues) == len(listed) else None
+    values |= {"following": following, "told": told(visit)}
     return PageAnswer("queues.html", values)
 
 

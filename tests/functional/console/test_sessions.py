@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import re
+from html import unescape
 from http.cookies import SimpleCookie
 
 import pytest
+import requests
 
 from tests.support.client import Server
 from tests.support.commands import done, run_in
@@ -166,12 +169,40 @@ def test_a_cookie_that_was_changed_proves_nothing(open_console: OpenConsole, own
 
 
 def test_a_user_finds_no_way_to_what_is_the_owner_s(open_console: OpenConsole, v1: Server, owner: Visitor) -> None:
-    queue = v1.queue(principles="bid:joe@example.org")
+    queue = v1.queue(principles="bid:joe@example.org, app:queuey")
+    v1.create(f"{queue}-dead", principles="bid:joe@example.org, app:queuey")
     minted = v1.request("POST", "/tokens/queuey", data={"principal": "bid:joe@example.org"})
-    ways = ["/console/overview/queuey", "/console/access/queuey", f"/console/a/queuey/{queue}/send"]
+    base = f"/console/a/queuey/{queue}"
+    ways = ["/console/overview/queuey", "/console/access/queuey", f"{base}/send", f"{base}/scheduled"]
 
     with signed_in(open_console.url, minted.json()["token"]) as joe:
-        pages = [one.get(f"/console/a/queuey/{queue}") for one in (joe, owner)]
+        pages = [one.get(base) for one in (joe, owner)]
+        held = joe.request("POST", f"/v1/queuey/{queue}/leases/workers", json={"receive": {}}, headers=bearer(minted))
+        groups = [one.get(f"{base}/l/workers") for one in (joe, owner)]
+        letters = joe.get(f"{base}/l/workers/dead")
 
-    assert [[f'href="{way}"' in page for way in ways] for page in pages] == [[False] * 3, [True] * 3]
+    assert [[f'href="{way}"' in page for way in ways] for page in pages] == [[False] * 4, [True] * 4]
     assert 'href="/console/a/queuey"' in pages[0]
+    assert held.status_code == 200
+    forms = [set(re.findall(rf'action="{base}/l/workers/(\w+)"', page)) for page in (*groups, letters)]
+    assert forms == [set(), {"pause", "preview", "forget"}, set()]
+
+
+def bearer(minted: requests.Response) -> dict[str, str]:
+    return {"Authorization": f"Bearer {minted.json()['token']}"}
+
+
+def test_a_user_s_list_keeps_to_the_beginning_of_names(open_console: OpenConsole, v1: Server) -> None:
+    names = [f"chairs-{number:02}" for number in range(30)]
+    for name in (*names, "chains", "chest"):
+        v1.create(name, principles="bid:jane@example.org")
+    minted = v1.request("POST", "/tokens/queuey", data={"principal": "bid:jane@example.org"})
+    seen, query = list[str](), "?prefix=chair"
+
+    with signed_in(open_console.url, minted.json()["token"]) as jane:
+        while query:
+            page = jane.get(f"/console/a/queuey{query}")
+            seen += re.findall(r'<th scope="row"><a [^>]*>([^<]*)<', page)
+            query = unescape("".join(re.findall(r'rel="next" href="([^"]*)"', page)))
+
+    assert seen == names
