@@ -9,7 +9,7 @@ from typing import Any, Unpack
 from qdo.client.endpoint import Endpoint
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
-from qdo.client.wire import QueueFields, queue_fields, queue_path, token_fields
+from qdo.client.wire import QueueFields, queue_fields, queue_names, queue_path, token_fields
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import EPOCH_TICKS, format_timestamp, parse_timestamp
 
@@ -40,7 +40,7 @@ class QueueCalls:
             ``leases``, what lease groups of the queue begin with: settings by name, as for :meth:`set_lease_group`, where None
             is the default again.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
-        :raises InvalidParameter: the name is empty.
+        :raises InvalidParameter: the name is empty, or there is no such setting.
         :raises QueueExists: with ``only_new``. Nothing changed.
         """
         if name == "":
@@ -140,7 +140,7 @@ class QueueCalls:
         :param since_ticks: inclusive; 0 for any message.
         :returns: names, and the watermark in ticks; 0 if none of the queues can be read.
         """
-        params = {"queues": ",".join(queues), "limit": "1", "columns": "message_id"}
+        params = {"queues": queue_names(queues), "limit": "1", "columns": "message_id"}
         if since_ticks > EPOCH_TICKS:
             params["since"] = format_timestamp(since_ticks)
         answer = yield from self._endpoint.ask("GET", "v1", self.application, params=params)

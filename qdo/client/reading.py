@@ -12,7 +12,7 @@ from qdo.client.moments import Moment
 from qdo.client.steps import Items, Listing, Reply, Steps, call, listing
 from qdo.client.streams import ARROW, NDJSON
 from qdo.client.values import HasLocation, Message, Page, SpanCount, SpanCounts
-from qdo.client.wire import Partitions, addresses, in_calls, joined, queue_path, read_params
+from qdo.client.wire import Partitions, addresses, in_calls, queue_names, queue_path, read_params
 from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 
@@ -207,7 +207,7 @@ class ReadCalls(ABC, Generic[M, A, F]):
         if partitions != "all":
             raise InvalidParameter(problems={"partitions": "several queues are followed in all of their partitions"})
         params.pop("partitions", None)
-        params |= {"queues": joined("queues", queue)}
+        params |= {"queues": queue_names(queue)}
         return self._followed(Following(self._endpoint, ("v1", self.application), params, limits))
 
     @call

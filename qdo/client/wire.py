@@ -75,8 +75,11 @@ def queue_fields(settings: QueueFields) -> dict[str, str]:
 
     An empty list of principals clears them.
 
-    :raises InvalidParameter: a principal is empty, which would clear the principals, too.
+    :raises InvalidParameter: there is no such setting, or a principal is empty, which would clear the principals, too.
     """
+    for name in settings.keys() - QueueFields.__annotations__.keys():
+        expected = ", ".join(QueueFields.__annotations__)
+        raise InvalidParameter(problems={name: f"is no setting of a queue: expected {expected}"})
     partitions, principals = settings.get("partitions"), settings.get("principals")
     fields = {
         "partitions": None if partitions is None else str(partitions),
@@ -130,6 +133,17 @@ def joined(name: str, entries: Sequence[str]) -> str:
     if isinstance(entries, str) or not all(entries) or any("," in entry for entry in entries):
         raise InvalidParameter(problems={name: "expected a list of texts, none of them empty or with a comma"})
     return ",".join(entries)
+
+
+def queue_names(queues: Sequence[str]) -> str:
+    """Names of queues for one request.
+
+    :raises InvalidParameter: there is none, or what cannot be one.
+    """
+    names = joined("queues", queues)
+    if not names:
+        raise InvalidParameter(problems={"queues": "name at least one queue"})
+    return names
 
 
 def once_of(purpose: str, *parts: Any) -> str:

@@ -162,3 +162,26 @@ def test_a_text_without_a_form_in_utf_8_is_no_body(client: Client, script: Scrip
         client.append("q", "\ud800")
 
     assert script.asked == []
+
+
+@pytest.mark.parametrize("name", ["partition", "principles", "type"])
+def test_a_setting_that_is_none_is_not_left_out(client: Client, script: Script, name: str) -> None:
+    unknown: Any = {name: "4"}
+    with pytest.raises(InvalidParameter, match=f"^{name}: .*expected partitions, kind"):
+        client.create_queue("q", **unknown)
+    with pytest.raises(InvalidParameter, match=f"^{name}: .*expected partitions, kind"):
+        client.update_queue("q", **unknown)
+
+    assert script.asked == []
+
+
+@pytest.mark.parametrize("queues", [[], ["a,b"], [""]])
+def test_what_names_no_queue_asks_for_nothing(client: Client, script: Script, queues: list[str]) -> None:
+    with pytest.raises(InvalidParameter, match=r"^queues: "):
+        next(client.follow(queues))
+    with pytest.raises(InvalidParameter, match=r"^queues: "):
+        client.news(queues, 0)
+    with pytest.raises(InvalidParameter, match=r"^queues: "):
+        client.news("a", 0)
+
+    assert script.asked == []
