@@ -137,15 +137,21 @@ def _timeout(connect_seconds: float, silence_seconds: float) -> aiohttp.ClientTi
 def _session(root: str) -> aiohttp.ClientSession:
     """A session that goes through the same proxy and trusts the same authorities as the blocking client."""
     outside = requests.Session().merge_environment_settings(root, {}, None, None, None)
-    proxy = requests.utils.select_proxy(root, outside["proxies"])
-    if proxy is not None and urlsplit(proxy).scheme not in ("http", "https"):
-        raise ConfigurationError(f"a proxy of the environment is none for HTTP: {urlsplit(proxy).scheme}")
+    proxy = _proxy(requests.utils.select_proxy(root, outside["proxies"]))
     trusted: ssl.SSLContext | bool = True
     if root.startswith("https:"):
         named = outside["verify"]
         place = named if isinstance(named, str) else requests.utils.DEFAULT_CA_BUNDLE_PATH
         is_folder = Path(place).is_dir()
-        trusted = ssl.create_default_context(cafile=None if is_folder else place, capath=place if is_folder else None)
+        try:
+            trusted = ssl.create_default_context(
+                cafile=None if is_folder else place, capath=place if is_folder else None
+            )
+        except ssl.SSLError:
+            raise
+        except OSError as error:
+            said = f"the authorities that the environment names cannot be read: {error}: {place}"
+            raise ConfigurationError(said) from error
     return aiohttp.ClientSession(
         connector=_Connector(limit=0, ssl=trusted),
         proxy=proxy,
@@ -154,6 +160,20 @@ def _session(root: str) -> aiohttp.ClientSession:
         max_field_size=_HEADER_BYTES,
         max_line_size=_HEADER_BYTES,
     )
+
+
+def _proxy(named: str | None) -> str | None:
+    """:raises ConfigurationError: it is none for HTTP. The error does not show it: it may have a password."""
+    if named is None:
+        return None
+    try:
+        proxy: str = requests.utils.prepend_scheme_if_needed(named, "http")  # type: ignore[no-untyped-call]
+        parts = urlsplit(proxy)
+    except ValueError:
+        raise ConfigurationError("a proxy of the environment is none for HTTP") from None
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ConfigurationError(f"a proxy of the environment is none for HTTP: {parts.scheme}")
+    return proxy
 
 
 class _Connector(aiohttp.TCPConnector):
@@ -189,7 +209,11 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 def _no_answer(error: Exception) -> NoAnswer:
     if isinstance(error, ssl.SSLError | ssl.CertificateError):
         return NoAnswer(error, is_final=True)
-    never_sent = isinstance(error, aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError)
+    if isinstance(error, aiohttp.ClientHttpProxyError) and 400 <= error.status < 500:
+        # Not the error's own text: it has the password of the proxy.
+        return NoAnswer(f"the proxy refuses: {error.status} {error.message}", is_final=True)
+    kinds = aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
+    never_sent = isinstance(error, kinds)
     return NoAnswer(str(error) or type(error).__name__, never_sent=never_sent)
 
 

@@ -14,6 +14,7 @@ import requests
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps, advance
+from queuey.errors import ConfigurationError
 
 __all__ = ["Transport"]
 
@@ -100,6 +101,13 @@ class Transport:
             body, source = (b"", _Source(response)) if streams else (response.content, None)
         except _BROKEN as error:
             return _no_answer(error)
+        except (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL):
+            # Not the error's own text: it may have the password of the proxy.
+            raise ConfigurationError("a proxy of the environment is none for HTTP") from None
+        except OSError as error:
+            if isinstance(error, requests.RequestException):
+                raise
+            raise ConfigurationError(f"the authorities that the environment names cannot be read: {error}") from error
         return Reply(response.status_code, response.reason, response.headers, body, response.url, source)
 
 
@@ -184,5 +192,9 @@ class _KeepHeaders(requests.auth.AuthBase):
 
 def _no_answer(error: requests.RequestException) -> NoAnswer:
     cause = getattr(error.args[0], "reason", error) if error.args else error
-    never_sent = isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
+    refused = str(getattr(cause, "original_error", ""))
+    if refused.startswith("Tunnel connection failed: 4"):
+        return NoAnswer(f"the proxy refuses: {refused.partition(': ')[2]}", is_final=True)
+    is_of_proxy = isinstance(error, requests.exceptions.ProxyError)  # what comes later is no error of it
+    never_sent = is_of_proxy or isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
     return NoAnswer(cause, never_sent=never_sent, is_final=isinstance(error, requests.exceptions.SSLError))

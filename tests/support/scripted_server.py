@@ -78,7 +78,7 @@ def scripted_server(identity: Identity | None = None) -> Iterator[Script]:
             self.end_headers()
             self.wfile.write(told.body)
 
-        do_GET = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 -- http.server's names
+        do_GET = do_CONNECT = do_POST = do_PUT = do_DELETE = answer  # noqa: N815 -- http.server's names
 
         def log_message(self, *_: object) -> None:
             """Tests look at the script."""

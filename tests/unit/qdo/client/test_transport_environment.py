@@ -11,7 +11,7 @@ from qdo.client import Client, QueueSettings
 from queuey.errors import ConfigurationError, ServerUnreachable
 from tests.support.client_answers import KEY, MADE
 from tests.support.over_asyncio import CLIENTS, make_client
-from tests.support.scripted_server import Script, scripted_server
+from tests.support.scripted_server import Say, Script, scripted_server
 from tests.support.services.certificates import Authority
 
 AWAY = "http://queuey.example:5000"
@@ -54,6 +54,62 @@ def test_a_proxy_that_asyncio_cannot_use_is_refused(monkeypatch: pytest.MonkeyPa
 
     with make_client("asyncio", AWAY) as client, pytest.raises(ConfigurationError, match="socks5"):
         client.read("q")
+
+
+@of_both
+@pytest.mark.parametrize("proxy", ["http://ann:hunter2@[bad", "http://", "socks9://ann:hunter2@127.0.0.1:1"])
+def test_a_proxy_that_is_none_is_refused_without_its_password(
+    monkeypatch: pytest.MonkeyPatch, kind: str, proxy: str
+) -> None:
+    monkeypatch.setenv("http_proxy", proxy)
+
+    with make_client(kind, AWAY) as client, pytest.raises(ConfigurationError, match="proxy") as caught:
+        client.read("q")
+
+    assert "hunter2" not in str(caught.value)
+
+
+@of_both
+def test_a_proxy_needs_no_scheme(script: Script, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("http_proxy", script.url.removeprefix("http://"))
+    script.say(MADE)
+
+    with make_client(kind, AWAY, "app", KEY) as client:
+        assert client.create_queue("q").name == "q"
+
+
+@of_both
+@pytest.mark.parametrize(("status", "times"), [(407, 1), (502, 3)])
+def test_what_a_proxy_refuses_was_never_sent(
+    script: Script, monkeypatch: pytest.MonkeyPatch, kind: str, status: int, times: int
+) -> None:
+    monkeypatch.setenv("https_proxy", script.url.replace("//", "//ann:hunter2@"))
+    script.say(*[Say(status)] * times)
+
+    with (
+        make_client(kind, AWAY.replace("http", "https"), "app", KEY, retries=2, sleep=lambda _: None) as client,
+        pytest.raises(ServerUnreachable, match="the proxy refuses: 407" if status == 407 else "no server") as caught,
+    ):
+        client.append("q", "hello")
+
+    assert "hunter2" not in str(caught.value)
+    assert [asked.method for asked in script.asked] == ["CONNECT"] * times
+
+
+@of_both
+def test_a_proxy_that_is_away_was_sent_nothing(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:1")
+
+    with make_client(kind, AWAY, "app", KEY, retries=0) as client, pytest.raises(ServerUnreachable):
+        client.append("q", "hello")
+
+
+@of_both
+def test_authorities_that_cannot_be_read_are_no_lost_answer(monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", "/nowhere/authority.pem")
+
+    with make_client(kind, "https://127.0.0.1:1") as client, pytest.raises(ConfigurationError, match="nowhere"):
+        client.append("q", "hello")
 
 
 @of_both
