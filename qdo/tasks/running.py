@@ -86,7 +86,7 @@ class TaskJob:
             context.reject_if_refused(_result_that_failed(message, context, f"{REFUSED}: see its dead letter"))
 
     def _call_of(self, message: Message, context: Context) -> TaskCall:
-        """:raises RejectMessage: the message is no task, or its arguments are not the task's.
+        """:raises RejectMessage: the message is no task, or its arguments are not the task's, or its next steps are none.
         :raises RetryLater: no task has this name yet.
         """
         name = header(message, NAME)
@@ -98,9 +98,12 @@ class TaskJob:
         if context.attempt > task.options.retries + 1:
             raise RejectMessage(f"attempt {context.attempt - 1} did not end: its worker died, or lost its lease")
         try:
+            next_steps(message)
             return TaskCall(task, task.arguments.decode(message.body), message, context)
         except InvalidParameter as error:
             raise RejectMessage(str(error)) from None
+        except msgspec.MsgspecError as error:
+            raise RejectMessage(f"header {THEN}: {error}") from None
 
     def _failed(self, call: TaskCall, error: BaseException) -> BaseException:
         """What becomes of a message whose task raised this."""

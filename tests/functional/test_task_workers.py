@@ -183,6 +183,11 @@ def test_a_task_may_say_when_it_is_tried_again_or_that_it_never_is(client: Clien
         ({}, "{}", "not a task: it has no header queuey-task"),
         ({"queuey-task": note.name}, "{}", f"task {note.name}: Object missing required field `text`"),
         ({"queuey-task": note.name}, "no JSON", f"task {note.name}: JSON is malformed"),
+        (
+            {"queuey-task": note.name, "queuey-task-then": "{}"},
+            '{"text": "a"}',
+            "header queuey-task-then: Expected `array`",
+        ),
     ],
 )
 def test_a_message_that_can_never_be_a_task_is_a_dead_letter_at_once(
