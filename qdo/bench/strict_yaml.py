@@ -37,14 +37,16 @@ def parse(text: str, name: str) -> Parsed:
             if getattr(event, "anchor", None) is not None:
                 raise ConfigurationError(f"{name}:{_line(event.start_mark)}: anchors and aliases are not taken")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
+        if root is None:
+            raise ConfigurationError(f"{name}: the file is empty")
+        lines: dict[str, int] = {}
+        return Parsed(_value_of(root, "", name, lines), lines)
     except yaml.MarkedYAMLError as error:
         raise ConfigurationError(f"{name}:{_line(error.problem_mark)}: this is no YAML: {error.problem}") from error
     except yaml.YAMLError as error:
         raise ConfigurationError(f"{name}: this is no YAML: {error}") from error
-    if root is None:
-        raise ConfigurationError(f"{name}: the file is empty")
-    lines: dict[str, int] = {}
-    return Parsed(_value_of(root, "", name, lines), lines)
+    except RecursionError as error:
+        raise ConfigurationError(f"{name}: too many values lie inside each other") from error
 
 
 def _line(mark: Any) -> int:

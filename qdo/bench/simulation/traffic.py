@@ -6,6 +6,8 @@ partition, of which most must answer. :mod:`~qdo.bench.simulation.shared` has th
 
 from __future__ import annotations
 
+import itertools
+import math
 import random
 from collections.abc import Generator
 from dataclasses import dataclass, field
@@ -48,9 +50,30 @@ class _Records:
     response: TimeHistogram = field(default_factory=TimeHistogram)
     by_second: dict[int, TimeHistogram] = field(default_factory=dict)
     done: int = 0
-    asked: int = 0
     again: int = 0
     """Attempts that had no good answer."""
+    waiting: dict[int, float] = field(default_factory=dict)
+    """By the number of a request that has no answer yet, the moment at which it was due."""
+    closed_appends: int = 0
+    """Of closed loops, that were done."""
+
+    def note(self, second: int, took: float) -> None:
+        """An answer, or the end of the simulation for a request that has none."""
+        self.response.record(int(took * 1e9))
+        self.by_second.setdefault(second, TimeHistogram()).record(int(took * 1e9))
+
+    def late_seconds(self, bound: float) -> int:
+        """In which the p99 was over the bound."""
+        return sum(one.percentile(99) > bound * 1e9 for one in self.by_second.values())
+
+    def give_up(self, until: float, bound: float) -> None:
+        """Count what has no answer with the time that it waited: else the worst would be missing.
+
+        :param bound: seconds; what has waited for less says nothing yet.
+        """
+        for due in self.waiting.values():
+            if until - due > bound:
+                self.note(math.ceil(until) - 1, until - due)
 
 
 class TrafficModel:
@@ -73,6 +96,7 @@ class TrafficModel:
         nodes = scenario.nodes
         self._nodes = [Station(env, nodes.processors, since=since) for _ in range(nodes.count)]
         self._lost_rack: int | None = None
+        self._numbers = itertools.count()
         self._records = _Records()
 
     def run(self) -> SimulatedFigures:
@@ -88,12 +112,13 @@ class TrafficModel:
         if faults.rolling:
             env.process(self._restart(faults.rolling))
         env.run(until=scenario.seconds)
+        self._records.give_up(env.now, scenario.most_response)
         return self._figures()
 
     # Clients
 
     def _arrivals(self, name: str, stream: TrafficStream) -> Steps:
-        rate = stream.rate or stream.share * self._most()
+        rate = self._rate(stream)
         if not rate:
             return
         chance = random.Random(f"{self._scenario.seed}/{name}")  # noqa: S311 -- repeatable, not secret
@@ -102,13 +127,13 @@ class TrafficModel:
             self._env.process(self._request(stream))
 
     def _request(self, stream: TrafficStream) -> Steps:
-        due = self._env.now
-        self._records.asked += due >= self._scenario.warmup
+        due, number = self._env.now, next(self._numbers)
+        self._records.waiting[number] = due
         partition = 0 if stream.hot and self._chance.random() < stream.hot else self._chance.randrange(1, 1 << 40)
         while not (yield from self._attempt(stream, self._pick(), partition)):
             self._records.again += self._env.now >= self._scenario.warmup
             yield self._env.timeout(RETRY_SECONDS)
-        self._note(due)
+        self._note(number)
 
     def _closed_loop(self, stream: TrafficStream, server: _SimulatedServer) -> Steps:
         """As the harness sends: each connection has a server of its own, and the costs are those of their number there."""
@@ -116,21 +141,22 @@ class TrafficModel:
         level = max(1.0, stream.connections / len(self._servers) / stream.queues)
         thread = SharedThread()
         while True:
-            due = self._env.now
-            self._records.asked += due >= self._scenario.warmup
+            number = next(self._numbers)
+            self._records.waiting[number] = self._env.now
             if self._shared is not None:
                 yield from self._shared.generate(thread, cost.at(level).generator)
-            yield from self._attempt(stream, server, self._chance.randrange(1 << 40), level)
-            self._note(due)
+            while not (yield from self._attempt(stream, server, self._chance.randrange(1 << 40), level)):
+                self._records.again += self._env.now >= self._scenario.warmup
+                yield self._env.timeout(RETRY_SECONDS)
+            self._records.closed_appends += stream.operation == "append" and self._env.now >= self._scenario.warmup
+            self._note(number)
 
-    def _note(self, due: float) -> None:
+    def _note(self, number: int) -> None:
         now, records = self._env.now, self._records
-        if now < self._scenario.warmup:
-            return
-        took = int((now - due) * 1e9)
-        records.done += 1
-        records.response.record(took)
-        records.by_second.setdefault(int(now), TimeHistogram()).record(took)
+        due = records.waiting.pop(number)
+        if now >= self._scenario.warmup:
+            records.done += 1
+            records.note(int(now), now - due)
 
     def _pick(self) -> _SimulatedServer:
         return self._known[self._chance.randrange(len(self._known))] if self._known else self._servers[0]
@@ -193,6 +219,10 @@ class TrafficModel:
         """Requests in flight that share writes: those to one partition."""
         return max(1.0, server.in_flight / stream.queues)
 
+    def _rate(self, stream: TrafficStream) -> float:
+        """Of an open loop, requests a second; 0 of a closed one."""
+        return stream.rate or stream.share * self._most()
+
     def _most(self) -> float:
         """Appends a second that the interpreters of all servers can do, each to another partition."""
         return len(self._servers) / self._scaled(self._costs.append.at(1).server)
@@ -248,7 +278,8 @@ class TrafficModel:
     def _figures(self) -> SimulatedFigures:
         scenario, records = self._scenario, self._records
         seconds = scenario.seconds - scenario.warmup
-        appends = sum(one.rate for one in scenario.traffic.values() if one.operation == "append")
+        appends = sum(self._rate(one) for one in scenario.traffic.values() if one.operation == "append")
+        appends += records.closed_appends / seconds
         p99 = records.response.percentile(99) / 1e9
         found = SimulatedFigures(
             {
@@ -257,7 +288,7 @@ class TrafficModel:
                 "response p50, ms": records.response.percentile(50) / 1e6,
                 "response p99, ms": p99 * 1e3,
                 "attempts without a good answer": float(records.again),
-                "seconds over the bound": float(self._late_seconds()),
+                "seconds over the bound": float(records.late_seconds(scenario.most_response)),
             },
             self._busy(),
             {"response p99, ms": [(at, one.percentile(99) / 1e6) for at, one in sorted(records.by_second.items())]},
@@ -274,11 +305,6 @@ class TrafficModel:
             found.limits += notice_limits(scenario, self._costs, appends)
         return found
 
-    def _late_seconds(self) -> int:
-        """In which the p99 was over the bound."""
-        bound = self._scenario.most_response * 1e9
-        return sum(one.percentile(99) > bound for one in self._records.by_second.values())
-
     def _busy(self) -> list[LimitUse]:
         until = self._scenario.seconds
         if self._shared is not None:
@@ -286,7 +312,8 @@ class TrafficModel:
             use = processors.busy_share(until)
             said = f"{use:.0%} of the {processors.processors} processors that all share"
             return [LimitUse("processors", use, said, "machines of their own for servers and nodes")]
-        servers = [one.interpreter.busy_share(until) for one in self._servers if one.is_up]
+        up = [one for one in self._servers if one.is_up]
+        servers = [one.interpreter.busy_share(until) for one in up or self._servers]
         nodes = [one.busy_share(until) for one in self._nodes]
         mean = sum(nodes) / len(nodes)
         busiest = max(nodes)
@@ -311,6 +338,6 @@ class TrafficModel:
 def simulate_traffic(scenario: Scenario, costs: CostTable) -> SimulatedFigures:
     """The traffic of a scenario.
 
-    It ends after the scenario's seconds; what is in flight then is not counted.
+    It ends after the scenario's seconds. What is in flight then counts in the response times if it is over the bound.
     """
     return TrafficModel(scenario, costs).run()

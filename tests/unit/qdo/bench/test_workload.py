@@ -74,6 +74,7 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
         ("topics: 1\n", ":1: the key name is missing"),
         ("name: x\nqueuey: {receiving: {mode: push}}\n", ":2: queuey.receiving.mode: invalid enum value 'push'"),
         ("name: [x\n", ": this is no YAML"),
+        (f"name: {'[' * 5000}{']' * 5000}\n", ": too many values lie inside each other"),
         ("", "the file is empty"),
         ("name: &a x\nqueuey:\n  about: *a\n", ":1: anchors and aliases are not taken"),
         ("- a\n", ":1: expected `object`, got `array`"),

@@ -149,6 +149,40 @@ def test_copies_in_one_rack_alone_cannot_store_without_it() -> None:
     assert found.figures["requests/s"] < 50 * 0.5
 
 
+@pytest.mark.parametrize(
+    "faults", [{"rack": 1}, {"rolling": 1, "together": 3, "drain": 0.5}], ids=["a rack", "a restart of all"]
+)
+def test_requests_that_nobody_answers_are_over_the_bound(faults: dict[str, float]) -> None:
+    """Nothing is left that answers. The requests before were answered at once, and would be all that is seen."""
+    small = scenario(
+        seconds=4,
+        warmup=0.5,
+        servers={"count": 1, "start": 60},
+        traffic={"appends": {"rate": 50, **STREAM}},
+        faults=faults,
+    )
+
+    found = simulated_figures(small, costs())
+
+    assert found.figures["requests/s"] < 50 * 0.5
+    assert found.figures["seconds over the bound"] == 1
+    assert used(found, "response time").use > 10
+
+
+def test_a_closed_loop_takes_a_refusal_for_no_answer() -> None:
+    """One of two servers is restarted after the other. Meanwhile half of the connections can do nothing but ask again."""
+    values = {"seconds": 9, "warmup": 1, "servers": {"count": 2, "start": 2, "noticed": 1}}
+    some = [
+        simulated_figures(
+            scenario(**values, traffic={"appends": {"connections": 4}}, faults=faults), costs(server=0.01)
+        ).figures
+        for faults in ({}, {"rolling": 2, "drain": 0.5})
+    ]
+
+    assert some[1]["requests/s"] < some[0]["requests/s"]
+    assert some[1]["attempts without a good answer"] > 0
+
+
 def test_servers_are_restarted_without_a_failed_request() -> None:
     values = {
         "seconds": 12,
@@ -170,13 +204,16 @@ def test_servers_are_restarted_without_a_failed_request() -> None:
 
 
 def test_notices_grow_with_the_square_of_the_servers() -> None:
-    def notices(servers: int) -> float:
+    def notices(servers: int, **stream: float) -> float:
         small = scenario(
             seconds=0.2,
             warmup=0.1,
             servers={"count": servers, "notices": True},
-            traffic={"appends": {"rate": 10 * servers, **STREAM}},
+            traffic={"appends": {**(stream or {"rate": 10 * servers}), **STREAM}},
         )
-        return used(simulated_figures(small, costs()), "notices, nodes").use
+        return used(simulated_figures(small, costs(server=0.01)), "notices, nodes").use
 
     assert notices(40) == pytest.approx(16 * notices(10), rel=0.01)
+    # A tenth of the hundred that a server can do in a second; as many of a closed loop's connections have more.
+    assert notices(10, share=0.1) == pytest.approx(notices(10))
+    assert notices(10, connections=10) > notices(10)
