@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from itertools import count
 from typing import Any, NamedTuple
 
 import orjson
@@ -109,10 +111,11 @@ def moment_of(text: str, now: float) -> str:
     found = _AGO.fullmatch(text.strip())
     if found is not None:
         return f"{max(now - int(found[1]) * _UNITS[found[2]], 0):.3f}"
+    text = text.strip()
     if text[4:5] != "-":
         return text
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(text)
     except ValueError:
         return text
     return f"{(moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp():.3f}"
@@ -164,6 +167,16 @@ class Node(NamedTuple):
     text: str
     """Of a single value; how many there are inside of another."""
     inside: tuple[Node, ...] = ()
+
+
+class _Digits(str):
+    """A number as it stands in a text: one of more digits than a float has is shown with all of them."""
+
+    __slots__ = ()
+
+
+class _Members(list[tuple[str, Any]]):
+    """The members of an object as they stand in a text: also those that have the same name."""
 
 
 class ShownBody(NamedTuple):
@@ -223,9 +236,18 @@ def _hex_lines(data: bytes) -> Iterator[str]:
 
 def _tree(text: str, most: int) -> Node | None:
     """A text as JSON; None if it is none, or has more members than ``most``."""
+    numbers = count()
+
+    def number(digits: str) -> _Digits:
+        if next(numbers) >= most:
+            raise OverflowError
+        return _Digits(digits)
+
     try:
-        return _node(orjson.loads(text), None, 0, [most])
-    except (ValueError, OverflowError):
+        orjson.loads(text)  # is stricter: of broken texts, and of depth
+        value = json.loads(text, parse_int=number, parse_float=number, object_pairs_hook=_Members)
+        return _node(value, None, 0, [most])
+    except (ValueError, OverflowError, RecursionError):
         return None
 
 
@@ -235,10 +257,20 @@ def _node(value: Any, name: str | None, depth: int, left: list[int]) -> Node:
     if left[0] < 0:
         raise OverflowError
     shown_name = None if name is None else visibly(name)
-    if isinstance(value, dict | list) and depth < MAX_DEPTH:
-        members = value.items() if isinstance(value, dict) else ((None, one) for one in value)
+    if isinstance(value, list) and depth < MAX_DEPTH:
+        members = value if isinstance(value, _Members) else [(None, one) for one in value]
         inside = tuple([_node(one, key, depth + 1, left) for key, one in members])
-        return Node("object" if isinstance(value, dict) else "array", shown_name, str(len(inside)), inside)
-    kind = "text" if isinstance(value, str) else "word" if value is None or isinstance(value, bool) else "number"
-    text = visibly(orjson.dumps(value).decode())
-    return Node(kind, shown_name, text)
+        return Node("object" if isinstance(value, _Members) else "array", shown_name, str(len(inside)), inside)
+    kind = "number" if isinstance(value, _Digits) else "text" if isinstance(value, str) else "word"
+    return Node(kind, shown_name, visibly(_in_a_line(value)))
+
+
+def _in_a_line(value: Any) -> str:
+    """A value as JSON, without folds."""
+    if isinstance(value, _Digits):
+        return str(value)
+    if isinstance(value, _Members):
+        return f"{{{','.join(f'{_in_a_line(name)}:{_in_a_line(one)}' for name, one in value)}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_in_a_line, value))}]"
+    return orjson.dumps(value).decode()

@@ -35,7 +35,8 @@ def send(visit: Visit, application: str, queue: str, group: str, place: str) -> 
         entry["body"] = entry["body"].replace("\n", "\r\n")
     kept = {name: value for name, value in _headers(letter).items() if not _is_line(value)}
     entry["headers"] = {**kept, **entry.get("headers", {}), **_origin(letter)}
-    return send_again(visit, application, queue, entry, f"edited {letter['message_id']}", (letters, place))
+    once = f"edited {letter['partition']}:{letter['message_id']}"
+    return send_again(visit, application, queue, entry, once, (letters, place))
 
 
 def _letter(

@@ -72,7 +72,7 @@ def run_now(visit: Visit, application: str, queue: str) -> PageAnswer:
     entry["ttl"] = max(round(float(listed[0]["expires"]) - float(message["timestamp"])), 1)
     if "key" not in entry:
         entry["partition"] = message["partition"]
-    return send_again(visit, application, queue, entry, f"now {message['message_id']}", (queue, begins))
+    return send_again(visit, application, queue, entry, f"now {begins}", (queue, begins))
 
 
 def _place(visit: Visit) -> str:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey.console.shown import MAX_TREE_NODES, Node, absolute, body_of, image_type, iso, shorter, visibly
+from queuey.console.shown import MAX_TREE_NODES, Node, absolute, body_of, image_type, iso, moment_of, shorter, visibly
 
 
 def test_json_is_a_tree_that_keeps_names_and_kinds() -> None:
@@ -77,3 +77,42 @@ def test_a_moment_that_no_calendar_has_is_shown_as_it_is(moment: str) -> None:
     assert absolute(moment)
     assert isinstance(iso(moment), str)
     assert shorter(moment) == moment
+
+
+def inside(text: str) -> dict[str | None, str]:
+    tree = body_of({"body": text}, 200_000).tree
+    assert tree is not None
+    return {one.name: one.text for one in tree.inside}
+
+
+def test_numbers_are_shown_as_they_stand() -> None:
+    told = inside(
+        '{"wei": 12345678901234567890123, "price": 1.10, "small": 1e-7, "none": null, "word": true, "text": "1"}'
+    )
+
+    assert list(told.values()) == ["12345678901234567890123", "1.10", "1e-7", "null", "true", '"1"']
+
+
+def test_a_name_that_stands_twice_is_shown_twice() -> None:
+    tree = body_of({"body": '{"a": 1, "a": 2}'}, 1000).tree
+
+    assert tree == Node("object", None, "2", (Node("number", "a", "1"), Node("number", "a", "2")))
+
+
+def test_what_is_nested_too_deep_stands_in_a_line() -> None:
+    tree = body_of({"body": "[" * 30 + '{"a": [1.50, "x"]}' + "]" * 30}, 1000).tree
+    while tree is not None and tree.inside:
+        (tree,) = tree.inside
+
+    assert tree is not None
+    assert tree.text == "[" * 6 + '{"a":[1.50,"x"]}' + "]" * 6
+
+
+@pytest.mark.parametrize("text", ["[" * 30_000, "[" * 900 + "]" * 900, "[NaN]", '["\\ud800"]', f"[{'1,' * 9000}1]"])
+def test_what_cannot_be_folded_is_text(text: str) -> None:
+    assert body_of({"body": text}, 1000).kind == "text"
+
+
+def test_blanks_around_a_moment_do_not_count() -> None:
+    assert moment_of(" 2026-11-21 04:50 ", 0.0) == moment_of("2026-11-21 04:50", 0.0)
+    assert moment_of(" 12.5", 0.0) == "12.5"
