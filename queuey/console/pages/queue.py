@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 from queuey.console.pages.groups import lag_of, oldest_of, pause_of
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.queues import QUEUE_FIELDS
 from queuey.console.pages.told import told
-from queuey.console.visits import Visit
+from queuey.console.visits import V1Answer, Visit
 from queuey.errors import InvalidParameter
 
 __all__ = ["PAGES"]
@@ -27,8 +28,8 @@ _COUNTED_LAGS = 5
 def show(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Partitions, settings, groups and tasks."""
     information = visit.may(application, queue, info="true")
-    leases = visit.may(application, queue, "leases", limit=_GROUPS)
-    offsets = visit.may(application, queue, "offsets", limit=_GROUPS)
+    leases = visit.may(application, queue, "leases", limit=_GROUPS, offset=visit.query.get("leases"))
+    offsets = visit.may(application, queue, "offsets", limit=_GROUPS, offset=visit.query.get("offsets"))
     if information is None and leases is None:
         visit.ask(application, queue, "leases")  # is refused, and says why
     tasks = visit.may(application, queue, "tasks", limit=_GROUPS)
@@ -46,7 +47,13 @@ def show(visit: Visit, application: str, queue: str) -> PageAnswer:
         "offset_groups": None if offsets is None else _behind(visit, application, queue, offsets.content["groups"]),
         "tasks": [] if tasks is None else tasks.content["tasks"],
     }
+    values |= {"more_leases": _next_group(leases), "more_offsets": _next_group(offsets)}
     return PageAnswer("queue.html", {**values, "told": told(visit)})
+
+
+def _next_group(listed: V1Answer | None) -> str | None:
+    """The group with which the next page of a list begins; None if there is none."""
+    return None if listed is None or listed.following is None else dict(parse_qsl(listed.following)).get("offset")
 
 
 def _held(

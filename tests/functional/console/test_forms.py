@@ -54,3 +54,29 @@ def test_a_pause_that_has_ended_is_none(owner: Visitor, v1: Server) -> None:
     assert paused(1000.0) == (False, "Pause")
     assert paused(4e9) == (True, "Resumepaused, and goes on ")
     assert paused(32_503_680_000) == (True, "Resumepaused until somebody resumes it")
+
+
+def test_run_now_takes_each_of_two_messages_with_the_same_id(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue(partitions="2")
+    later = v1.add(queue, "report", X_Delay="3600", X_Partition="1")["key"]
+    v1.call("PUT", queue, f"2:{later}", data=b"report")
+
+    for partition in (1, 2):
+        owner.send(f"/console/a/queuey/{queue}/scheduled/now", place=f"{partition}:{later}")
+
+    assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 2
+
+
+def test_a_queue_leads_to_all_of_its_groups(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    names = [f"workers-{number:03}" for number in range(101)]
+    for name in names:
+        v1.call("PUT", queue, "leases", name, json={})
+    seen, query = list[str](), "?"
+
+    while query:
+        page = owner.get(f"/console/a/queuey/{queue}{query}")
+        seen += re.findall(r'/l/([^"/]*)"', page)
+        query = "".join(re.findall(r'href="([?]leases=[^"]*)"', page))
+
+    assert seen == names
