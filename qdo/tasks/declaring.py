@@ -8,11 +8,13 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, TypeVar, Unpack, overload
 
 import msgspec
 
+from qdo.client.endpoint import MOST_TIMEOUT_SECONDS
 from qdo.client.values import NewMessage
 from qdo.client.wire import once_of
 from qdo.groups.names import is_new_queue_name
@@ -31,7 +33,7 @@ R = TypeVar("R")
 
 MOST_PAUSE_SECONDS = 3600.0
 """Between two attempts, if the pauses double."""
-_LEAST = {"retries": 0, "timeout": 0.001, "backoff": 0}
+_BOUNDS = {"retries": (0, inf), "timeout": (0.001, MOST_TIMEOUT_SECONDS), "backoff": (0, inf)}
 
 
 class TaskFields(TypedDict, total=False):
@@ -66,7 +68,7 @@ class TaskOptions:
     """Seconds before the second attempt; each further pause is twice as long, up to an hour. Or a function that gets the
     number of the attempt that failed, from 1, and returns seconds."""
     timeout: float | None = None
-    """Seconds for one attempt; None for no end."""
+    """Seconds for one attempt, up to a year; None for no end."""
     unique: bool = False
     """Store a call once within 24 hours if it is sent again with the same arguments."""
     results: bool | str = False
@@ -80,10 +82,10 @@ class TaskOptions:
     """Which occurrences are sent late, if no worker ran when they were due: one of them, all, or none."""
 
     def __post_init__(self) -> None:
-        for what, least in _LEAST.items():
+        for what, (least, most) in _BOUNDS.items():
             value = getattr(self, what)
             if not ((what == "timeout" and value is None) or (what == "backoff" and callable(value))):
-                check_number(what, value, least, whole=what == "retries")
+                check_number(what, value, least, most, whole=what == "retries")
         for name in (self.queue, self.results_queue):
             if name is not None and not is_new_queue_name(name):
                 raise ConfigurationError(

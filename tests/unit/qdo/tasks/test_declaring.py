@@ -90,6 +90,7 @@ def test_a_chain_that_cannot_be_called_is_refused() -> None:
         ({"retry": 3}, "a task has no option 'retry': is it retries"),
         ({"retries": -1}, "retries is -1: expected 0 or more"),
         ({"timeout": 0}, "timeout is 0"),
+        ({"timeout": float("inf")}, "timeout is inf: expected 0.001 to 31536000"),
         ({"backoff": -1}, "backoff is -1"),
         ({"queue": "two words"}, "queue 'two words': expected 1 to 50 letters"),
         ({"queue": "q" * 45, "results": True}, "q-results': expected 1 to 50 letters, digits, _ . -; results=NAME"),
