@@ -53,7 +53,7 @@ def send_again(
 def entry_of(visit: Visit) -> dict[str, Any]:
     """The message of a form, as v1 takes it in a batch.
 
-    :raises InvalidParameter: a number is none, or a header is no line of a name and a value.
+    :raises InvalidParameter: a number is none, or a header is no line of a name and a value, or there twice.
     """
     given = visit.form
     entry: dict[str, Any] = {"body": given.get("body", "").replace("\r\n", "\n")}
@@ -72,6 +72,8 @@ def entry_of(visit: Visit) -> dict[str, Any]:
         raise InvalidParameter(problems={"headers": "must be lines of the form name: value"})
     if headers:
         entry["headers"] = {name.strip(): value.strip() for name, _, value in headers}
+        if len(entry["headers"]) < len(headers):
+            raise InvalidParameter(problems={"headers": "has a name twice; a message has one value for each"})
     return entry
 
 

@@ -80,3 +80,12 @@ def test_a_queue_leads_to_all_of_its_groups(owner: Visitor, v1: Server) -> None:
         query = "".join(re.findall(r'href="([?]leases=[^"]*)"', page))
 
     assert seen == names
+
+
+def test_of_a_header_that_is_there_twice_none_is_dropped(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+
+    refused = owner.send(f"/console/a/queuey/{queue}/send", status=400, body="x", headers="Kind: order\nKind: invoice")
+
+    assert "headers: has a name twice" in refused.text
+    assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 0
