@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import threading
 from collections.abc import Callable
+from weakref import WeakSet
 
 from qdo.client import Client
 from queuey.errors import LeaseGroupNotFound, QueueNotFound
@@ -14,30 +15,35 @@ __all__ = ["ThreadClients", "is_done", "make_job_queue"]
 
 
 class ThreadClients:
-    """A client for each thread. A process that was forked has clients of its own."""
+    """A client for each thread. A process that was forked has clients of its own.
+
+    A client goes when its thread has ended, and the last of the messages that it received: some servers begin a thread for
+    each request.
+    """
 
     def __init__(self, make_client: Callable[[], Client]) -> None:
         self._make_client = make_client
         self._lock = threading.Lock()
         self._process = os.getpid()
-        self._made: list[Client] = []
+        self._made = WeakSet[Client]()
         self._own = threading.local()
 
     def get(self) -> Client:
         """The client of this thread."""
         if self._process != os.getpid():
-            self._process, self._made, self._own, self._lock = os.getpid(), [], threading.local(), threading.Lock()
+            self._process, self._made = os.getpid(), WeakSet()
+            self._own, self._lock = threading.local(), threading.Lock()
         found: Client | None = getattr(self._own, "client", None)
         if found is None:
             found = self._own.client = self._make_client()
             with self._lock:
-                self._made.append(found)
+                self._made.add(found)
         return found
 
     def close(self) -> None:
         """End the connections of all threads. Their leases are not extended any more."""
         with self._lock:
-            made, self._made, self._own = self._made, [], threading.local()
+            made, self._made, self._own = [*self._made], WeakSet(), threading.local()
         for client in made:
             client.close()
 
