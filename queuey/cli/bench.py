@@ -7,6 +7,7 @@ import sys
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, cast
 
@@ -15,7 +16,7 @@ from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
-from queuey.errors import QueueyError
+from queuey.errors import ConfigurationError, QueueyError
 from queuey.terminal.commands import CommandGroup
 from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
@@ -161,7 +162,10 @@ def run_command(
         experiment.make()
     except (SystemExit, QueueyError):
         # What is finished is kept, and says that it is not all. The exit code stays that of what ended the command.
-        places.write(experiment.results())
+        try:
+            places.write(experiment.results())
+        except ConfigurationError as error:
+            say(str(error))
         raise
     documents = places.write(experiment.results())
     codes = {document["verdict"]["exit"] for document in documents}
@@ -191,7 +195,10 @@ class _Places(NamedTuple):
                 raise click.BadParameter(f"{given[at]} would be written twice: each file needs a place of its own")
 
     def write(self, found: Sequence[tuple[Document, Sequence[Repeat]]]) -> Sequence[Document]:
-        """Print and write the results, if there are any."""
+        """Print and write the results, if there are any.
+
+        :raises ConfigurationError: a file cannot be written any more; all others are.
+        """
         from qdo.bench.document import save_log
         from qdo.bench.json_files import write_json
         from qdo.bench.page import page
@@ -199,20 +206,38 @@ class _Places(NamedTuple):
         from qdo.bench.tables import overview, report
 
         documents = [document for document, _ in found]
+        files: list[tuple[Path, Callable[[Path], object]]] = []
         for document, runs in found:
             click.echo(f"{report(document)}\n")
             label = document["label"] if len(found) > 1 else ""
             if self.json is not None:
-                write_json(document, _beside(self.json, label))
+                files.append((_beside(self.json, label), partial(write_json, document)))
             if self.hlog is not None:
-                save_log(runs, _beside(self.hlog, label))
+                files.append((_beside(self.hlog, label), partial(save_log, runs)))
         if len(found) > 1:
             click.echo(overview(documents))
         if documents and self.html is not None:
-            self.html.write_text(page(documents), encoding="utf-8")
+            text = page(documents)
+            files.append((self.html, lambda path: path.write_text(text, encoding="utf-8")))
         if documents and self.summary is not None:
-            save_summary(summary_of(documents), self.summary)
+            files.append((self.summary, partial(save_summary, summary_of(documents))))
+        _write_each(files)
         return documents
+
+
+def _write_each(files: Sequence[tuple[Path, Callable[[Path], object]]]) -> None:
+    """Write all that can be written: a run of an hour is not made again for a disk that is full.
+
+    :raises ConfigurationError: some cannot.
+    """
+    failed = []
+    for path, write in files:
+        try:
+            write(path)
+        except OSError as error:
+            failed.append(f"{path}: {error.strerror or error}")
+    if failed:
+        raise ConfigurationError(f"the runs are over, and this was not written: {'; '.join(failed)}")
 
 
 @contextmanager

@@ -417,6 +417,19 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     assert "duplication over batch" in (tmp_path / "a.svg").read_text()
 
 
+def test_a_file_that_cannot_be_written_takes_no_other_one_with_it(small: Path, tmp_path: Path) -> None:
+    """``/dev/full`` is a disk without room. A full disk is no finding of the judge, so the exit code is not 1."""
+    words = ("--json", "/dev/full", "--html", "a.html", "--hlog", "a.hlog")
+
+    done = bench("run", "small.yaml", "--driver", "memory", *words, folder=tmp_path)
+
+    assert done.returncode == 2, done.stdout
+    assert "/dev/full: No space left on device" in done.stderr
+    assert "Verdict: " in done.stdout
+    assert (tmp_path / "a.html").stat().st_size > 0
+    assert (tmp_path / "a.hlog").stat().st_size > 0
+
+
 def test_a_command_that_is_ended_keeps_the_runs_that_are_finished_and_says_that_they_are_not_all(
     small: Path, tmp_path: Path
 ) -> None:
