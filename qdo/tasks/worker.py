@@ -93,7 +93,7 @@ class TaskWorker(Worker):
             return super().run()
         finally:
             self._alarms.stop()
-            alarms.join(self.options.drain_seconds)
+            alarms.join(min(self.options.drain_seconds, threading.TIMEOUT_MAX))
 
     def _run_alarms(self) -> None:
         try:

@@ -9,6 +9,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import UTC, date, datetime, timedelta
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,12 @@ def done(*tasks: Callable[[], object], **options: Any) -> TaskWorker:
     worker = TaskWorker([MODULE], exit_at_end=True, **options)
     worker.run()
     return worker
+
+
+def test_a_worker_may_drain_without_an_end(client: Client) -> None:
+    note.send("any")
+
+    assert done(drain_seconds=inf).counts.done == 1
 
 
 def test_a_task_is_called_with_what_was_sent(client: Client) -> None:
