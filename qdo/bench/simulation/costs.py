@@ -33,7 +33,7 @@ class CostLevel(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """An operation, with this number of requests in flight at one server."""
 
     in_flight: Annotated[float, msgspec.Meta(gt=0)]
-    server: Seconds
+    server: Annotated[float, msgspec.Meta(gt=0)]
     node: Seconds
     """Of all nodes of the store together."""
     generator: Seconds
@@ -180,7 +180,7 @@ class CostTable(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only
 def read_costs(path: Path) -> CostTable:
     """The costs in a file.
 
-    :raises ConfigurationError: it is no file of costs, or of another format.
+    :raises ConfigurationError: it is no file of costs, or of another format, or its levels are in no order.
     """
     try:
         found = msgspec.json.decode(path.read_bytes(), type=CostTable)
@@ -190,6 +190,10 @@ def read_costs(path: Path) -> CostTable:
         ) from error
     if found.format != FORMAT:
         raise ConfigurationError(f"{path}: format {found.format}; this program reads {FORMAT}")
+    for name in ("append", "cold", "receive"):
+        levels = [level.in_flight for level in getattr(found, name).levels]
+        if levels != sorted({*levels}):
+            raise ConfigurationError(f"{path}: {name}: the levels are not by rising numbers of requests in flight")
     return found
 
 

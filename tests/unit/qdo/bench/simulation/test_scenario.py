@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from qdo.bench.simulation.costs import default_costs, read_costs
+from qdo.bench.simulation.costs import CostLevel, OperationCost, default_costs, read_costs
 from qdo.bench.simulation.scenario import built_in_scenarios, find_scenario, load_scenario, scenario_variants
 from queuey.errors import ConfigurationError
 
@@ -64,4 +65,22 @@ def test_other_files_are_no_costs(tmp_path: Path, text: str) -> None:
     path.write_text(text)
 
     with pytest.raises(ConfigurationError, match="no costs as"):
+        read_costs(path)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        ([(1, 0.001), (1, 0.002)], "append: the levels are not by rising numbers"),
+        ([(9, 0.001), (1, 0.002)], "append: the levels are not by rising numbers"),
+        ([(1, 0.0)], "Expected `float` > 0.0"),
+    ],
+)
+def test_levels_that_make_no_line_are_refused(tmp_path: Path, levels: list[tuple[float, float]], said: str) -> None:
+    """A server that takes no time for a request could do any number of them."""
+    path = tmp_path / "costs.json"
+    some = [CostLevel(in_flight, server, 0.001, 0.001, 0.004) for in_flight, server in levels]
+    path.write_bytes(msgspec.json.encode(msgspec.structs.replace(default_costs(), append=OperationCost(some))))
+
+    with pytest.raises(ConfigurationError, match=said):
         read_costs(path)
