@@ -422,7 +422,7 @@ def test_identities_are_told_apart(server: Server, queue: str) -> None:
 def test_an_idempotency_key_that_is_no_text_is_refused_before_it_is_sent(client: Client, queue: str) -> None:
     """It was an error of the library below."""
     seven: Any = 7
-    with pytest.raises(InvalidParameter, match="Idempotency-Key: 7 is no text"):
+    with pytest.raises(InvalidParameter, match="idempotency_key: 7 is no text"):
         client.append(queue, NewMessage("x", headers={"kind": "order"}, idempotency_key=seven))
 
 
