@@ -171,6 +171,18 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     ]
 
 
+def markdown_table(rows: Sequence[Sequence[str]]) -> str:
+    """For a page of the documentation; the first row is the head.
+
+    >>> print(markdown_table([["a", "b"], ["1", "2"]]))
+    | a | b |
+    |---|---|
+    | 1 | 2 |
+    """
+    head, *rest = (f"| {' | '.join(cells)} |" for cells in rows)
+    return "\n".join([head, "|" + "---|" * len(rows[0]), *rest])
+
+
 def number(value: float) -> str:
     """Three digits, or more in front of the point.
 

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from qdo.bench.tables import markdown_table
 from tests.bench.measure import Spread, percentile
 
 _LIMIT = re.compile(r"(\w+) (<=|>=) ([0-9.,]+)( \S+)?")
@@ -101,6 +102,4 @@ def markdown(rows: Iterable[Row]) -> str:
         _HEADS,
         *((row.what, row.baseline, row.ours, str(row.ratio or ""), row.first, row.goal, row.verdict) for row in rows),
     ]
-    lines = ["| " + " | ".join(line) + " |" for line in cells]
-    lines.insert(1, "|" + "---|" * len(_HEADS))
-    return "\n".join(re.sub(r" +\|", " |", line) for line in lines)
+    return re.sub(r" +\|", " |", markdown_table(cells))

@@ -17,7 +17,7 @@ from qdo.bench.promises import NotHere, Trial, TrialResult, TriedSystem
 from qdo.bench.promises.power import lost_at_power_cut
 from qdo.bench.promises.probes import ghost_after_delete, stale_accepted, torn_step, two_dead_letters
 from qdo.bench.running import Experiment, OneRun
-from qdo.bench.tables import aligned
+from qdo.bench.tables import aligned, markdown_table
 from qdo.bench.workload import Workload, changed, find, load, scaled
 from queuey.errors import ConfigurationError, QueueyError
 
@@ -157,8 +157,7 @@ def text_of(rows: Sequence[str], columns: Sequence[str], found: Found) -> str:
 
 def markdown(rows: Sequence[str], columns: Sequence[str], found: Found) -> str:
     """The table for a page of the documentation."""
-    head, *rest = (f"| {' | '.join(cells)} |" for cells in cells_of(rows, columns, found))
-    return "\n".join([head, "|" + "---|" * (len(columns) + 1), *rest])
+    return markdown_table(cells_of(rows, columns, found))
 
 
 def reasons(found: Found) -> list[str]:

@@ -11,7 +11,7 @@ import msgspec
 from qdo.bench.page import STYLE, html_table
 from qdo.bench.plots import Plot, lines_of
 from qdo.bench.simulation.simulating import Simulated, first_limit, shown
-from qdo.bench.tables import aligned
+from qdo.bench.tables import aligned, markdown_table
 
 __all__ = ["answer", "answer_markdown", "answer_page"]
 
@@ -31,14 +31,13 @@ def answer(document: Simulated) -> str:
 
 def answer_markdown(document: Simulated) -> str:
     """The answer for a page of the documentation: the figures, and the limits that are passed."""
-    head, *rows = (f"| {' | '.join(cells)} |" for cells in _figures(document))
-    lines = [f"### {document['scenario']['name']}", "", document["scenario"]["about"], ""]
-    lines += [head, "|" + "---|" * (head.count(" | ") + 1), *rows]
-    passed = [(variant, first_limit(variant)) for variant in document["variants"] if first_limit(variant).use > 1]
+    scenario = document["scenario"]
+    lines = [f"### {scenario['name']}", "", scenario["about"], "", markdown_table(_figures(document))]
+    firsts = [(shown(variant["values"]), first_limit(variant)) for variant in document["variants"]]
+    passed = [(label, first) for label, first in firsts if first.use > 1]
     if passed:
         lines += ["", "The first limit, where one is passed:", ""]
-    for variant, first in passed:
-        label = shown(variant["values"])
+    for label, first in passed:
         lines.append(f"- {label + ': ' if label else ''}{first.name}, passed: {first.said}. Change: {first.change}.")
     return "\n".join(lines)
 

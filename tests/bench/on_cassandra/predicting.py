@@ -25,6 +25,7 @@ from qdo.bench.simulation.measured import MeasuredCost, measure_cost
 from qdo.bench.simulation.scenario import Fleet, Machines, NodeFleet, ReceiverCrowd, Scenario, TrafficStream
 from qdo.bench.simulation.simulating import simulated_figures
 from qdo.bench.strict_yaml import Parsed, convert
+from qdo.bench.tables import markdown_table
 from qdo.bench.workload import Workload
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Plan as GroupPlan
@@ -371,14 +372,9 @@ def plan_bytes(names: Sequence[str]) -> float:
 
 def as_markdown(predictions: Sequence[Predicted]) -> str:
     """The table."""
-    lines = [
-        "| requests | servers | measured, median (least..most) | predicted, median | off | check |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = [["requests", "servers", "measured, median (least..most)", "predicted, median", "off", "check"]]
     for one in predictions:
         runs = f"{median(one.runs):,.0f} /s ({min(one.runs):,.0f}..{max(one.runs):,.0f})"
         check = "within a fifth" if one.is_close else "NOT"
-        lines.append(
-            f"| {one.what} | {one.servers} | {runs} | {median(one.predictions):,.0f} /s | {one.off:+.0%} | {check} |"
-        )
-    return "\n".join(lines)
+        rows.append([one.what, f"{one.servers}", runs, f"{median(one.predictions):,.0f} /s", f"{one.off:+.0%}", check])
+    return markdown_table(rows)
