@@ -56,7 +56,6 @@ from tests.bench import report as delivery_report
 from tests.bench.measure import BenchFailed
 from tests.bench.on_cassandra import experiments, power, predicting
 from tests.bench.on_cassandra import leases as leases_on_cassandra
-from tests.bench.on_cassandra.power import POWERED
 from tests.bench.on_cassandra.scenes import SCENES as SCENES_ON_CASSANDRA
 from tests.bench.on_cassandra.topics import TOPICS as ON_CASSANDRA
 from tests.bench.plan import FULL, QUICK, Plan, machine
@@ -367,7 +366,7 @@ def experiment(
 @click.option(
     "--row",
     "rows",
-    type=click.Choice(POWERED),
+    type=click.Choice(power.POWERED),
     multiple=True,
     help="Of 'queuey bench table'; may be repeated.  [default: all]",
 )
@@ -390,7 +389,7 @@ def cut_power(rows: Sequence[str], commitlog: str, folder: str) -> None:
         python -m tests.bench power --commitlog periodic            what a node as shipped may lose
     """
     with planned(folder, 0, 0, quick=True, commitlog=commitlog) as plan:
-        for row in rows or POWERED:
+        for row in rows or power.POWERED:
             found = power.cut(plan, row)
             click.echo(f"{row}: {found.cell}. {found.said}")
 

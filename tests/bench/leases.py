@@ -89,10 +89,10 @@ class Run(NamedTuple):
     """Of the server's processor time, for each message."""
 
 
-def run_load(server: Server, script: str, messages: float, seconds: float) -> Run:
+def run_load(server: Server, script: str, messages: float, seconds: float, connections: int = CONNECTIONS) -> Run:
     """:param messages: of a request."""
     before = server.cpu_seconds()
-    load = drive(server, script, CONNECTIONS, seconds)
+    load = drive(server, script, connections, seconds)
     return Run(load.rate * messages, (server.cpu_seconds() - before) / (load.requests * messages) * 1e6)
 
 

@@ -12,18 +12,17 @@ from itertools import count
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import NamedTuple
 
 import pyarrow as pa
-import requests
 
 from tests.bench import arrival, live
 from tests.bench.drivers import append_batch, append_keyed, append_one, drive, in_turn, named, read_page, times
+from tests.bench.leases import Run, run_load
 from tests.bench.measure import BenchFailed, Spread, alternate, rate_of, ratios
 from tests.bench.plan import BATCH, BODY, CONNECTIONS, PAGE, PARTITIONS, Plan
 from tests.bench.reads import QUEUE as READ
 from tests.bench.reads import stream_raw
-from tests.bench.servers import APPLICATION, AUTHORIZATION, ROOT, Server, twins
+from tests.bench.servers import APPLICATION, ROOT, Server, twins
 from tests.bench.table import Row, number
 
 QUEUE = "bench"
@@ -65,29 +64,27 @@ def measure(plan: Plan, revision: str) -> Iterator[Row]:
         for server in (before, after):
             _fill(server, plan)
         for what, turn in _turns(plan).items():
-            for server in (before, after):
-                turn(server)  # packs, cached runs and Arrow itself are there before anything is measured
-            yield from _compared(what, alternate(partial(turn, before), partial(turn, after), plan.rounds))
+            then, now = (partial(_settled, turn, server) for server in (before, after))
+            for side in (then, now):
+                side()  # packs, cached runs and Arrow itself are there before anything is measured
+            yield from _compared(what, alternate(then, now, plan.rounds))
         for what, follow in _ARRIVALS.items():
-            earlier, now = alternate(
+            earlier, later = alternate(
                 lambda follow=follow: _median(before, plan, follow),  # type: ignore[misc]
                 lambda follow=follow: _median(after, plan, follow),  # type: ignore[misc]
                 plan.rounds,
             )
-            yield _row(f"{what}, median, {arrival.RATE} appends/s", "ms", earlier, now, ratios(earlier, now))
+            yield _row(f"{what}, median, {arrival.RATE} appends/s", "ms", earlier, later, ratios(earlier, later))
 
 
-class _Turn(NamedTuple):
-    """What one turn of a load came to."""
-
-    rate: float
-    """A second."""
-    cpu_us: float
-    """Of the server's processor, for one of them."""
+def _settled(turn: Callable[[Server], Run], server: Server) -> Run:
+    found = turn(server)
+    server.settle()
+    return found
 
 
-def _compared(what: str, turns: tuple[list[_Turn], list[_Turn]]) -> Iterator[Row]:
-    earlier, now = ([turn.rate for turn in side] for side in turns)
+def _compared(what: str, turns: tuple[list[Run], list[Run]]) -> Iterator[Row]:
+    earlier, now = ([turn.messages_a_second for turn in side] for side in turns)
     yield _row(what, "/s", earlier, now, ratios(now, earlier))
     earlier, now = ([turn.cpu_us for turn in side] for side in turns)
     yield _row(f"{what}: the processor's time for one", "µs", earlier, now, ratios(earlier, now))
@@ -104,29 +101,26 @@ def _fill(server: Server, plan: Plan) -> None:
     server.settle()
 
 
-def _turn(server: Server, measure: Callable[[], float]) -> _Turn:
-    """:param measure: returns how many a second there were of what it did all the time."""
+def _act(server: Server, act: Callable[[Server], int], seconds: float) -> Run:
+    """:param act: says how many of what is counted it did."""
     before, began = server.cpu_seconds(), perf_counter()
-    rate = measure()
-    used, seconds = server.cpu_seconds() - before, perf_counter() - began
-    server.settle()
-    return _Turn(rate, 1e6 * used / (rate * seconds))
+    rate = rate_of(lambda: act(server), seconds)
+    used, took = server.cpu_seconds() - before, perf_counter() - began
+    return Run(rate, 1e6 * used / (rate * took))
 
 
-def _turns(plan: Plan) -> dict[str, Callable[[Server], _Turn]]:
+def _turns(plan: Plan) -> dict[str, Callable[[Server], Run]]:
     """What is measured.
 
     Reads come first: what a run of appends leaves to be packed would take turns from them.
     """
     keyed, keys, batch = append_keyed(QUEUE), count(), _arrow_batch()
 
-    def load(script: Callable[[Server], str], connections: int, messages: int = 1) -> Callable[[Server], _Turn]:
-        return lambda server: _turn(
-            server, lambda: messages * drive(server, script(server), connections, plan.seconds).rate
-        )
+    def load(script: Callable[[Server], str], connections: int, messages: int = 1) -> Callable[[Server], Run]:
+        return lambda server: run_load(server, script(server), messages, plan.seconds, connections)
 
-    def repeated(act: Callable[[Server], int]) -> Callable[[Server], _Turn]:
-        return lambda server: _turn(server, lambda: rate_of(lambda: act(server), plan.seconds))
+    def repeated(act: Callable[[Server], int]) -> Callable[[Server], Run]:
+        return lambda server: _act(server, act, plan.seconds)
 
     return {
         f"pages of {PAGE} as JSON, {READERS} readers, messages": load(
@@ -156,10 +150,8 @@ def _arrow_batch() -> bytes:
 
 def _append_arrow(batch: bytes, server: Server) -> int:
     """Messages of one request; its connection is its own."""
-    headers = AUTHORIZATION | {"Content-Type": "application/vnd.apache.arrow.stream", "Prefer": "return=minimal"}
-    answer = requests.post(f"{server.url}/v1/{APPLICATION}/{QUEUE}", batch, headers=headers, timeout=60)
-    if not answer.ok:
-        raise BenchFailed(f"{answer.status_code} {answer.text[:200]}")
+    headers = {"Content-Type": "application/vnd.apache.arrow.stream", "Prefer": "return=minimal"}
+    server.ask("POST", f"/v1/{APPLICATION}/{QUEUE}", data=batch, headers=headers)
     return ARROW_BATCH
 
 
