@@ -19,6 +19,7 @@ from urllib3.util.retry import Retry
 
 from qdo.client.refusals import failure_of, last_word
 from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Request, Steps
+from qdo.client.wire import leads_elsewhere
 from queuey.contexts import DEFAULT_APPLICATION, context_in_force
 from queuey.errors import BadRequest, ConfigurationError, InvalidApplicationKey, InvalidParameter, InvalidToken
 
@@ -76,7 +77,7 @@ class Named(NamedTuple):
 
         :raises ConfigurationError: no application can have this name: it would make another path.
         """
-        if application and (application in (".", "..") or "/" in application):
+        if application and leads_elsewhere(application):
             raise ConfigurationError(f"{application!r} is no name of an application")
         if url is not None:
             return cls(url, application or DEFAULT_APPLICATION, key, token)

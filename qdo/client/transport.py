@@ -104,9 +104,9 @@ class Transport:
         except (requests.exceptions.InvalidSchema, requests.exceptions.InvalidURL):
             # Not the error's own text: it may have the password of the proxy.
             raise ConfigurationError("a proxy of the environment is none for HTTP") from None
+        except requests.RequestException:
+            raise
         except OSError as error:
-            if isinstance(error, requests.RequestException):
-                raise
             raise ConfigurationError(f"the authorities that the environment names cannot be read: {error}") from error
         return Reply(response.status_code, response.reason, response.headers, body, response.url, source)
 

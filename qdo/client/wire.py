@@ -23,7 +23,7 @@ _U64 = (1 << 64) - 1
 _PLACES = re.compile(r"[0-9A-Fa-f:, -]+")
 
 
-def _leads_elsewhere(name: str) -> bool:
+def leads_elsewhere(name: str) -> bool:
     """As a part of a path. Servers read a quoted slash as a slash."""
     return name in ("", ".", "..") or "/" in name
 
@@ -33,7 +33,7 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
 
     :raises QueueNotFound: no queue can have this name: it would make another path.
     """
-    if _leads_elsewhere(name):
+    if leads_elsewhere(name):
         raise QueueNotFound
     return "v1", application, name
 
@@ -44,7 +44,7 @@ def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str
     :param kind: ``offsets`` or ``leases``.
     :raises InvalidParameter: no group can have this name: it would make another path.
     """
-    if _leads_elsewhere(group):
+    if leads_elsewhere(group):
         raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
     return *queue_path(application, queue), kind, group
 
@@ -54,7 +54,7 @@ def task_path(application: str, queue: str, name: str) -> tuple[str, ...]:
 
     :raises TaskNotFound: no task can have this name: it would make another path.
     """
-    if _leads_elsewhere(name):
+    if leads_elsewhere(name):
         raise TaskNotFound
     return *queue_path(application, queue), "tasks", name
 

@@ -76,6 +76,7 @@ def _span(messages: Sequence[Message], context: Context, *, together: bool) -> I
 
 
 def _told(error: Exception) -> dict[str, str]:
+    """What the event of a span says of an error, under OpenTelemetry's names."""
     kind = type(error)
     return {
         "exception.type": kind.__qualname__

@@ -108,10 +108,10 @@ def moment_of(text: str, now: float) -> str:
     >>> moment_of("10m", 1000.0), moment_of("2026-11-21 04:50", 0.0), moment_of("1795236650.5", 0.0)
     ('400.000', '1795236600.000', '1795236650.5')
     """
-    found = _AGO.fullmatch(text.strip())
+    text = text.strip()
+    found = _AGO.fullmatch(text)
     if found is not None:
         return f"{max(now - int(found[1]) * _UNITS[found[2]], 0):.3f}"
-    text = text.strip()
     if text[4:5] != "-":
         return text
     try:
