@@ -10,6 +10,7 @@ from qdo.groups.coordination import Claim, CommittedOffset
 from qdo.groups.zookeeper import ZooKeeperCoordinator
 from qdo.groups.zookeeper_nodes import GroupNodes
 from queuey.clock import SystemClock
+from tests.support.planting import plant
 
 Claiming = Callable[[ZooKeeperCoordinator, Collection[Partition]], Mapping[Claim, CommittedOffset | None]]
 _claim: Claiming = ZooKeeperCoordinator.claim
@@ -33,16 +34,16 @@ def _commit_unchecked(self: GroupNodes, offsets: Mapping[Claim, CommittedOffset]
 
 
 def _believing() -> None:
-    setattr(ZooKeeperCoordinator, "claim", _claim_and_believe)  # noqa: B010 - mypy knows that this is wrong
+    plant(ZooKeeperCoordinator, "claim", _claim_and_believe)
 
 
 def _unchecked() -> None:
-    setattr(GroupNodes, "_commit", _commit_unchecked)  # noqa: B010 - mypy knows that this is wrong
+    plant(GroupNodes, "_commit", _commit_unchecked)
 
 
 def _by_the_wall() -> None:
     """The wall clock decides which members are dead."""
-    setattr(SystemClock, "elapsed", lambda _self: time.time())  # noqa: B010 - mypy knows that this is wrong
+    plant(SystemClock, "elapsed", lambda _self: time.time())
 
 
 FAULTS: Mapping[str, Callable[[], None]] = {

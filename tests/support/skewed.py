@@ -18,6 +18,7 @@ from queuey.ids import IdGenerator
 from queuey.model.lease_state import LeaseState
 from queuey.service import tasks
 from queuey.storage.sqlite.moments import Moments
+from tests.support.planting import plant
 from tests.support.wall_clock import Offset
 
 UNLIMITED_SECONDS = 600.0
@@ -47,7 +48,7 @@ def _naive() -> None:
 
 def _forgetful() -> None:
     """A store that does not look how far time had got before its restart."""
-    setattr(Moments, "raise_floor", lambda _self: None)  # noqa: B010 - mypy knows that this is wrong
+    plant(Moments, "raise_floor", lambda _self: None)
 
 
 def _unmeasured() -> None:
@@ -55,21 +56,24 @@ def _unmeasured() -> None:
 
     ``write_budget_ms = 0`` alone leaves the driver's own time limit, which ends most of those that take too long.
     """
+    from cassandra.cluster import Session
+
     from queuey.storage.cassandra.appending import CassandraAppender
-    from queuey.storage.cassandra.session import CassandraSession
 
-    send = CassandraSession._send
+    send = Session.execute_async
 
-    def patient(session: CassandraSession, *what: Any, **how: Any) -> Any:
-        return send(session, *what, **how | {"seconds": UNLIMITED_SECONDS})
+    def patient(session: Session, *what: Any, **how: Any) -> Any:
+        if "timeout" in how:  # as the store gives it; what the driver asks for itself keeps its own
+            how["timeout"] = UNLIMITED_SECONDS
+        return send(session, *what, **how)
 
-    setattr(CassandraSession, "_send", patient)  # noqa: B010 - mypy knows that this is wrong
-    setattr(CassandraAppender, "_is_late", lambda _self, _stamped: False)  # noqa: B010 - and this
+    plant(Session, "execute_async", patient)
+    plant(CassandraAppender, "_is_late", lambda _self, _stamped: False)
 
 
 def _hasty() -> None:
     """Whatever a lease group was handed counts as settled."""
-    setattr(LeaseState, "done_up_to", property(lambda state: state.frontier))  # noqa: B010 - mypy knows that this is wrong
+    plant(LeaseState, "done_up_to", property(lambda state: state.frontier))
 
 
 def _quick() -> None:
