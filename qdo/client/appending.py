@@ -8,6 +8,7 @@ from typing import Any
 
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
+from qdo.client.given import check_list
 from qdo.client.steps import Steps, call
 from qdo.client.streams import ARROW
 from qdo.client.tracing import current_trace, traced_headers
@@ -96,6 +97,7 @@ class AppendCalls:
             raise InvalidParameter(
                 problems={"messages": f"a {kind} is no list of messages: give a list, or use append"}
             )
+        check_list("messages", messages, "a list of messages")
         entries = [_new(message).to_wire() for message in messages]
         return self._append_all(queue, entries, _own_or_new(idempotency_key), headers)
 
@@ -121,6 +123,7 @@ class AppendCalls:
         :param idempotency_key: of the whole request; made here if None.
         :returns: messages that are stored, by this request or by an earlier one with the same key.
         :raises KeyReused: an earlier request with this key was different. Nothing is stored.
+        :raises InvalidParameter: this is no stream. Nothing is sent.
         """
         headers = {
             "Content-Type": ARROW,
@@ -128,7 +131,11 @@ class AppendCalls:
             "Idempotency-Key": _own_or_new(idempotency_key),
             **current_trace(),
         }
-        data = memoryview(stream)
+        try:
+            data = memoryview(stream)
+        except TypeError as error:
+            problem = f"a {type(stream).__name__} is no Arrow stream: give bytes, or a buffer of pyarrow"
+            raise InvalidParameter(problems={"stream": problem}) from error
         answer = yield from self._endpoint.ask(
             "POST", *queue_path(self.application, queue), params={"batch": "true"}, data=data, headers=headers
         )

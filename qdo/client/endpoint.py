@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping
+from numbers import Number
 from typing import Any, NamedTuple, Self, TypeVar
 from urllib.parse import parse_qsl, quote, urlencode, urlsplit
 
@@ -75,8 +76,10 @@ class Named(NamedTuple):
 
         With a URL no key of the environment or of a context is sent there.
 
-        :raises ConfigurationError: no application can have this name: it would make another path.
+        :raises ConfigurationError: no application can have this name: it is no text, or would make another path.
         """
+        if not isinstance(application, str | None):
+            raise ConfigurationError(f"application is a {type(application).__name__}: expected a text")
         if application and leads_elsewhere(application):
             raise ConfigurationError(f"{application!r} is no name of an application")
         if url is not None:
@@ -138,9 +141,12 @@ class Endpoint:
         :param how: ``repeats`` and ``withdraw``, as in :class:`Request`. ``stream_seconds`` leaves the body unread, and is the
             longest time without bytes of it. ``held_seconds``: how much longer than others the server may hold back this
             answer. ``patience_seconds``: in place of the client's own time limit, if it is shorter.
-        :raises InvalidParameter: the value of a header is no text.
+        :raises InvalidParameter: the value of a header is no text, or that of a parameter neither text nor number.
         :raises BadRequest: a header cannot be sent.
         """
+        for name, value in (params or {}).items():
+            if not isinstance(value, str | Number):
+                raise InvalidParameter(problems={name: f"{value!r} is neither a text nor a number"})
         url = "/".join([self.root, *(quote(part, safe="", errors="surrogateescape") for part in path)])
         wanted = dict(headers or {})
         if isinstance(data, Mapping):

@@ -17,6 +17,7 @@ from random import random
 from typing import Any, Self
 
 from qdo.client.endpoint import Endpoint
+from qdo.client.given import check_seconds
 from qdo.client.steps import Items, Listing, NoAnswer, Pause, Reply, Step, Steps
 from qdo.client.streams import NDJSON, next_lines
 from qdo.client.values import Message, Page
@@ -46,7 +47,10 @@ class FollowLimits:
     """Without messages, give a page without any each time; None for never."""
 
     def __post_init__(self) -> None:
-        """:raises InvalidParameter: a limit is below 0, or the idle time is 0."""
+        """:raises InvalidParameter: a limit is no number, or below 0, or the idle time is 0."""
+        for name in ("end_after_seconds", "idle_seconds"):
+            if (seconds := getattr(self, name)) is not None:
+                check_seconds(name, seconds)
         if self.end_after_seconds is not None and not self.end_after_seconds >= 0:
             raise InvalidParameter(problems={"end_after_seconds": f"is {self.end_after_seconds}: expected 0 or more"})
         if self.idle_seconds is not None and not self.idle_seconds > 0:

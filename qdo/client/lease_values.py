@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
 from qdo.client.extending import HeldLease
+from qdo.client.given import check_list, check_mapping, whole_numbers
 from qdo.client.steps import Blocks, Steps, call
 from qdo.client.values import Appended, Json, Message, NewMessage
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueyError, StaleReceipt
@@ -67,7 +68,8 @@ class Receive:
     have some. None is ``weighted`` for queues with weights, and ``first`` for a list."""
 
     def to_wire(self) -> dict[str, Any]:
-        members = {"visibility": self.visibility, "partitions": self.partitions and list(self.partitions)}
+        partitions = None if self.partitions is None else whole_numbers("partitions", self.partitions)
+        members = {"visibility": self.visibility, "partitions": partitions}
         wire: dict[str, Any] = {name: value for name, value in members.items() if value is not None}
         wire |= {"max": self.max_messages} | ({"wait": self.wait} if self.wait else {})
         return wire | ({"pop": True} if self.pop else {})
@@ -325,9 +327,11 @@ class Settle:
     def to_wire(self) -> dict[str, Any]:
         """The request without its attempt.
 
-        :raises InvalidParameter: messages of a queue are one text, or one body is neither text nor bytes.
+        :raises InvalidParameter: messages of a queue are one text, or one body is neither text nor bytes; or the leases to
+            release, say, are no :class:`Release` each.
         :raises InvalidReceipt: a message was popped, so it has no lease.
         """
+        self._check()
         extend: Any = (
             [one.to_wire() for one in self.extend]
             if isinstance(self.extend, Sequence)
@@ -348,6 +352,17 @@ class Settle:
         if self.receive is not None:
             wire |= {"receive": self.receive.to_wire()} | ({"order": self.receive.order} if self.receive.order else {})
         return wire
+
+    def _check(self) -> None:
+        """:raises InvalidParameter: a member is of another type."""
+        check_list("acknowledge", self.acknowledge, "a list of messages or receipts")
+        check_list("release", self.release, "a list of Release", Release)
+        check_list("reject", self.reject, "a list of Reject", Reject)
+        if not isinstance(self.extend, ExtendAll):
+            check_list("extend", self.extend, "a list of Extend, or ExtendAll", Extend)
+        check_mapping("append", self.append, "messages by queue")
+        if self.receive is not None and not isinstance(self.receive, Receive):
+            raise InvalidParameter(problems={"receive": f"{self.receive!r}: expected a Receive"})
 
     @property
     def only_extends(self) -> bool:
@@ -438,6 +453,5 @@ def _held_of(lease: HasReceipt) -> HeldLease | None:
 
 
 def _entries(messages: Sequence[NewMessage | bytes | str]) -> list[dict[str, Any]]:
-    if isinstance(messages, str | bytes):
-        raise InvalidParameter(problems={"append": "give a list of messages for each queue"})
+    check_list("append", messages, "a list of messages for each queue")
     return [(one if isinstance(one, NewMessage) else NewMessage(one)).to_wire() for one in messages]

@@ -13,6 +13,7 @@ from typing import Any, Generic, Unpack
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import MIN_EXTENSION_SECONDS, HeldLease
+from qdo.client.given import check_list
 from qdo.client.lease_groups import LeaseGroup
 from qdo.client.lease_values import D, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
@@ -135,6 +136,8 @@ class LeaseCalls(ABC, Generic[D]):
         :raises InvalidReceipt: a receipt is none, or of another queue or group, or stands twice. Nothing was done.
         :raises OutcomeUnknown: no request was answered, so all of this may have been done or none of it.
         """
+        if not isinstance(what, Settle):
+            raise InvalidParameter(problems={"what": f"{what!r}: expected a Settle"})
         return self._settle(queue, group, what)
 
     @call
@@ -153,6 +156,7 @@ class LeaseCalls(ABC, Generic[D]):
         return True
 
     def _settle(self, queue: Queues, group: str, what: Settle) -> Steps[Settled[D]]:
+        _check_queues(queue)
         wanted = what.to_wire()
         if not what.only_extends:
             wanted["attempt"] = what.attempt or unique_bytes().hex()
@@ -304,6 +308,7 @@ class LeaseCalls(ABC, Generic[D]):
         **how: Any,
     ) -> Steps[Reply]:
         params: dict[str, Any] = {}
+        _check_queues(queue)
         if isinstance(queue, str):
             path = self._lease_path(queue, group)
         else:
@@ -343,6 +348,12 @@ class LeaseCalls(ABC, Generic[D]):
 
 
 _JSON = {"Content-Type": "application/json"}
+
+
+def _check_queues(queue: Queues) -> None:
+    """:raises InvalidParameter: this is neither one queue nor several."""
+    if not isinstance(queue, str | Mapping):
+        check_list("queue", queue, "a name, a list of names, or weights by name")
 
 
 def _date_of(answer: Reply) -> float | None:

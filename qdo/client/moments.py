@@ -30,8 +30,7 @@ def moment_to_wire(moment: Moment, name: str = "moment", *, ago: bool = True) ->
 
     :param name: of the parameter, for the refusal.
     :param ago: a duration is taken, as that long before now.
-    :raises InvalidParameter: a text is no moment, or this is neither a text, a datetime nor an id.
-    :raises ValueError: a datetime has no time zone.
+    :raises InvalidParameter: a text is no moment, a datetime has no time zone, or this is neither a text, a datetime nor an id.
 
     >>> moment_to_wire(dt.datetime.fromisoformat("2026-11-21T08:00:00.000001+01:00"))
     '1795244400.0000010'
@@ -47,7 +46,7 @@ def moment_to_wire(moment: Moment, name: str = "moment", *, ago: bool = True) ->
     if not isinstance(moment, dt.datetime):
         raise InvalidParameter(problems={name: f"{moment!r} is no moment: give a text, a datetime or an id"})
     if moment.tzinfo is None:
-        raise ValueError(f"{moment} has no time zone")
+        raise InvalidParameter(problems={name: f"{moment} has no time zone"})
     since = moment - _EPOCH
     seconds = since.days * 86400 + since.seconds
     return format_timestamp(EPOCH_TICKS + seconds * TICKS_PER_SECOND + since.microseconds * 10)

@@ -10,6 +10,7 @@ from typing import Any
 
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
+from qdo.client.given import check_mapping, whole_numbers
 from qdo.client.moments import Moment, place_to_wire
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import GroupOffset
@@ -39,6 +40,7 @@ class OffsetCalls:
         :raises StaleGeneration: a partition has a newer owner, or was reset. Nothing changed.
         :raises OffsetMovesBack: a later message is recorded already. Nothing changed.
         """
+        check_mapping("ids", ids, "ids by partition")
         return self._change(queue, group, {"offsets": _entries(ids), "generation": generation})
 
     @call
@@ -51,7 +53,7 @@ class OffsetCalls:
         :returns: where to go on in these partitions.
         :raises StaleGeneration: a partition was claimed with a higher generation. Nothing changed.
         """
-        entries = [{"partition": number} for number in partitions]
+        entries = [{"partition": number} for number in whole_numbers("partitions", partitions)]
         return self._change(queue, group, {"offsets": entries, "generation": generation})
 
     @call
@@ -78,7 +80,7 @@ class OffsetCalls:
         else:
             asked["to"] = place_to_wire(to, "to")
             if partitions is not None:
-                asked["partitions"] = list(partitions)
+                asked["partitions"] = whole_numbers("partitions", partitions)
         repeats = ALLOWED if preview else FORBIDDEN  # a repeat would return another former id
         return self._change(queue, group, asked, repeats=repeats)
 

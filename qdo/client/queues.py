@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from qdo.client.endpoint import Endpoint
+from qdo.client.given import check_text
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Steps, call, listing
 from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
 from qdo.client.wire import QueueFields, queue_fields, queue_names, queue_path, token_fields
@@ -40,18 +41,20 @@ class QueueCalls:
             ``leases``, what lease groups of the queue begin with: settings by name, as for :meth:`set_lease_group`, where None
             is the default again.
         :param only_new: refuse an existing queue. Then a lost answer is not repeated.
-        :raises InvalidParameter: the name is empty, or there is no such setting.
+        :raises InvalidParameter: the name is empty or no text, or there is no such setting.
         :raises QueueExists: with ``only_new``. Nothing changed.
         """
         if name == "":
             # The server would draw one.
             raise InvalidParameter(problems={"queue_name": "must not be empty"})
+        name = uuid.uuid4().hex if name is None else name
+        check_text("queue_name", name)
         fields = queue_fields(settings)
         answer = yield from self._endpoint.ask(
             "POST",
             "v1",
             self.application,
-            data={"queue_name": uuid.uuid4().hex if name is None else name} | fields,
+            data={"queue_name": name} | fields,
             headers={"If-None-Match": "*"} if only_new else None,
             repeats=FORBIDDEN if only_new else ALLOWED,
         )
@@ -92,6 +95,7 @@ class QueueCalls:
 
         A deep queue takes no longer than an empty one.
         """
+        check_text("name", name)
         params = {"limit": 1, "details": "true", "offset": name}
         answer = yield from self._endpoint.ask("GET", "v1", self.application, params=params)
         found = map(QueueSettings.from_wire, answer.json()["queues"])

@@ -8,11 +8,12 @@ from typing import Any, Generic, TypeVar
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.following import Following, FollowLimits
+from qdo.client.given import check_list
 from qdo.client.moments import Moment
 from qdo.client.steps import Items, Listing, Reply, Steps, call, listing
 from qdo.client.streams import ARROW, NDJSON
 from qdo.client.values import HasLocation, Message, Page, SpanCount, SpanCounts
-from qdo.client.wire import Partitions, addresses, in_calls, queue_names, queue_path, read_params
+from qdo.client.wire import Partitions, addresses, in_calls, joined, queue_names, queue_path, read_params
 from queuey.errors import InvalidParameter
 from queuey.ids import MessageId
 
@@ -230,7 +231,8 @@ class ReadCalls(ABC, Generic[M, A, F]):
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=with_bodies)
         if columns is not None:
-            params["columns"] = ",".join(("message_id", "partition", *columns))
+            check_list("columns", columns, "a list of names")
+            params["columns"] = joined("columns", ("message_id", "partition", *columns))
         return self._message_stream((yield from self._stream(queue, NDJSON, params)))
 
     @call
@@ -251,7 +253,7 @@ class ReadCalls(ABC, Generic[M, A, F]):
         """
         params = read_params(since, until, cursor, partitions, newest_first=False, with_bodies=True)
         if columns is not None:
-            params["columns"] = ",".join(columns)
+            params["columns"] = joined("columns", columns)
         return self._arrow_stream((yield from self._stream(queue, ARROW, params)))
 
     def _stream(self, queue: str, media_type: str, params: Mapping[str, str]) -> Steps[Reply]:

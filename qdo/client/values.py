@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
+from qdo.client.given import check_mapping
 from qdo.client.moments import moment_to_wire
 from queuey.errors import InvalidParameter, QueueyError
 from queuey.ids import MessageId
@@ -154,6 +155,7 @@ def check_headers(headers: Mapping[Any, Any]) -> dict[str, bytes]:
 
     :raises InvalidParameter: a name or a value that no message can have, or more than it can have.
     """
+    check_mapping("headers", headers, "texts or bytes by name")
     found: dict[str, bytes] = {}
     for name, value in headers.items():
         if not isinstance(name, str) or not isinstance(value, str | bytes):

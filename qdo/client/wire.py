@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal, TypedDict
 
 from qdo.client.encoding import to_json
+from qdo.client.given import check_list, check_mapping, check_text, whole_numbers
 from qdo.client.moments import Moment, moment_to_wire
 from qdo.client.steps import Reply
 from qdo.client.values import BATCH_TYPE, JSON_TYPE, Appended, HasLocation, NewMessage, address, check_headers
@@ -32,7 +33,9 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
     """The path of a queue.
 
     :raises QueueNotFound: no queue can have this name: it would make another path.
+    :raises InvalidParameter: the name is no text.
     """
+    check_text("queue", name)
     if leads_elsewhere(name):
         raise QueueNotFound
     return "v1", application, name
@@ -42,8 +45,9 @@ def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str
     """The path of a group of a queue.
 
     :param kind: ``offsets`` or ``leases``.
-    :raises InvalidParameter: no group can have this name: it would make another path.
+    :raises InvalidParameter: no group can have this name: it is no text, or would make another path.
     """
+    check_text("group", group)
     if leads_elsewhere(group):
         raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
     return *queue_path(application, queue), kind, group
@@ -53,7 +57,9 @@ def task_path(application: str, queue: str, name: str) -> tuple[str, ...]:
     """The path of a task of a queue.
 
     :raises TaskNotFound: no task can have this name: it would make another path.
+    :raises InvalidParameter: the name is no text.
     """
+    check_text("name", name)
     if leads_elsewhere(name):
         raise TaskNotFound
     return *queue_path(application, queue), "tasks", name
@@ -102,7 +108,11 @@ def lease_fields(leases: Mapping[str, Any] | None) -> dict[str, str]:
 
     >>> lease_fields({"visibility": 60, "order": "key", "k": None})
     {'lease_visibility': '60', 'lease_order': 'key', 'lease_k': ''}
+
+    :raises InvalidParameter: these are no settings by name, or JSON has no form for one.
     """
+    if leases is not None:
+        check_mapping("leases", leases, "settings by name")
     return {
         f"lease_{name}": "" if value is None else value if isinstance(value, str) else _value(name, value)
         for name, value in (leases or {}).items()
@@ -130,8 +140,10 @@ def token_fields(
 
 def joined(name: str, entries: Sequence[str]) -> str:
     """Entries joined by commas. No entry may be empty or hold a comma, and a text is not a list."""
-    if isinstance(entries, str) or not all(entries) or any("," in entry for entry in entries):
-        raise InvalidParameter(problems={name: "expected a list of texts, none of them empty or with a comma"})
+    expected = "a list of texts, none of them empty or with a comma"
+    check_list(name, entries, expected, str)
+    if not all(entries) or any("," in entry for entry in entries):
+        raise InvalidParameter(problems={name: f"expected {expected}"})
     return ",".join(entries)
 
 
@@ -213,7 +225,9 @@ def read_params(
     if cursor is not None:
         params["cursor"] = cursor
     else:
-        params["partitions"] = partitions if isinstance(partitions, str) else ",".join(map(str, partitions))
+        params["partitions"] = (
+            partitions if isinstance(partitions, str) else ",".join(map(str, whole_numbers("partitions", partitions)))
+        )
         if since is not None:
             params["since"] = moment_to_wire(since, "since")
     if until is not None:
