@@ -17,9 +17,9 @@ _MEMBER = re.compile(r"[!-.0-~]([ -.0-~]{0,98}[!-.0-~])?")
 _DOTS = (".", "..")
 
 
-def is_new_queue_name(name: str) -> bool:
+def is_new_queue_name(name: object) -> bool:
     """Whether a queue of this name can be made. Clients of SQS make longer ones."""
-    return _NEW_QUEUE.fullmatch(name) is not None and name not in _DOTS
+    return isinstance(name, str) and _NEW_QUEUE.fullmatch(name) is not None and name not in _DOTS
 
 
 def check_queues(queues: Iterable[object]) -> None:

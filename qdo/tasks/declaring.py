@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, ParamSpec, TypedDict, T
 import msgspec
 
 from qdo.client.endpoint import MOST_TIMEOUT_SECONDS
+from qdo.client.given import check_list, check_seconds, check_text
 from qdo.client.values import NewMessage
 from qdo.client.wire import once_of
 from qdo.groups.names import is_new_queue_name
@@ -86,10 +87,19 @@ class TaskOptions:
             value = getattr(self, what)
             if not ((what == "timeout" and value is None) or (what == "backoff" and callable(value))):
                 check_number(what, value, least, most, whole=what == "retries")
-        for name in (self.queue, self.results_queue):
-            if name is not None and not is_new_queue_name(name):
+        name: object = self.name
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigurationError(f"name is {name!r}: expected a text")
+        if not isinstance(self.unique, bool):
+            raise ConfigurationError(
+                f"unique is {self.unique!r}: expected True or False; schedule(unique=...) takes a key of your own"
+            )
+        if not isinstance(self.results, bool | str):
+            raise ConfigurationError(f"results is {self.results!r}: expected True, False or the name of a queue")
+        for queue in (self.queue, *([] if self.results_queue is None else [self.results_queue])):
+            if not is_new_queue_name(queue):
                 raise ConfigurationError(
-                    f"queue {name!r}: expected 1 to 50 letters, digits, _ . -; results=NAME names another"
+                    f"queue {queue!r}: expected 1 to 50 letters, digits, _ . -; results=NAME names another"
                 )
         if self.missed not in MISSED:
             raise ConfigurationError(f"missed is {self.missed!r}: expected one of {', '.join(MISSED)}")
@@ -151,12 +161,14 @@ class TaskSender(Generic[P, R]):
         :param key: messages of one key share a partition. In a lease group with ``order`` ``key`` they are run one after the
             other.
         :param unique: an idempotency key: a call that is sent again under it within 24 hours is stored once.
-        :raises InvalidParameter: ``at`` has no time zone, or stands beside ``in_``.
+        :raises InvalidParameter: ``at`` has no time zone, or stands beside ``in_``, which is no number of seconds.
         """
         if in_ is not None and at is not None:
             raise InvalidParameter(problems={"at": "give in_ or at, one of them"})
         if isinstance(at, datetime) and at.tzinfo is None:
             raise InvalidParameter(problems={"at": f"{at} has no time zone"})
+        if in_ is not None and not isinstance(in_, timedelta):
+            check_seconds("in_", in_)
         return replace(self, in_=in_, at=at, key=key, unique=unique)
 
     def then(self, following: DeclaredTask[Any, Any], /, **arguments: Any) -> TaskSender[P, R]:
@@ -164,8 +176,10 @@ class TaskSender(Generic[P, R]):
 
         :param arguments: of the following task. The first of its parameters that is not among them gets what the step before
             returned.
-        :raises InvalidParameter: the task does not take these arguments, or lacks some.
+        :raises InvalidParameter: this is no task, or it does not take these arguments, or lacks some.
         """
+        if not isinstance(following, DeclaredTask):
+            raise InvalidParameter(problems={"following": f"{following!r} is no task: declare it with @task"})
         following.arguments.encode_some(arguments)
         into = next((name for name in following.arguments.names if name not in arguments), None)
         lacking = [name for name in following.arguments.required if name not in arguments and name != into]
@@ -216,6 +230,10 @@ class TaskSender(Generic[P, R]):
 
         :raises InvalidParameter: as :meth:`message`. Nothing is sent.
         """
+        expected = 'a list of arguments by name, such as [{"to": "ann@example.org"}]'
+        check_list("calls", calls, expected)
+        calls = [*calls]
+        check_list("calls", calls, expected, Mapping)
         messages = [self.message(**call) for call in calls]  # type: ignore[call-arg] # checked against the signature
         return self._results(append_batch(self.task.options.queue, messages)) if messages else []
 
@@ -309,6 +327,7 @@ class DeclaredTask(Generic[P, R]):
         :raises InvalidParameter: it is no id of a task of this queue.
         """
         task_id = sent.id if isinstance(sent, TaskResult) else sent
+        check_text("id", task_id)
         queue, slash, place = task_id.partition("/")
         if not slash or queue != self.queue:
             raise InvalidParameter(problems={"id": f"{task_id!r} is no id of a task of queue {self.queue}"})
@@ -364,6 +383,8 @@ def task(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """
     if isinstance(function, str):
         raise ConfigurationError(f"@task({function!r}): options have names, such as @task(queue={function!r})")
+    if function is not None and not callable(function):
+        raise ConfigurationError(f"@task({function!r}): a task is a function, and options have names")
     checked = TaskOptions.of(options)
     if function is not None:
         return DeclaredTask(function, checked)

@@ -29,6 +29,9 @@ class Cron:
 
     def __init__(self, line: str, tz: str) -> None:
         """:raises ConfigurationError: the line is none, never comes true, or there is no such time zone."""
+        for name, text in (("cron", line), ("tz", tz)):
+            if not isinstance(text, str):
+                raise ConfigurationError(f"{name} is {text!r}: expected a text")
         self._line = line
         try:
             self._zone = UTC if tz == "UTC" else ZoneInfo(tz)

@@ -11,6 +11,7 @@ from weakref import WeakValueDictionary
 import msgspec
 
 from qdo.client import Client
+from qdo.client.given import check_seconds, check_text
 from qdo.client.values import Message
 from qdo.tasks.arguments import ReturnValue
 from qdo.tasks.removal import MessageWatch
@@ -53,6 +54,7 @@ class TaskResult:
         :param has_steps: whether the task begins a chain; None if that is not known.
         :raises InvalidParameter: ``task_id`` is no id of a task.
         """
+        check_text("id", task_id)
         _, _, message_id = task_id.rpartition(":")
         try:
             self.since = MessageId.parse(message_id)
@@ -82,8 +84,11 @@ class TaskResult:
             seconds later.
         :raises TimeoutError: there is no result yet.
         :raises ConfigurationError: the task stores no results.
+        :raises InvalidParameter: ``timeout`` is no number of seconds.
         """
         self._check()
+        if timeout is not None:
+            check_seconds("timeout", timeout)
         until = inf if timeout is None else time.monotonic() + timeout
         while not self._has_ended(until - time.monotonic()):
             if time.monotonic() >= until:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
+from math import nan
 from typing import Any
 
 import pytest
@@ -135,3 +137,60 @@ def test_an_id_of_another_queue_is_no_task_to_cancel() -> None:
     with pytest.raises(InvalidParameter, match="is no id of a task of queue mail"):
         greet.cancel("tasks/1:" + "0" * 32)
     assert isinstance(greet, DeclaredTask)
+
+
+ID = "tasks/1:a0f25cf1ead211f18b925514500d33ba"
+
+
+@task(results=True)
+def lasting(number: int = 1) -> int:
+    return number
+
+
+@pytest.mark.parametrize(
+    ("options", "told"),
+    [
+        ({"cron": 5}, "cron is 5: expected a text"),
+        ({"cron": ["* * * * *"]}, r"cron is \['\* \* \* \* \*'\]: expected a text"),
+        ({"cron": b"* * * * *"}, "cron is b'.*': expected a text"),
+        ({"cron": "* * * * *", "tz": 5}, "tz is 5: expected a text"),
+        ({"cron": "* * * * *", "tz": None}, "tz is None: expected a text"),
+        ({"queue": 5}, "queue 5: expected 1 to 50 letters"),
+        ({"queue": None}, "queue None: expected 1 to 50 letters"),
+        ({"name": 5}, "name is 5: expected a text"),
+        ({"name": ""}, "name is '': expected a text"),
+        ({"unique": "invoice-17"}, "unique is 'invoice-17': expected True or False; schedule"),
+        ({"unique": None}, "unique is None: expected True or False"),
+        ({"results": 5}, "results is 5: expected True, False or the name of a queue"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(options: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        TaskOptions(**options)
+
+
+@pytest.mark.parametrize("given", [5, ["f"], b"f"])
+def test_what_is_no_function_is_no_task(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match="a task is a function"):
+        task(given)
+
+
+@pytest.mark.parametrize(
+    ("name", "ask"),
+    [
+        ("calls", lambda: lasting.send_many(5)),  # type: ignore[arg-type]
+        ("calls", lambda: lasting.send_many({"number": 1})),  # type: ignore[dict-item]
+        ("calls", lambda: lasting.send_many([5])),  # type: ignore[list-item]
+        ("calls", lambda: lasting.send_many([(1,)])),  # type: ignore[list-item]
+        ("following", lambda: lasting.then(5)),  # type: ignore[arg-type]
+        ("in_", lambda: lasting.schedule(in_="10")),  # type: ignore[arg-type]
+        ("in_", lambda: lasting.schedule(in_=nan)),
+        ("id", lambda: lasting.cancel(None)),  # type: ignore[arg-type]
+        ("id", lambda: lasting.result(5)),  # type: ignore[arg-type]
+        ("timeout", lambda: lasting.result(ID).get(timeout="10")),  # type: ignore[arg-type]
+        ("timeout", lambda: lasting.result(ID).get(timeout=nan)),
+    ],
+)
+def test_an_argument_of_another_type_is_refused_by_its_name(name: str, ask: Callable[[], object]) -> None:
+    with pytest.raises(InvalidParameter, match=f"^{name}: "):
+        ask()
