@@ -18,7 +18,7 @@ from kombu.pidbox import Mailbox
 import qdo.adapters.kombu  # noqa: F401 -- makes queuey:// known
 from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
-from queuey.errors import ConfigurationError, InvalidApplicationKey, ServerUnreachable
+from queuey.errors import ConfigurationError, InvalidApplicationKey, InvalidParameter, ServerUnreachable
 from tests.support.client import Server, emptied
 from tests.support.kombu_tasks import broker_of
 from tests.support.servers import eventually
@@ -421,3 +421,11 @@ def test_a_strange_message_in_its_log_ends_no_transient_queue(
     send(connection, "good", exchange="news", key="")
 
     assert Bodies(other, queue, no_ack=True).wait(2)[-1] == "good"
+
+
+def test_an_eta_that_is_too_late_is_refused(connection: Connection) -> None:
+    jobs(connection)
+    late = datetime.now(UTC) + timedelta(days=400)
+
+    with pytest.raises(InvalidParameter, match=r"eta: .* is later than 365 days from now"):
+        send(connection, "later", headers={"eta": late.isoformat()})

@@ -11,6 +11,7 @@ from typing import Any
 
 from qdo.client import Delivery, Message, NewMessage
 from qdo.client.wire import once_of
+from queuey.errors import InvalidParameter
 from queuey.ids import unique_bytes
 
 __all__ = [
@@ -78,6 +79,7 @@ def message_of(payload: dict[str, Any], queue: str, life_seconds: int = LIFE_SEC
 
     :param queue: of the server.
     :param life_seconds: its TTL, unless it says itself when it expires.
+    :raises InvalidParameter: its ETA is too late.
     """
     properties = {name: value for name, value in payload["properties"].items() if name not in _OF_ATTEMPT}
     beside = {name: payload.get(name) for name in ("content-encoding", "headers")} | {"properties": properties}
@@ -116,9 +118,16 @@ def payload_of(message: Message, tag: str) -> dict[str, Any]:
 
 
 def _due(headers: dict[str, Any]) -> datetime | None:
-    """The moment that Celery calls ETA; None if there is none, or its time zone is unknown."""
+    """The moment that Celery calls ETA; None if there is none, or its time zone is unknown.
+
+    :raises InvalidParameter: the server keeps no message for that long.
+    """
     try:
         eta = datetime.fromisoformat(headers["eta"])
     except (LookupError, TypeError, ValueError):
         return None
-    return None if eta.tzinfo is None else min(eta, datetime.now(UTC) + AHEAD)
+    if eta.tzinfo is None:
+        return None
+    if eta > datetime.now(UTC) + AHEAD:
+        raise InvalidParameter(problems={"eta": f"{eta.isoformat()} is later than {AHEAD.days} days from now"})
+    return eta
