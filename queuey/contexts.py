@@ -166,11 +166,14 @@ def changed_contexts() -> Iterator[Contexts]:
             yield contexts
             new = file.with_name(f"{file.name}.new")
             new.unlink(missing_ok=True)
-            with _open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY) as opened:
-                json.dump(asdict(contexts), opened, indent=2, ensure_ascii=False)
-                opened.flush()
-                os.fsync(opened.fileno())
-            new.replace(file)
+            try:
+                with _open(new, os.O_CREAT | os.O_EXCL | os.O_WRONLY) as opened:
+                    json.dump(asdict(contexts), opened, indent=2, ensure_ascii=False)
+                    opened.flush()
+                    os.fsync(opened.fileno())
+                new.replace(file)
+            finally:
+                new.unlink(missing_ok=True)  # it has keys, and is there only if it could not be written whole
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be written: {error}") from error
 

@@ -12,11 +12,15 @@ def write_whole(path: Path, content: bytes) -> None:
 
     What is no file, such as a pipe or ``/dev/stdout``, is written to: a file that took its place would be missed.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: it cannot be written. The file is as it was, and nothing stays beside it.
     """
     if path.exists() and not path.is_file():
         path.write_bytes(content)
         return
     beside = path.with_name(f".{path.name}.new")
-    beside.write_bytes(content)
-    beside.replace(path)
+    try:
+        beside.write_bytes(content)
+        beside.replace(path)
+    except BaseException:
+        beside.unlink(missing_ok=True)  # a part of it would be in the way, and on a full disk takes room
+        raise

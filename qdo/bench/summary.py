@@ -12,6 +12,7 @@ from qdo.bench.json_files import read_json, write_json
 from qdo.bench.plots import Plot, Points, drawing, lines_of
 from qdo.bench.tables import number, verdict_of
 from queuey.errors import ConfigurationError
+from queuey.whole_files import write_whole
 
 __all__ = ["Summary", "read_summary", "rest_of", "save_summary", "summary_of", "summary_plots", "summary_rows"]
 
@@ -169,7 +170,7 @@ def _across(value: Any) -> float | None:
 def save_summary(summary: Summary, path: Path) -> None:
     """Write it as JSON, and its plots beside that, as ``.svg``."""
     write_json(summary, path)
-    path.with_suffix(".svg").write_text(drawing(summary_plots(summary)), encoding="utf-8")
+    write_whole(path.with_suffix(".svg"), drawing(summary_plots(summary)).encode())
 
 
 def read_summary(path: Path) -> Summary:

@@ -22,6 +22,7 @@ from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import ProgressBar, output_option, say, write_rows
+from queuey.whole_files import write_whole
 
 if TYPE_CHECKING:
     from qdo.bench.document import Document
@@ -218,7 +219,7 @@ class _Places(NamedTuple):
             click.echo(overview(documents))
         if documents and self.html is not None:
             text = page(documents)
-            files.append((self.html, lambda path: path.write_text(text, encoding="utf-8")))
+            files.append((self.html, lambda path: write_whole(path, text.encode())))
         if documents and self.summary is not None:
             files.append((self.summary, partial(save_summary, summary_of(documents))))
         _write_each(files)
@@ -367,7 +368,7 @@ def draw_command(file: Path, svg: Path) -> None:
     from qdo.bench.plots import drawing
     from qdo.bench.summary import read_summary, summary_plots
 
-    svg.write_text(drawing(summary_plots(read_summary(file))), encoding="utf-8")
+    write_whole(svg, drawing(summary_plots(read_summary(file))).encode())
 
 
 @bench_command.command("ls")

@@ -8,6 +8,7 @@ import click
 
 from queuey.terminal.options import WRITTEN
 from queuey.terminal.output import output_option, say, write_rows
+from queuey.whole_files import write_whole
 
 
 @click.command("simulate")
@@ -57,7 +58,7 @@ def simulate_command(
     if json_path is not None:
         write_json(document, json_path)
     if html_path is not None:
-        html_path.write_text(answer_page(document), encoding="utf-8")
+        write_whole(html_path, answer_page(document).encode())
 
 
 @click.command("scenarios")

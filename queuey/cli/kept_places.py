@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from queuey.errors import ConfigurationError, CursorLost, StaleGeneration
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
+from queuey.whole_files import write_whole
 
 if TYPE_CHECKING:
     from qdo.client import Client
@@ -90,10 +91,8 @@ class CursorFile(KeptPlaces):
         for queue in queues:
             places = {str(number): place.hex for number, place in sorted(queue.places.items())}
             self._queues[queue.name] = {"incarnation": queue.incarnation, "since": queue.since, "places": places}
-        new = self._file.with_name(f"{self._file.name}.new")
         try:
-            new.write_text(json.dumps({"queues": self._queues}, indent=1) + "\n", encoding="utf-8")
-            new.replace(self._file)
+            write_whole(self._file, f"{json.dumps({'queues': self._queues}, indent=1)}\n".encode())
         except OSError as error:
             raise OSError(error.errno, error.strerror, f"cannot keep the place in {self._file}") from error
 

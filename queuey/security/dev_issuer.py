@@ -181,4 +181,9 @@ def sign(claims: dict[str, Any], key: RSAPrivateKey) -> str:
 
 def _write(path: Path, text: str) -> None:
     with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "w") as file:
-        file.write(text.rstrip() + "\n")
+        try:
+            file.write(text.rstrip() + "\n")
+            file.flush()
+        except OSError:
+            path.unlink()  # the next start would take a part of a key for the key
+            raise

@@ -13,6 +13,7 @@ import pytest
 from qdo import Client
 from queuey.contexts import ServerContext, changed_contexts, context_in_force, contexts_file, read_contexts
 from queuey.errors import ConfigurationError
+from tests.support.full_disk import no_file_longer_than
 
 WORK = ServerContext("https://work.example", "shop", "the-key")
 HOME = ServerContext("http://127.0.0.1:5000", "demo", token="a-token")
@@ -147,3 +148,14 @@ def test_a_user_without_a_home_has_no_contexts(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setenv("HOME", f"{os.devnull}/none")
 
     assert context_in_force() == ServerContext()
+
+
+def test_a_change_that_does_not_fit_leaves_no_key_beside_the_file(file: Path) -> None:
+    keep(work=WORK)
+    before = file.read_bytes()
+
+    with pytest.raises(ConfigurationError, match=r"cannot be written: .*File too large"), no_file_longer_than(20):
+        keep(home=HOME)
+
+    assert file.read_bytes() == before
+    assert not file.with_name("contexts.json.new").exists()

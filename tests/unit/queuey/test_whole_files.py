@@ -7,7 +7,10 @@ import stat
 import threading
 from pathlib import Path
 
+import pytest
+
 from queuey.whole_files import write_whole
+from tests.support.full_disk import no_file_longer_than
 
 
 def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
@@ -15,6 +18,16 @@ def test_a_file_is_replaced_and_nothing_stays_beside_it(tmp_path: Path) -> None:
     write_whole(tmp_path / "page.html", b"two")
 
     assert (tmp_path / "page.html").read_bytes() == b"two"
+    assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
+
+
+def test_what_does_not_fit_changes_nothing_and_leaves_nothing(tmp_path: Path) -> None:
+    write_whole(tmp_path / "page.html", b"one")
+
+    with pytest.raises(OSError, match="File too large"), no_file_longer_than(2):
+        write_whole(tmp_path / "page.html", b"three")
+
+    assert (tmp_path / "page.html").read_bytes() == b"one"
     assert [one.name for one in tmp_path.iterdir()] == ["page.html"]
 
 
