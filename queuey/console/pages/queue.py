@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
+import orjson
+
 from queuey.console.pages.groups import lag_of, oldest_of, pause_of
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.queues import QUEUE_FIELDS
 from queuey.console.pages.told import told
 from queuey.console.visits import V1Answer, Visit
-from queuey.errors import InvalidParameter
+from queuey.errors import Conflict, InvalidParameter
 
 __all__ = ["PAGES"]
 
@@ -89,14 +91,25 @@ def edit(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form of its settings."""
     information = visit.ask(application, queue, info="true").content
     visit.in_shell_of(application, "queuey", "queue", "edit", queue, "--partitions", "4")
-    return PageAnswer("queue_edit.html", {"application": application, "queue": queue, "info": information})
+    values = {"application": application, "queue": queue, "info": information, "was": _settings_in(information)}
+    return PageAnswer("queue_edit.html", values)
 
 
 def change(visit: Visit, application: str, queue: str) -> PageAnswer:
-    """Change what the form has; an empty list of principals removes them."""
+    """Change what the form has; an empty list of principals removes them.
+
+    :raises Conflict: somebody has changed the settings since the form was shown.
+    """
+    if "was" in visit.form and visit.form["was"] != _settings_in(visit.ask(application, queue, info="true").content):
+        raise Conflict(f"Somebody has changed the settings of {queue} meanwhile: load the form anew, and look at them.")
     given = {name: visit.form[name] for name in QUEUE_FIELDS if name in visit.form}
     visit.change("PUT", [application, queue], form={"principles": "", **given})
     return goes_to("a", application, queue, told="changed")
+
+
+def _settings_in(information: Mapping[str, Any]) -> str:
+    """The settings that the form has, as one text, to see whether they have changed."""
+    return orjson.dumps([information[name] for name in QUEUE_FIELDS]).decode()
 
 
 def confirm(visit: Visit, application: str, queue: str, action: str) -> PageAnswer:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
 
 from queuey.console.pages.messages import fetch, rows_of, with_bodies
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
-from queuey.console.pages.sending import send_again
+from queuey.console.pages.sending import new_once, once_of, send_again
 from queuey.console.pages.told import told
 from queuey.console.visits import Visit
-from queuey.errors import NotFound, QueueNotFound
+from queuey.errors import KeyReused, NotFound, QueueNotFound
 from queuey.http.exchange import BATCH_JSON, JSON
 from queuey.model.schedules import (
     ALARMS,
@@ -100,7 +101,7 @@ def show(visit: Visit, application: str) -> PageAnswer:
     for action in ("pause", "resume", "rm"):
         visit.in_shell_of(application, "queuey", "schedule", action, "NAME")
     values: dict[str, Any] = {"application": application, "rows": sorted(rows, key=lambda row: str(row.get("name")))}
-    values |= {"queues": queues, "most": MOST_SCHEDULES, "told": told(visit)}
+    values |= {"queues": queues, "most": MOST_SCHEDULES, "told": told(visit), "once": new_once()}
     return PageAnswer("schedules.html", values)
 
 
@@ -158,8 +159,10 @@ def send_now(visit: Visit, application: str) -> PageAnswer:
     if schedule.get("task") is not None:
         headers[TASK_HEADER] = schedule["task"]
         entry["content_type"] = JSON
-    document = {"messages": [entry]}
-    visit.change("POST", [application, str(schedule["queue"])], document=document, headers={"content-type": BATCH_JSON})
+    document = {"messages": [{**entry, **once_of(visit, schedule["name"])}]}
+    path = [application, str(schedule["queue"])]
+    with suppress(KeyReused):  # a second click, in another second: the first one has sent it
+        visit.change("POST", path, document=document, headers={"content-type": BATCH_JSON})
     return _back(application, "sent")
 
 

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import hashlib
+import secrets
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter
 from queuey.http.exchange import BATCH_JSON
 
-__all__ = ["PAGES", "entry_of", "send_again"]
+__all__ = ["PAGES", "entry_of", "new_once", "once_of", "send_again"]
 
 _NUMBERS = ("partition", "ttl")
 MOST_DIGITS = 18
@@ -21,12 +25,29 @@ _TEXTS = ("key", "content_type", "idempotency_key")
 def form(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form for a message."""
     visit.in_shell_of(application, "queuey", "put", queue, "hello", "--delay", "10m")
-    return PageAnswer("send.html", {"application": application, "queue": queue})
+    return PageAnswer("send.html", {"application": application, "queue": queue, "once": new_once()})
+
+
+def new_once() -> str:
+    """What names a form, so that a second click sends nothing twice."""
+    return secrets.token_urlsafe(12)
+
+
+def once_of(visit: Visit, *parts: Any) -> Mapping[str, str]:
+    """The idempotency key of what a form sends; none if the form has no name.
+
+    It depends on what is sent: a form that is filled in anew sends another message.
+    """
+    if "once" not in visit.form:
+        return {}
+    named = orjson.dumps([visit.form["once"], *parts])
+    return {"idempotency_key": f"console-{hashlib.sha256(named).hexdigest()}"}
 
 
 def send(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Store the message of the form."""
-    document = {"messages": [entry_of(visit)]}
+    entry = entry_of(visit)
+    document = {"messages": [{**once_of(visit, entry), **entry}]}
     stored = visit.change("POST", [application, queue], document=document, headers={"content-type": BATCH_JSON})
     (entry,) = stored.content["messages"]
     return goes_to("a", application, queue, "m", f"{entry['partition']}:{entry['key']}", told="sent")

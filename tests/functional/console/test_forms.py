@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 
 import pytest
@@ -89,3 +90,43 @@ def test_of_a_header_that_is_there_twice_none_is_dropped(owner: Visitor, v1: Ser
 
     assert "headers: has a name twice" in refused.text
     assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 0
+
+
+def _named(page: str) -> str:
+    found = re.search(r'name="once" value="([^"]+)"', page)
+    assert found is not None
+    return found[1]
+
+
+def test_a_second_click_sends_no_second_message(owner: Visitor, v1: Server) -> None:
+    path = f"/console/a/queuey/{(queue := v1.queue())}/send"
+    once = _named(owner.get(path))
+
+    first = owner.send(path, body="hello", once=once)
+    second = owner.send(path, body="hello", once=once)
+    owner.send(path, body="something else", once=once)
+    owner.send(path, body="hello", once=_named(owner.get(path)))
+
+    assert second.headers["Location"] == first.headers["Location"]
+    bodies = [one["body"] for one in v1.call("GET", queue).json()["messages"]]
+    assert sorted(bodies) == ["hello", "hello", "something else"]
+
+
+def _was(page: str) -> str:
+    found = re.search(r'name="was" value="([^"]+)"', page)
+    assert found is not None
+    return html.unescape(found[1])
+
+
+def test_a_form_of_settings_undoes_no_change_that_it_has_not_shown(owner: Visitor, v1: Server) -> None:
+    path = f"/console/a/queuey/{(queue := v1.queue())}/edit"
+    was = _was(owner.get(path))
+    owner.send(path, principles="app:shop", was=was)
+
+    refused = owner.send(path, status=409, partitions="4", was=was)
+
+    assert "Somebody has changed the settings" in refused.text
+    settings = v1.call("GET", queue, params={"info": "true"}).json()
+    assert (settings["principles"], settings["partitions"]) == (["app:shop"], 1)
+    owner.send(path, principles="app:shop", partitions="4", was=_was(owner.get(path)))
+    assert v1.call("GET", queue, params={"info": "true"}).json()["partitions"] == 4
