@@ -14,6 +14,7 @@ from queuey.ids import MessageId
 from queuey.model import PartitionId, Span
 from queuey.storage.cassandra.buckets import Bucket, Mark
 from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.cassandra.tombstones import parts_of_numbers, read_in_parts
 
 _MARKS = 64
 """Marks of one query. Most partitions have only a few."""
@@ -215,7 +216,13 @@ class _Marked:
         """
         walk = self._walk
         name = "buckets_descending" if walk.newest_first else "buckets_ascending"
-        rows = await walk.session.ask(name, (*walk.partition, self._low, self._high, self._limit), walk.level)
+
+        def ask(numbers: range, limit: int) -> Future[Rows]:
+            return walk.session.ask(name, (*walk.partition, numbers[0], numbers[-1], limit), walk.level)
+
+        rows = await read_in_parts(
+            ask, self.numbers, self._limit, newest_first=walk.newest_first, parts_of=parts_of_numbers
+        )
         if self._level == 0:
             walk.raise_head(rows)
         groups = _by_bucket(rows)

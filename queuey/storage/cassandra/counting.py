@@ -6,15 +6,17 @@ Only the buckets that may have changed are counted. The others are remembered
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from queuey.future import start
-from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState
-from queuey.storage.cassandra.bucket_counts import BucketCount
+from queuey.future import Future, start
+from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId
+from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState, Span
+from queuey.storage.cassandra.bucket_counts import BucketCount, Place
 from queuey.storage.cassandra.buckets import FINEST, Bucket, Mark
+from queuey.storage.cassandra.driver_errors import TooManyTombstones
 from queuey.storage.cassandra.server import CassandraServer
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.cassandra.tombstones import parts_of, parts_of_numbers, read_in_parts
 
 __all__ = ["CassandraInspector", "buckets_of"]
 
@@ -22,12 +24,15 @@ _AT_ONCE = 32
 """Buckets of one partition that are counted at once."""
 _NEVER = 1 << 62
 """When the first message of an empty bucket expires."""
+_NOTHING = BucketCount(0, 0, None, None, _NEVER)
 
 
 class CassandraInspector:
     """Inspects partitions."""
 
-    def __init__(self, server: CassandraServer) -> None:
+    def __init__(self, server: CassandraServer, slow: Callable[[PartitionId], object] = lambda _: None) -> None:
+        """:param slow: called with a partition whose tombstones have a bucket counted in parts."""
+        self._slow = slow
         self._server = server
         self._session = server.session
         timing = server.timing
@@ -57,11 +62,11 @@ class CassandraInspector:
         :data:`~queuey.storage.cassandra.bucket_counts.COUNTED_AGAIN_SECONDS` later. So is an append to a weak queue, or
         one without a write budget.
         """
-        buckets = await buckets_of(self._session, partition)
+        buckets, head = await buckets_of(self._session, partition)
         counts: list[BucketCount] = []
         scheduled = 0
         for first in range(0, len(buckets), _AT_ONCE):
-            asked = [start(self._count(partition, one, now_ticks)) for one in buckets[first : first + _AT_ONCE]]
+            asked = [start(self._count(partition, one, head, now_ticks)) for one in buckets[first : first + _AT_ONCE]]
             for bucket, future in zip(buckets[first:], asked, strict=False):
                 count = await future
                 counts.append(count)
@@ -76,9 +81,11 @@ class CassandraInspector:
             sum([count.size for count in counts]),
         )
 
-    async def _count(self, partition: PartitionId, bucket: Bucket, now_ticks: int) -> BucketCount:
+    async def _count(self, partition: PartitionId, bucket: Bucket, head: MessageId, now_ticks: int) -> BucketCount:
         """The live messages of a bucket, as remembered or counted."""
-        start_of_bucket = MessageId.first_of(bucket.start).before()
+        if bucket.end < head.ticks:
+            return _NOTHING
+        start_of_bucket = max(MessageId.first_of(bucket.start), head).before()
         if bucket.end + self._open_ticks >= now_ticks:
             return await self._ask(partition, bucket, start_of_bucket, now_ticks)
         place, elapsed, counts = (partition, bucket), self._server.clock.elapsed(), self._server.counts
@@ -94,23 +101,50 @@ class CassandraInspector:
 
     async def _ask(self, partition: PartitionId, bucket: Bucket, after: MessageId, now_ticks: int) -> BucketCount:
         """Let the nodes count the live messages of a bucket behind an id."""
-        level = self._session.to_read(Consistency.STRONG)
-        rows = await self._session.ask("count", (*partition, bucket.number, after.uuid, now_ticks), level)
+        span = Span(after, MessageId.last_of(bucket.end))
+        return await self._ask_span((partition, bucket), span, now_ticks)
+
+    async def _ask_span(self, place: Place, span: Span, now_ticks: int) -> BucketCount:
+        (partition, bucket), level = place, self._session.to_read(Consistency.STRONG)
+        try:
+            rows = await self._session.ask(
+                "count", (*partition, bucket.number, span.after.uuid, span.upto.uuid, now_ticks), level
+            )
+        except TooManyTombstones:
+            parts = parts_of(span)
+            if not parts:
+                raise
+            self._slow(partition)
+            return _sum([await self._ask_span(place, part, now_ticks) for part in parts])
         ((messages, oldest, newest, size, expires),) = rows
         if not messages:
-            return BucketCount(0, 0, None, None, _NEVER)
+            return _NOTHING
         return BucketCount(messages, int(size), MessageId.from_bytes(oldest), MessageId.from_bytes(newest), expires)
 
 
-async def buckets_of(session: CassandraSession, partition: PartitionId) -> Sequence[Bucket]:
-    """All buckets of a partition that have messages of their own."""
-    level, found = session.to_read(Consistency.STRONG), list[Bucket]()
+def _sum(parts: Sequence[BucketCount]) -> BucketCount:
+    """The count of spans that follow each other."""
+    there = [part for part in parts if part.messages]
+    if not there:
+        return _NOTHING
+    messages, sizes = sum([part.messages for part in there]), sum([part.size for part in there])
+    return BucketCount(messages, sizes, there[0].oldest, there[-1].newest, min([part.expires_ticks for part in there]))
+
+
+async def buckets_of(session: CassandraSession, partition: PartitionId) -> tuple[Sequence[Bucket], MessageId]:
+    """All buckets of a partition that have messages of their own, and below which id none lives."""
+    head, level, found = ZERO_ID, session.to_read(Consistency.STRONG), list[Bucket]()
+
+    def ask(numbers: range, limit: int) -> Future[Rows]:
+        return session.ask("buckets_ascending", (*partition, numbers[0], numbers[-1], limit), level)
+
     for depth in range(FINEST + 1):
         low, high = Bucket(depth, 0).number, Bucket(depth + 1, 0).number - 1
         last, step = None, 5000
         while True:
-            rows = await session.ask("buckets_ascending", (*partition, low, high, step), level)
-            for number, mark, _ in rows:
+            rows = await read_in_parts(ask, range(low, high + 1), step, parts_of=parts_of_numbers)
+            for number, mark, noted in rows:
+                head = ZERO_ID if noted is None else MessageId.from_bytes(noted)
                 bucket = Bucket.from_number(number)
                 if Mark.from_number(mark).level == depth and bucket != last:
                     found.append(bucket)
@@ -120,4 +154,4 @@ async def buckets_of(session: CassandraSession, partition: PartitionId) -> Seque
             low = rows[-1][0]
         if depth == 0 and not rows:
             break
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(found)), head

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from math import inf
 from typing import Any
 
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.future import Future
 from queuey.ids import MessageId, tail_from_low
-from queuey.model import Location, PartitionId, Queue, ReadRequest, Span, SpanRemoval
+from queuey.model import Consistency, Location, PartitionId, Queue, ReadRequest, Span, SpanRemoval
 from queuey.storage.cassandra.bucket_scan import Walk
 from queuey.storage.cassandra.buckets import Bucket
 from queuey.storage.cassandra.pages import read_page
@@ -19,6 +20,8 @@ __all__ = ["Deleter", "failures_of"]
 
 _DELETES_PER_HEAD = 1000
 """Deletes in a partition before its head is searched for: readers step over about as many tombstones at most."""
+_SEARCH_SECONDS = 60.0
+"""Between two searches for the head of a partition in whose reads nodes meet too many tombstones."""
 _COUNTED = 10_000
 """Partitions whose deletes are counted; beyond that the count starts over."""
 _FIRST_TAIL = tail_from_low(0x8080808080808080)
@@ -35,6 +38,7 @@ class Deleter:
         self._server = server
         self._session = server.session
         self._deleted: dict[PartitionId, int] = defaultdict(int)
+        self._searched: dict[PartitionId, float] = {}
 
     async def delete(self, queue: Queue, wanted: Sequence[Location], *, withdraws: bool = False) -> None:
         """
@@ -115,11 +119,21 @@ class Deleter:
         self._deleted[partition] += count
         if self._deleted[partition] >= _DELETES_PER_HEAD:
             del self._deleted[partition]
-            self._server.underway.start(self._raise_head(queue, partition))
+            self._server.underway.start(self._raise_head(partition, queue.consistency))
         elif len(self._deleted) > _COUNTED:
             self._deleted.clear()
 
-    async def _raise_head(self, queue: Queue, partition: PartitionId) -> None:
+    def search_head(self, partition: PartitionId, consistency: Consistency) -> None:
+        """Search for a partition's head, if that was not done a moment ago. Messages that expire leave tombstones as well."""
+        now = self._server.clock.elapsed()
+        if now - self._searched.get(partition, -inf) < _SEARCH_SECONDS:
+            return
+        if len(self._searched) > _COUNTED:
+            self._searched.clear()
+        self._searched[partition] = now
+        self._server.underway.start(self._raise_head(partition, consistency))
+
+    async def _raise_head(self, partition: PartitionId, consistency: Consistency) -> None:
         """Note where the first live message is.
 
         The note carries the time at which the search began. A put below the head clears the note with a later time, so
@@ -128,9 +142,9 @@ class Deleter:
         time, watermark = self._server.times.append(), self._server.watermark()
         upto = MessageId(watermark, _FIRST_TAIL)
         request = ReadRequest(partition, Span(upto=upto), 1, with_bodies=False)
-        page = await read_page(self._session, request, 0, self._session.to_read_all(queue.consistency))
+        page = await read_page(self._session, request, 0, self._session.to_read_all(consistency))
         head = page.messages[0].id if page.messages else upto
-        await self._session.tell("head_raise", (time, head.uuid, *partition), self._session.to_write(queue.consistency))
+        await self._session.tell("head_raise", (time, head.uuid, *partition), self._session.to_write(consistency))
 
 
 async def failures_of(sent: Sequence[Future[Any]]) -> list[QueueyError]:

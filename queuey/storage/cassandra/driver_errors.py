@@ -12,7 +12,7 @@ from cassandra.protocol import OverloadedErrorMessage, SyntaxException
 
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 
-__all__ = ["is_of_tables", "our_error"]
+__all__ = ["TooManyTombstones", "is_of_tables", "our_error"]
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +31,17 @@ _WHY = {
     ConnectionShutdown: "the connection to the node ended",
 }
 """In words for an operator."""
+_TOO_MANY_TOMBSTONES = 1
+"""Cassandra's number for a read that a node gave up over tombstones."""
 _LACKING = "the server lacks tables in Cassandra: nothing was stored; /__heartbeat__ and its log say which"
+
+
+class TooManyTombstones(StorageUnavailable):
+    """A node steps over no more tombstones than its tombstone_failure_threshold says: read less at once."""
+
+    @property
+    def code(self) -> str:
+        return StorageUnavailable.__name__
 
 
 def is_of_tables(error: BaseException) -> bool:
@@ -63,6 +73,8 @@ def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> Queu
         return error
     what = type(error).__name__
     if not writes or (alone and _nothing_was_sent(error)):
+        if _is_of_tombstones(error):
+            return TooManyTombstones(f"Cassandra did not take the request ({_WHY[ReadFailure]}, tombstones): try again")
         if not isinstance(error, (Unavailable, ReadTimeout, OperationTimedOut, NoHostAvailable, ConnectionShutdown)):
             log.warning("Cassandra refused a statement: %s: %s", what, error)
         if is_of_tables(error):
@@ -73,3 +85,8 @@ def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> Queu
         f"Cassandra did not say in time whether it stored this ({what}): "
         "repeat it only with the same idempotency key or message id"
     )
+
+
+def _is_of_tombstones(error: BaseException) -> bool:
+    """Whether a node gave a read up over tombstones. Another one may have failed for another reason."""
+    return isinstance(error, ReadFailure) and _TOO_MANY_TOMBSTONES in (error.error_code_map or {}).values()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from math import inf
 from typing import TypeVar
 from uuid import UUID
@@ -79,7 +80,7 @@ class CassandraMessages(MessageStore):
         self.appender = CassandraAppender(server, deleter)
         self._deleter = deleter
         self._overwriter = Overwriter(server, self.appender)
-        self._inspector = CassandraInspector(server)
+        self._inspector = CassandraInspector(server, lambda partition: deleter.search_head(partition, Consistency.WEAK))
         self._groups = GroupCommit(self.appender.store, server.clock, server.observer, timing.request_seconds)
         self._weaknesses = weaknesses
         self._on_close = on_close
@@ -124,7 +125,9 @@ class CassandraMessages(MessageStore):
         after, upto = request.span
         if request.partition.queue in self._server.dropped or upto <= after:
             return Page([], False)
-        return await read_page(self._session, request, now_ticks, self._session.to_read(consistency), self.hints)
+        level = self._session.to_read(consistency)
+        slow = partial(self._deleter.search_head, request.partition, consistency)
+        return await read_page(self._session, request, now_ticks, level, self.hints, slow=slow)
 
     def fetch(self, queue: Queue, wanted: Sequence[Location], *, now_ticks: int) -> Future[Sequence[Message | None]]:
         if queue.uuid in self._server.dropped:
@@ -201,7 +204,7 @@ class CassandraMessages(MessageStore):
             numbers = range(first, min(first + _AT_ONCE, MAX_PARTITIONS + 1))
             listed = [start(buckets_of(session, PartitionId(queue, number))) for number in numbers]
             for number, listing in zip(numbers, listed, strict=True):
-                buckets = await listing
+                buckets, _ = await listing
                 for bucket in buckets:
                     await session.tell("purge_messages", (time, queue, number, bucket.number), level)
                 if buckets:

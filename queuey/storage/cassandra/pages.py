@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import accumulate
 from operator import itemgetter
 from typing import Any
 
+from queuey.future import Future
 from queuey.ids import MessageId
-from queuey.model import Columns, Page, ReadRequest, size_of_headers
+from queuey.model import Columns, Page, ReadRequest, Span, size_of_headers
 from queuey.storage.cassandra.bucket_scan import BucketHints, Walk
 from queuey.storage.cassandra.buckets import Bucket
+from queuey.storage.cassandra.driver_errors import TooManyTombstones
 from queuey.storage.cassandra.rows import NO_ROWS, Block, block_of, block_of_ids, blocks_of, texts_of
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Rows
+from queuey.storage.cassandra.tombstones import parts_of, read_in_parts, within
 from queuey.storage.checksums import corrupt
 
 _HELD = 4
@@ -27,11 +30,18 @@ _ROWS_TOGETHER = 4096
 
 
 async def read_page(
-    session: CassandraSession, request: ReadRequest, now_ticks: int, level: int, hints: BucketHints | None = None
+    session: CassandraSession,
+    request: ReadRequest,
+    now_ticks: int,
+    level: int,
+    hints: BucketHints | None = None,
+    *,
+    slow: Callable[[], object] = lambda: None,
 ) -> Page:
     """One page of a span.
 
     :param level: consistency of each query.
+    :param slow: called if tombstones have the span read in parts.
 
     The buckets come in the order of their beginnings (newest first: of their ends). Rows are final up to the point to
     which each open bucket is known, and to the beginning of the next bucket. So no bucket is read further than the page
@@ -54,7 +64,12 @@ async def read_page(
             at_once = min(2 * at_once, _MOST_AT_ONCE)
         if not streams:
             break
-        await _fetch([stream for stream in streams if not stream.block.length and not stream.ended], page.lacking)
+        wanted = [stream for stream in streams if not stream.block.length and not stream.ended]
+        try:
+            await _fetch(wanted, page.lacking)
+        except TooManyTombstones:
+            slow()
+            await _fetch_in_parts([stream for stream in wanted if not stream.block.length and not stream.ended])
         final = _final(streams, upcoming[0] if upcoming else None, newest_first=newest_first)
         page.take(final)
         must_open = not final.length
@@ -68,7 +83,7 @@ class _Stream:
     def __init__(self, walk: Walk, request: ReadRequest, bucket: Bucket, size_class: int) -> None:
         self.walk = walk
         self.request = request
-        self.bucket_key = (*walk.partition, bucket.number)
+        self.bucket = bucket
         self.after, self.upto = walk.after, walk.upto
         self.size_class = size_class
         self.block = NO_ROWS
@@ -78,6 +93,16 @@ class _Stream:
         """Rows of one query: of the next, and of the last one. A page of large messages is full after the first query; those
         of a page of small ones, in a bucket with large ones, take more and more rows."""
         self._most_of_all = max(1, min(request.limit + 1, _HELD * large))
+
+    def ask(self, span: Span, limit: int) -> Future[Rows]:
+        """Rows of a span of the bucket."""
+        request = self.request
+        name = f"{'read' if request.with_bodies else 'ids'}_{'descending' if request.newest_first else 'ascending'}"
+        bindings = (*self.walk.partition, self.bucket.number, span.after.uuid, span.upto.uuid, limit)
+        return self.walk.session.ask(name, bindings, self.walk.level, most_bytes=_bytes_of([self]))
+
+    def take_rows(self, rows: Rows) -> None:
+        self.take(block_of(rows) if self.request.with_bodies else block_of_ids(rows))
 
     def take(self, found: Block) -> None:
         """Take the rows of a query."""
@@ -118,15 +143,17 @@ async def _fetch(streams: Sequence[_Stream], lacking: int) -> None:
     if _alike(streams):
         await _fetch_together(streams)
         return
-    asked = []
-    for stream in streams:
-        request = stream.request
-        name = f"{'read' if request.with_bodies else 'ids'}_{'descending' if request.newest_first else 'ascending'}"
-        bindings = (*stream.bucket_key, stream.after.uuid, stream.upto.uuid, stream.step)
-        asked.append(stream.walk.session.ask(name, bindings, stream.walk.level, most_bytes=_bytes_of([stream])))
+    asked = [stream.ask(Span(stream.after, stream.upto), stream.step) for stream in streams]
     for stream, rows in zip(streams, asked, strict=True):
-        found = await rows
-        stream.take(block_of(found) if stream.request.with_bodies else block_of_ids(found))
+        stream.take_rows(await rows)
+
+
+async def _fetch_in_parts(streams: Sequence[_Stream]) -> None:
+    """The same for buckets in which nodes meet too many tombstones."""
+    for stream in streams:
+        span, newest_first = within(stream.bucket, Span(stream.after, stream.upto)), stream.request.newest_first
+        rows = await read_in_parts(stream.ask, span, stream.step, newest_first=newest_first, parts_of=parts_of)
+        stream.take_rows(rows)
 
 
 def _alike(streams: Sequence[_Stream]) -> bool:
@@ -143,7 +170,7 @@ def _alike(streams: Sequence[_Stream]) -> bool:
 
 async def _fetch_together(streams: Sequence[_Stream]) -> None:
     walk, after, upto = streams[0].walk, streams[0].after, streams[0].upto
-    step, numbers = min(stream.step for stream in streams), [stream.bucket_key[-1] for stream in streams]
+    step, numbers = min(stream.step for stream in streams), [stream.bucket.number for stream in streams]
     bindings = (*walk.partition, numbers, after.uuid, upto.uuid, step)
     found = await walk.session.ask("read_together", bindings, walk.level, most_bytes=_bytes_of(streams))
     blocks = blocks_of(found)

@@ -8,6 +8,7 @@ save another 0.7 s; it wants options that Java keeps for its own tests, and a fi
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -28,8 +29,13 @@ HEAP_MB = 512
 TOKENS = 4
 RING_DELAY_MS = 2000
 """How long a joining node listens to the others: with 500 the third one sometimes does not get in. A single node has none."""
+BUSY_RING_DELAY_MS = 12_000
+"""The same where the others have much to do meanwhile."""
+_RING_DELAY = "-Dcassandra.ring_delay_ms="
 WRITERS, TUNED_WRITERS = 16, 128
 """Writes at once on one node: with ``group`` each waits for the next window, so 16 make 1,600 a second and no more."""
+TOMBSTONES = 100_000
+"""Cassandra's own limit of a read."""
 CONNECT_SECONDS = 60
 ANSWER_SECONDS = 8
 """A node that takes longer to let somebody in is asked again: see :meth:`CassandraNode.answers`."""
@@ -97,6 +103,27 @@ class CassandraNode(Node):
         """Are all nodes alive in this one's eyes? A read that wants three replicas says so."""
         return self._replies("SELECT parent_id FROM system_distributed.parent_repair_history LIMIT 1")
 
+    def forget(self) -> None:
+        """It starts as a new node next time, without what it had."""
+        for part in ("data", "commitlog", "saved_caches", "hints"):
+            shutil.rmtree(self.folder / part, ignore_errors=True)
+        self._joined.unlink(missing_ok=True)
+
+    @contextmanager
+    def joining(self, *, replaces: bool = False) -> Iterator[None]:
+        """Started while the block runs, it takes its time to come into a cluster that is busy.
+
+        :param replaces: it takes the place of the node that had its address and is gone.
+        """
+        before = self._command
+        more = [f"-Dcassandra.replace_address_first_boot={self.address}"] if replaces else []
+        rest = [word for word in before[1:] if not word.startswith(_RING_DELAY)]
+        self._command = [before[0], f"{_RING_DELAY}{BUSY_RING_DELAY_MS}", *more, *rest]
+        try:
+            yield
+        finally:
+            self._command = before
+
     def _replies(self, statement: str) -> bool:
         from cassandra import ConsistencyLevel, DriverException, OperationTimedOut
         from cassandra.cluster import NoHostAvailable
@@ -162,6 +189,7 @@ class Cassandra(Service):
         centres: Sequence[str] = (),
         shows: Path | None = None,
         trusts: Path | None = None,
+        tombstones: int = TOMBSTONES,
         port: int | None = None,
         storage_port: int | None = None,
         jmx_port: int | None = None,
@@ -181,6 +209,7 @@ class Cassandra(Service):
         :param centres: the data centre of each node, where they are not all in one.
         :param shows: a key and its certificate, by which nodes prove their identity to clients that speak TLS; those
             have to show one themselves that ``trusts``, an authority's, has signed. Clients that do not speak TLS are let in, too.
+        :param tombstones: a node gives up a read that meets more of them.
         :param port: where clients connect, the same on each node's address. Free ports are found for those not given.
         """
         free_port, free_storage, *free_jmx = free_ports_for(nodes, 2 + nodes)
@@ -193,6 +222,7 @@ class Cassandra(Service):
         self._patient = patient
         self._roles = roles
         self._centres = list(centres)
+        self._tombstones = tombstones
         self._encryption = _encryption(shows, trusts) if shows and trusts else ""
         super().__init__(
             folder,
@@ -208,6 +238,7 @@ class Cassandra(Service):
             storage_port=self._storage_port,
             jmx_port=self._jmx_port,
             **({"centres": self._centres} if centres else {}),
+            **({"tombstones": tombstones} if tombstones != TOMBSTONES else {}),
             **({"shows": str(shows), "trusts": str(trusts)} if shows else {}),
         )
         self.nodes = [self._node(number) for number in range(1, nodes + 1)]
@@ -264,6 +295,7 @@ class Cassandra(Service):
             authorizer="CassandraAuthorizer" if self._roles else "AllowAllAuthorizer",
             client_encryption=self._encryption,
             timeouts=_TIMEOUTS if self._patient else "",
+            tombstones=self._tombstones,
             writers=TUNED_WRITERS if self._tuned else WRITERS,
         )
         (home / "cassandra.yaml").write_text(settings)
@@ -293,7 +325,7 @@ class Cassandra(Service):
             f"-Dcassandra.storagedir={home}",
             f"-D{RACKDC}=file://{home}/{RACKDC}",
             f"-Dcassandra.test.flush_local_schema_changes={str(not self._brittle).lower()}",
-            f"-Dcassandra.ring_delay_ms={RING_DELAY_MS if len(self.addresses) > 1 else 0}",
+            f"{_RING_DELAY}{RING_DELAY_MS if len(self.addresses) > 1 else 0}",
             f"-Dcassandra.jmx.local.port={jmx_port}",
             f"-Dlogback.configurationFile={RECIPES / 'logback.xml'}",
             "-cp",

@@ -51,7 +51,7 @@ class Nodes:
                     if low <= one.number <= high
                 ]
             )
-        bucket, after, now = Bucket.from_number(values[2]), values[3], values[4]
+        bucket, after, now = Bucket.from_number(values[2]), values[3], values[5]
         self.asked.append(bucket)
         self.meanwhile()
         if self.fails:

@@ -32,7 +32,7 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, Que
 from queuey.future import Future
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import Options, connect, contact, none_reached
-from queuey.storage.cassandra.driver_errors import our_error
+from queuey.storage.cassandra.driver_errors import TooManyTombstones, our_error
 from queuey.storage.cassandra.session import _ONE_CENTRE, _SEVERAL_CENTRES
 from queuey.storage.cassandra.tables import CQL
 from queuey.storage.cassandra.underway import Underway
@@ -117,6 +117,15 @@ def test_a_refusal_says_in_words_what_the_nodes_lack(error: Exception, words: st
     told = str(our_error(error, writes=False))
 
     assert told.startswith(f"Cassandra did not take the request ({words}, {type(error).__name__})")
+
+
+@pytest.mark.parametrize("codes", [{"10.0.0.1": 1}, {"10.0.0.1": 0, "10.0.0.2": 1}])
+def test_a_read_that_met_too_many_tombstones_may_be_asked_in_parts(codes: dict[str, int]) -> None:
+    told = our_error(ReadFailure("failed", error_code_map=codes), writes=False)
+
+    assert isinstance(told, TooManyTombstones)
+    assert (told.code, told.status) == ("StorageUnavailable", 503)
+    assert type(our_error(ReadFailure("failed", error_code_map={"10.0.0.1": 0}), writes=False)) is StorageUnavailable
 
 
 @pytest.mark.parametrize("writes", [True, False])
