@@ -21,8 +21,8 @@ from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import draft
 from tests.support.figures import Figures
 from tests.support.fleet import READ_DELAY, Fleet
-from tests.support.lease_log import HandOut, LeaseLog
-from tests.support.lease_receiver import AWAY, GROUP, QUEUE, Receiver, Worker, fill
+from tests.support.lease_log import LeaseLog
+from tests.support.lease_receiver import GROUP, QUEUE, Receiver, Worker, fill, hand_out_the_rest
 from tests.support.lease_servers import servers_over
 from tests.support.node import Node, busy, wait_for_more
 from tests.support.services.cassandra import Cassandra
@@ -47,23 +47,6 @@ def _lose(cassandra: Cassandra, number: int, keyspace: str) -> None:
     home = cassandra.folder / f"cassandra-{number + 1}"
     shutil.rmtree(home / "commitlog")
     shutil.rmtree(home / "data" / keyspace)
-
-
-def _hand_out_the_rest(receiver: Receiver, log: LeaseLog) -> None:
-    """Receive and acknowledge what is left, once all faults and leases are over."""
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
-        sent = time.monotonic()
-        try:
-            found = receiver.receive(max=100, visibility=100, wait=3)
-            if not found:
-                return
-            answered = time.monotonic()
-            log.note([HandOut(one["message_id"], "last", sent, answered, 0.0, one["deliveries"]) for one in found])
-            receiver.step(acknowledge=[one["receipt"] for one in found])
-        except AWAY:
-            continue
-    raise AssertionError("messages keep coming")
 
 
 def _again(ask: Callable[[], T]) -> T:
@@ -116,7 +99,7 @@ def test_nobody_has_what_another_has_while_a_server_and_a_node_die(
                 cassandra_cluster.mend()
                 wait_for_answers(60)
         time.sleep(VISIBILITY)
-        _hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
+        hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
         transactions = fleet.counted("queuey_lease_transactions_total")
         handed_over = fleet.counted("queuey_lease_steps_handed_over_total")
 
@@ -165,7 +148,7 @@ def test_a_home_that_stands_still_holds_up_the_others_for_a_moment_only(
                 wait_for_more(lambda: len(log.acknowledged), 100, seconds=120)
             wait_for_more(lambda: len(log.acknowledged), 100, seconds=120)
         time.sleep(VISIBILITY)
-        _hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
+        hand_out_the_rest(Receiver(fleet.nodes[0], "last"), log)
 
     verdict = log.judge(ids)
     figures(
