@@ -33,6 +33,8 @@ if TYPE_CHECKING:
     from qdo.worker import Worker
     from queuey.terminal.options import Server
 
+log = logging.getLogger(__name__)
+
 NOT_ALL_DONE = 7
 """Exit code with --exit-at-end if something that was there is not done."""
 _DEFAULT = click.core.ParameterSource.DEFAULT
@@ -158,7 +160,7 @@ def _checked_collector(context: click.Context, option: click.Parameter, given: s
 @click.option(
     "--report", is_flag=True, help="Report every ten seconds to the queue qdo-workers, for the console's page Workers."
 )
-@click.option("--log-json", is_flag=True, help="Log in JSON, one event a line.")
+@click.option("--log-json", is_flag=True, help="Log in JSON, one event a line, also what the worker says of itself.")
 def work_command(
     workplace: Workplace,
     job: str | None,
@@ -198,6 +200,7 @@ def work_command(
 
         click.get_current_context().exit(run_again_and_again())
     set_up("info", "json" if log_json else "text")
+    logging.captureWarnings(log_json)
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     queues, given["weights"] = weighted(named)
     _work(workplace, job or ", ".join(modules), queues, {**given, "modules": modules})
@@ -244,7 +247,7 @@ def _tell_figures(worker: Worker, address: str | None, collector: str | None, st
     told = WorkerMetrics(worker.figures)
     worker.on_call(told.took)
     if address is not None:
-        say(f"qdo: metrics at {serve_metrics(told, address)}")
+        _note(f"qdo: metrics at {serve_metrics(told, address)}")
     if collector is not None:
         from queuey.monitor.telemetry import open_telemetry
 
@@ -269,28 +272,39 @@ def _work(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
             from qdo.worker.reports import WorkerReports
 
             stack.enter_context(WorkerReports(worker, queues, partial(workplace.server.client, retries=0)))
-        say(first_words(workplace, job, queues, lease=is_leased))
+        _note(first_words(workplace, job, queues, lease=is_leased))
         if given["exit_at_end"] and not (given["slots"] or is_leased):
             total = partial(backlog, workplace, queues, given["dead_letters"])
             stack.enter_context(progress("done here", total, lambda: worker.counts.done + worker.counts.dead))
         try:
-            run_until_told(worker, say)
+            run_until_told(worker, _note)
         except BrokenPipeError as error:
-            say(f"qdo: {error.strerror}: what is not done is given back")
+            _note(f"qdo: {error.strerror}: what is not done is given back")
             _sum_up(worker)
             raise
     if left := given["exit_at_end"] and not worker.all_done:
-        say("qdo: not everything that was there is done")
+        _note("qdo: not everything that was there is done")
     _sum_up(worker)
     if left:
         click.get_current_context().exit(NOT_ALL_DONE)
 
 
+def _note(text: str) -> None:
+    """Say something to people; where the log is in JSON, log it: what collects the log reads nothing else there."""
+    from queuey.monitor.logs import is_json
+
+    for line in text.splitlines():
+        if is_json():
+            log.info("%s", line.removeprefix("qdo: "))
+        else:
+            say(line)
+
+
 def _sum_up(worker: Worker) -> None:
     counts = worker.counts
-    say(f"qdo: {counts.done} done, {many(counts.failed, 'attempt')} failed, {counts.dead} given up")
+    _note(f"qdo: {counts.done} done, {many(counts.failed, 'attempt')} failed, {counts.dead} given up")
     for trouble in worker.troubles():
-        say(f"qdo: {trouble['queue']}: {trouble['why']}")
+        _note(f"qdo: {trouble['queue']}: {trouble['why']}")
 
 
 def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[str, Any], stack: ExitStack) -> Worker:
@@ -353,7 +367,7 @@ def _made_of_tasks(
         given["modules"], queues, coordinator, client, owned=given["owned"], group=workplace.group, **shared
     )
     _look_first(workplace, ())
-    say(f"qdo: {many(len(worker.tasks), 'task')}: {', '.join(worker.tasks)}")
+    _note(f"qdo: {many(len(worker.tasks), 'task')}: {', '.join(worker.tasks)}")
     return worker, worker.queues
 
 
@@ -393,14 +407,14 @@ def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
                 if not is_pattern(queue):
                     _say_if_missing(client, queue)
     except ServerUnreachable as error:
-        say(f"qdo: {error}: waiting for it")
+        _note(f"qdo: {error}: waiting for it")
 
 
 def _say_if_missing(client: Client, queue: str) -> None:
     try:
         client.read(queue, limit=1, with_bodies=False)
     except QueueNotFound:
-        say(f"qdo: there is no queue {queue} yet: waiting for it")
+        _note(f"qdo: there is no queue {queue} yet: waiting for it")
 
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:

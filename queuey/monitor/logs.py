@@ -99,3 +99,9 @@ def set_up(level: str, form: str) -> None:
     if level != "debug":
         handler.addFilter(_without_drivers_stack)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+
+
+def is_json() -> bool:
+    """Whether all logging goes out as JSON, by :func:`set_up`."""
+    handlers = logging.getLogger().handlers
+    return bool(handlers) and all(isinstance(one.formatter, JsonFormatter) for one in handlers)

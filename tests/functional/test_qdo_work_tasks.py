@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +88,8 @@ def test_what_is_given_up_is_told_by_the_exit_code_and_in_json_logs(processes: W
 
     assert (ended.code, sorted(processes.notes)) == (7, ["bad", "bad", "good"])
     assert "Traceback (most recent call last)" in ended.err
-    assert ended.err.endswith("1 done, 1 attempt failed, 1 given up\n")
+    events = [json.loads(line)["event"] for line in ended.err.splitlines()]
+    assert (events[0], events[-1]) == ("2 tasks: chores.note, chores.follow", "1 done, 1 attempt failed, 1 given up")
     (letter,) = processes.run("dead", "ls", "mail").rows
     (shown,) = processes.run("dead", "show", "mail", str(letter["letter"])).rows
     assert (shown["reason"], "chores.py" in str(shown["traceback"])) == ("ValueError: this one is bad", True)
