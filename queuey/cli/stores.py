@@ -124,18 +124,22 @@ def _put_back(here: Path, target: Path, source: str) -> dict[str, str | None]:
 
 @click.command("verify")
 @click.argument("file", type=click.Path(path_type=Path), required=False)
-@click.option("--repair", is_flag=True, help="Build the indexes anew from the tables. The server must be stopped.")
+@click.option(
+    "--repair",
+    is_flag=True,
+    help="Build the indexes anew from the tables, and mend small rows. The server must be stopped.",
+)
 @output_option
 @with_settings
 @click.pass_context
 def verify_command(ctx: click.Context, settings: Settings, file: Path | None, repair: bool, output: str | None) -> None:
     """Search the store, or a backup, for damage.
 
-    Compares indexes with tables, packs with their messages, messages and lease groups with their checksums and messages with
-    the queues that are known, and lists what is wrong by queue and partition. FILE is a backup; without it the settings name
+    Compares indexes with tables, packs with their messages, messages, lease groups and rows of small tables with their
+    checksums, and messages with the queues that are known, and lists what is wrong by queue and partition. FILE is a backup; without it the settings name
     the store, whose server may run meanwhile. Exit code 1: there is damage. --repair makes a new file with the same rows and
-    new indexes, keeps a copy of the damaged file beside it, and lists what it could not repair. It takes the room of the store
-    twice.
+    new indexes, keeps a copy of the damaged file beside it, names rows of small tables that it takes as they stand or leaves
+    out, and lists what it could not repair. It takes the room of the store twice.
 
     Example: queuey verify --data /var/lib/queuey
     """
@@ -149,8 +153,10 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     if repair:
         for one in files:
             with ended_by_signals():
-                kept = repairing.repair(one)
-            say(f"{one} has new indexes; as it was it lies in {kept}")
+                repaired = repairing.repair(one)
+            for told in repaired.mended:
+                say(told)
+            say(f"{one} has new indexes; as it was it lies in {repaired.kept}")
     damages = []
     for one in files:
         with ProgressBar(f"searching {one.name}", 0) as progress:

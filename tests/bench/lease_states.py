@@ -25,6 +25,8 @@ from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.sqlite import SqliteStores
+from queuey.storage.sqlite.checked_rows import with_checksum
+from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import LEASE_CHANGES, Kind, Transaction
 from tests.bench.measure import BenchFailed, Spread, alternate, is_quiet, ratios, until
 from tests.bench.plan import CONNECTIONS, TTL_SECONDS, Plan
@@ -327,15 +329,13 @@ def _make_groups(folder: Path, queues: int) -> None:
     settings = json.dumps(GroupSettings().to_json())
     connection = apsw.Connection(str(folder / "queuey.db"))
     names = [str(column[1]) for column in connection.execute("pragma table_info(queues)")]
-    (first,) = [dict(zip(names, row, strict=True)) for row in connection.execute("select * from queues")]
-    made = f"insert into queues ({', '.join(names)}) values ({', '.join(':' + name for name in names)})"  # noqa: S608
-    grouped = (
-        "insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?, ?, ?, 0, 0, ?)"
-    )
+    (first,) = [dict(zip(names, row[:-1], strict=False)) for row in connection.execute("select * from queues")]
     uuids = [uuid4() for _ in range(queues)]
     with connection:
-        connection.executemany(made, (first | {"name": f"q{at}", "uuid": one.bytes} for at, one in enumerate(uuids)))
-        connection.executemany(grouped, ((one.bytes, GROUP, one.int >> 65, settings) for one in uuids))
+        rows = (first | {"name": f"q{at}", "uuid": one.bytes} for at, one in enumerate(uuids))
+        connection.executemany(SQL["queue_insert"], (with_checksum(tuple(row.values())) for row in rows))
+        groups = ((one.bytes, GROUP, one.int >> 65, 0, 0, settings) for one in uuids)
+        connection.executemany(SQL["lease_group_keep"], map(with_checksum, groups))
     connection.close()
 
 

@@ -40,12 +40,12 @@ def path(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("serve", [True, False])
-@pytest.mark.parametrize("number", [0, 7, 9])
+@pytest.mark.parametrize("number", [0, 8, 10])
 def test_a_file_of_another_format_is_refused(path: Path, number: int, serve: bool) -> None:
     with beside(path) as other:
         other.execute(f"pragma user_version = {number}")
     refusal = (
-        f"format {number}, and this version of queuey reads format 8 alone: use the version that wrote it, or move"
+        f"format {number}, and this version of queuey reads format 9 alone: use the version that wrote it, or move"
     )
 
     with pytest.raises(ConfigurationError, match=refusal), opened(path, serve=serve):
@@ -54,7 +54,7 @@ def test_a_file_of_another_format_is_refused(path: Path, number: int, serve: boo
 
 def test_nobody_calls_it_sound_and_nobody_copies_or_mends_it(path: Path, tmp_path: Path) -> None:
     with beside(path) as other:
-        other.execute("pragma user_version = 9")
+        other.execute("pragma user_version = 10")
     before = path.read_bytes()
     asked: Sequence[Callable[[], object]] = (
         lambda: verify(path),
@@ -63,7 +63,7 @@ def test_nobody_calls_it_sound_and_nobody_copies_or_mends_it(path: Path, tmp_pat
     )
 
     for ask in asked:
-        with pytest.raises(ConfigurationError, match="format 8 alone"):
+        with pytest.raises(ConfigurationError, match="format 9 alone"):
             ask()
 
     assert path.read_bytes() == before
@@ -72,14 +72,14 @@ def test_nobody_calls_it_sound_and_nobody_copies_or_mends_it(path: Path, tmp_pat
 
 def test_it_is_refused_where_nothing_can_be_written_too(path: Path, tmp_path: Path) -> None:
     with beside(path) as other:
-        other.execute("pragma user_version = 9")
+        other.execute("pragma user_version = 10")
     with small_disk(tmp_path, 4) as disk:
         moved = disk.path / path.name
         shutil.copy(path, moved)
         moved.with_name(moved.name + ".lock").touch()
         disk.remount("ro")
 
-        with pytest.raises(ConfigurationError, match="format 8 alone"), opened(moved):
+        with pytest.raises(ConfigurationError, match="format 9 alone"), opened(moved):
             pass
 
 

@@ -16,8 +16,10 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Acknowledged, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.storage.contract.common import done, draft
+from queuey.storage.sqlite.checked_rows import with_checksum
 from queuey.storage.sqlite.moments import Moments
 from queuey.storage.sqlite.remembering import KEYS, key_seq, place_of, places_of
+from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Transaction
 from tests.support.opened_leases import Opened
 
@@ -193,7 +195,9 @@ def test_attempts_of_a_boot_whose_clock_was_ahead_hold_up_no_others(opened: Open
     done(Steps(opened).receive("a")())
     with apsw.Connection(str(opened.path)) as other:
         other.execute("update lease_attempts set expires = expires + 1000000000000000")
-        other.execute("update lease_moment set boot = 'another', ticks = 0")
+        ((elapsed,),) = other.execute("select elapsed from lease_moment")
+        other.execute("delete from lease_moment")
+        other.execute(SQL["lease_moment_keep"], with_checksum(("another", elapsed, 0)))
     other.close()
     opened.again()
     assert done(Steps(opened).receive("a")()).repeated
@@ -228,11 +232,12 @@ def test_a_commit_of_many_attempts_writes_few_pages(opened: Opened) -> None:
     done(steps.receive("first")())
     for number in range(40):
         values = [
-            (place_of(b"", f"{number} {at}"), b"", 0, f"{number} {at}", b"", bytes(300), 1 << 60) for at in range(50)
+            (*with_checksum((place_of(b"", f"{number} {at}"), b"", 0, f"{number} {at}", b"", bytes(300))), 1 << 60)
+            for at in range(50)
         ]
         with apsw.Connection(str(opened.path)) as other:
-            columns = "place, queue, token, key, digest, answer, expires"
-            insert = f"insert into lease_attempts ({columns}) values (?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
+            columns = "place, queue, token, key, digest, answer, checksum, expires"
+            insert = f"insert into lease_attempts ({columns}) values (?, ?, ?, ?, ?, ?, ?, ?)"  # noqa: S608
             other.executemany(insert, values)
         other.close()
 

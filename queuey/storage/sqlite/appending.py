@@ -11,6 +11,7 @@ from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Appended, AppendRequest, Draft, Drafts, IdempotencyKey, Location, LocationsInOrder
 from queuey.storage.checksums import NOTHING_BESIDE, beside, making_sense
 from queuey.storage.sqlite import packs
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.packing import Ready, insert
 from queuey.storage.sqlite.remembering import KEYS, key_seq, place_of
 from queuey.storage.sqlite.rows import PARTITION_BYTES, message_row
@@ -111,9 +112,9 @@ class SqliteAppender:
             rows = transaction.look(SQL["idempotency_find"], asked)
             if not rows:
                 return None
-            digest, answer = rows[0]
-        else:
-            _, _, _, _, digest, answer, _ = row
+            row = rows[0]
+        with making_sense():
+            _, _, _, _, digest, answer, _ = without_checksum(row)
         if digest != idempotency.digest:
             raise KeyReused
         with making_sense():
@@ -132,7 +133,7 @@ class SqliteAppender:
         key, digest, seconds = idempotency
         expires = transaction.ids.stamp() + seconds * TICKS_PER_SECOND
         values = (key_seq(expires, seconds), place_of(queue, key), queue, key, digest, answer, expires)
-        transaction.keep(KEYS, values, queue, key)
+        transaction.keep(KEYS, with_checksum(values), queue, key)
 
 
 def ready(drafts: Sequence[Draft]) -> Ready | None:

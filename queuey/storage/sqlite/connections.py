@@ -17,7 +17,7 @@ __all__ = ["BUSY_MS", "PAGE_BYTES", "Connections", "refuse_other_format"]
 
 BUSY_MS = 5000
 """How long a write waits for another process that writes, such as ``queuey key new``."""
-_FORMAT = 8
+_FORMAT = 9
 """The file's format, in its ``user_version``."""
 PAGE_BYTES = 8192
 """Page size of a new file; an existing file keeps its own.

@@ -34,6 +34,7 @@ from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
 from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages, size_of
@@ -248,7 +249,7 @@ def _checked(token: int, partition: int, rows: Iterable[Row]) -> Iterator[tuple[
 
 
 def _group(rows: Sequence[Row]) -> LeaseGroup | None:
-    for token, ticks, tail, settings in rows:
+    for _, _, token, ticks, tail, settings in map(without_checksum, rows):
         return LeaseGroup(token, MessageId(ticks, tail), _settings(settings))
     return None
 
@@ -302,7 +303,7 @@ class _Access:
     def make_group(self, queue: UUID, name: str, group: LeaseGroup) -> None:
         settings = json.dumps(group.settings.to_json())
         values: Row = (queue.bytes, name, group.token, *group.start, settings)
-        self.transaction.look(SQL["lease_group_keep"], values)
+        self.transaction.look(SQL["lease_group_keep"], with_checksum(values))
         self.groups[queue.int, name] = group
 
     def changes(self, token: int, partition: int) -> Iterable[tuple[int, bytes]]:
@@ -333,13 +334,15 @@ class _Access:
             return None
         row = self.transaction.named(ATTEMPTS, token, key)
         if row is not None:
-            _, _, _, _, digest, answer, _ = row
+            _, _, _, _, digest, answer, *_ = row
             return StoredAttempt(digest, answer)
         if (token, key) in self._unknown:
             return None
         asked = (place_of(queue.bytes, str(token), key), token, key, now)
         for found in self.transaction.look(SQL["lease_attempt"], asked):
-            return StoredAttempt(*found)
+            with making_sense():
+                _, _, _, _, digest, answer = without_checksum(found)
+            return StoredAttempt(digest, answer)
         self._unknown.add((token, key))
         return None
 
@@ -352,8 +355,8 @@ class _Access:
     def keep_attempt(self, queue: UUID, name: str, key: str, attempt: StoredAttempt, expires: int) -> None:
         token = self._token(queue, name)
         self._unknown.discard((token, key))
-        values = (place_of(queue.bytes, str(token), key), queue.bytes, token, key, *attempt, expires)
-        self.transaction.keep(ATTEMPTS, values, token, key)
+        *values, checksum = with_checksum((place_of(queue.bytes, str(token), key), queue.bytes, token, key, *attempt))
+        self.transaction.keep(ATTEMPTS, (*values, expires, checksum), token, key)
 
     def append(self, requests: Sequence[AppendRequest]) -> list[Appended]:
         with self.transaction.whole() if len(requests) > 1 else nullcontext():

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import NamedTuple
 
 from queuey.future import Future
@@ -12,6 +13,7 @@ from queuey.model import Consistency, PrincipalKey, Queue, QueueKind, Retention
 from queuey.model.lease_groups import LeaseDefaults
 from queuey.storage import MetadataStore
 from queuey.storage.checksums import NONSENSE, making_sense
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.readers import LookupThread
 from queuey.storage.sqlite.statements import SQL
@@ -35,7 +37,7 @@ class SqliteMetadata(MetadataStore):
                 with making_sense():
                     stored = _queue(rows[0])
                 return stored, stored.uuid == queue.uuid
-            transaction.look(SQL["queue_insert"], _QueueRow.of(queue))
+            transaction.look(SQL["queue_insert"], with_checksum(_QueueRow.of(queue)))
             return queue, True
 
         return self.file.committer.submit(job, grows=True)
@@ -65,7 +67,8 @@ class SqliteMetadata(MetadataStore):
             with making_sense():
                 if not rows or _queue(rows[0]) != old:
                     return False
-            transaction.look(SQL["queue_update"], _QueueRow.of(new)._asdict())
+            row = _QueueRow.of(new)
+            transaction.look(SQL["queue_update"], row._asdict() | {"checksum": with_checksum(row)[-1]})
             return True
 
         return self.file.committer.submit(job, grows=True)
@@ -98,10 +101,11 @@ class SqliteMetadata(MetadataStore):
         return self.file.query(SQL["queue_list_named"], bindings, lambda rows: [_queue(row) for row in rows])
 
     def add_key(self, key: PrincipalKey) -> Future[None]:
-        return self.file.change(SQL["key_insert"], (key.digest, key.principal, key.label, key.created_ticks))
+        row = (key.digest, key.principal, key.label, key.created_ticks)
+        return self.file.change(SQL["key_insert"], with_checksum(row))
 
     def keys(self) -> Future[Sequence[PrincipalKey]]:
-        return self.file.query(SQL["key_list"], (), lambda rows: [PrincipalKey(*row) for row in rows])
+        return self.file.query(SQL["key_list"], (), _keys)
 
     def remove_key(self, principal: str, label: str) -> Future[int]:
         def job(transaction: Transaction) -> int:
@@ -167,4 +171,14 @@ class _QueueRow(NamedTuple):
 
 
 def _queue(row: Row) -> Queue:
-    return _QueueRow(*row).queue()
+    return _QueueRow(*without_checksum(row)).queue()
+
+
+def _keys(rows: Sequence[Row]) -> list[PrincipalKey]:
+    """Those that are sound. A damaged one gives no rights, and takes none from the others; the search for damage names it."""
+    keys = []
+    for row in rows:
+        with suppress(ValueError):
+            digest, principal, label, created = without_checksum(row)
+            keys.append(PrincipalKey(principal, digest, label, created))
+    return keys

@@ -13,10 +13,13 @@ from typing import NamedTuple
 import apsw
 
 from queuey.clock import Clock
+from queuey.errors import ConfigurationError
 from queuey.ids import ANCHOR_SLACK_SECONDS, TICKS_PER_SECOND, Anchor, IdGenerator
+from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.clock import BootMoment, LeaseClock
 from queuey.storage.sqlite import upkeep
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.connections import BUSY_MS
 from queuey.storage.sqlite.health import DiskHealth
@@ -58,9 +61,10 @@ class Moments:
         """Go on above everything that an earlier process stamped or promised (G3, G4).
 
         That holds even if the clock was set back.
+
+        :raises ConfigurationError: the note of it is damaged.
         """
-        rows: list[Row] = self._writer.execute(SQL["moment_read"]).fetchall()
-        for noted in [_Noted(*row) for row in rows]:
+        for noted in [_Noted(*row) for row in self._read("moment_read")]:
             lived = _OTHER_BOOT_SECONDS
             if noted.boot == _CLOSED:
                 lived = 0.0
@@ -85,13 +89,14 @@ class Moments:
         """The clock that leases run by, which goes on from an earlier process of this boot.
 
         :param keep: note the moment at which it begins, for later processes.
+        :raises ConfigurationError: the note of an earlier process is damaged.
         """
-        rows: list[Row] = self._writer.execute(SQL["lease_moment"]).fetchall()
+        rows = self._read("lease_moment")
         clock = LeaseClock(self._clock, BootMoment(*rows[0]) if rows else None)
         if keep and clock.is_new:
             # A full store must still open; the next process begins anew, too. It does so unless both are stored.
             with suppress(apsw.FullError), self._writer:
-                self._writer.execute(SQL["lease_moment_keep"], clock.began)
+                self._writer.execute(SQL["lease_moment_keep"], with_checksum(clock.began))
                 bound = clock.began.ticks + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
                 # The clock may have begun before moments of an earlier boot: attempts stay in the order of their expiry.
                 self._writer.execute(SQL["lease_attempts_bound"], (bound,))
@@ -132,10 +137,18 @@ class Moments:
 
     def end(self, transaction: Transaction) -> None:
         """Note that this process hands out nothing more."""
-        transaction.look(SQL["moment_keep"], (_CLOSED, self._clock.elapsed(), self._ids.last_ticks))
+        transaction.look(SQL["moment_keep"], with_checksum((_CLOSED, self._clock.elapsed(), self._ids.last_ticks)))
 
     def _values(self, anchor: Anchor) -> Row:
-        return self._clock.boot(), anchor.elapsed, anchor.ticks
+        return with_checksum((self._clock.boot(), anchor.elapsed, anchor.ticks))
+
+    def _read(self, name: str) -> list[Row]:
+        try:
+            return [without_checksum(row) for row in self._writer.execute(SQL[name])]
+        except NONSENSE as error:
+            raise ConfigurationError(
+                f"the store's note of its newest moment is damaged ({error}): run 'queuey verify --repair'"
+            ) from error
 
 
 @contextmanager

@@ -13,6 +13,7 @@ from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 from queuey.storage.checksums import NONSENSE, making_sense
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
@@ -41,7 +42,7 @@ class SqliteOffsets(OffsetStore):
                 stored = _offsets(transaction.look(SQL["offset_find"], group_key))
             moves = change.moves(stored, self._file.clock.now_ticks())
             for number, (_, after) in moves.items():
-                transaction.look(SQL["offset_keep"], (*group_key, number, *_offset_row(after)))
+                transaction.look(SQL["offset_keep"], with_checksum((*group_key, number, *_offset_row(after))))
             return moves
 
         try:
@@ -66,7 +67,7 @@ class SqliteOffsets(OffsetStore):
 def _offsets(rows: Iterable[Row]) -> dict[int, Offset]:
     return {
         number: Offset(None if ticks is None else MessageId(ticks, tail), generation, set_ticks)
-        for number, ticks, tail, generation, set_ticks in rows
+        for _, _, number, ticks, tail, generation, set_ticks in map(without_checksum, rows)
     }
 
 

@@ -14,8 +14,8 @@ from queuey.storage.sqlite.transaction import Kind
 
 __all__ = ["ATTEMPTS", "KEYS", "key_seq", "place_of", "places_of"]
 
-KEYS = Kind("idempotency", ("seq", "place", "queue", "key", "digest", "answer", "expires"))
-ATTEMPTS = Kind("lease_attempts", ("place", "queue", "token", "key", "digest", "answer", "expires"))
+KEYS = Kind("idempotency", ("seq", "place", "queue", "key", "digest", "answer", "expires", "checksum"))
+ATTEMPTS = Kind("lease_attempts", ("place", "queue", "token", "key", "digest", "answer", "expires", "checksum"))
 _QUEUE_BYTES, _NAME_BYTES = 3, 5
 _SPANS = 128
 """Spans of time that keys of the same tick may have, in seconds: any two that are in use differ by no multiple of it."""

@@ -7,31 +7,42 @@ So the tables are copied to a new file, in which the indexes are made.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import apsw
 
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.backup import sync
+from queuey.storage.sqlite.checked_rows import CHECKED_TABLES
 from queuey.storage.sqlite.health import PRIVATE, FolderLock, beside
 from queuey.storage.sqlite.mark import new_mark
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.verify import check_is_there, connected
 
-__all__ = ["repair"]
+__all__ = ["Repaired", "repair"]
+
+
+class Repaired(NamedTuple):
+    """What a repair did."""
+
+    kept: Path
+    """Where a copy of the former store lies."""
+    mended: Sequence[str]
+    """Rows of small tables that did not match their checksums: each in words."""
+
 
 _MADE_ANEW = ("cached_runs", "named")
 """Tables that say nothing of their own: of copies of what is here, and of the principals of queues."""
 
 
-def repair(path: Path) -> Path:
-    """Rebuild the indexes of a store from its tables.
+def repair(path: Path) -> Repaired:
+    """Rebuild the indexes of a store from its tables, and mend rows of small tables that do not match their checksums.
 
     It takes the room of the store twice.
 
-    :returns: where a copy of the former store lies.
     :raises StoreInUse: a server uses it.
     :raises ConfigurationError: it cannot be repaired; the store is unchanged.
     """
@@ -41,7 +52,7 @@ def repair(path: Path) -> Path:
     try:
         with closing(connected(path)) as connection:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        with _rebuilt(path) as rebuilt:
+        with _rebuilt(path) as (rebuilt, mended):
             kept = _kept(path)
             rebuilt.replace(path)
             sync(path.parent)
@@ -52,20 +63,21 @@ def repair(path: Path) -> Path:
         raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
     finally:
         lock.close()
-    return kept
+    return Repaired(kept, mended)
 
 
 @contextmanager
-def _rebuilt(path: Path) -> Iterator[Path]:
-    """A file beside the store with all that its tables hold. It is removed, unless the block renames it."""
+def _rebuilt(path: Path) -> Iterator[tuple[Path, Sequence[str]]]:
+    """A file beside the store with all that its tables hold, and what was mended in it. It is removed, unless the block renames it."""
     rebuilt = path.with_name(f"{path.name}.repairing")
     rebuilt.unlink(missing_ok=True)
     rebuilt.touch(PRIVATE)
     try:
         with closing(apsw.Connection(str(rebuilt))) as connection:
             _copy_tables(connection, path)
+            mended = [*_mend_rows(connection)]
         sync(rebuilt)
-        yield rebuilt
+        yield rebuilt, mended
     finally:
         for one in (rebuilt, *beside(rebuilt), rebuilt.with_name(f"{rebuilt.name}-journal")):
             one.unlink(missing_ok=True)
@@ -88,6 +100,19 @@ def _copy_tables(connection: apsw.Connection, path: Path) -> None:
     connection.execute("commit")
     connection.execute("detach former")
     connection.execute(f"pragma application_id = {new_mark()}")
+
+
+def _mend_rows(connection: apsw.Connection) -> Iterator[str]:
+    """Mend rows that do not match their checksums: each in words."""
+    connection.execute("begin")
+    for table in CHECKED_TABLES:
+        for page in table.pages(connection):
+            for row in page:
+                if not row.is_sound:
+                    table.mend(connection, row)
+                    done = "is taken as it stands: look at what it says" if table.is_kept else "is left out"
+                    yield f"{table.described(row)} did not match its checksum, and {done}"
+    connection.execute("commit")
 
 
 def _tables() -> list[tuple[str, str]]:

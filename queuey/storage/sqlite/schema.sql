@@ -1,4 +1,4 @@
--- Tables of the embedded store. "-- name: purpose" opens each piece.
+-- Tables of the embedded store. "-- name: purpose" opens each piece. What "checksum" covers: queuey/storage/sqlite/checked_rows.py says it where the column has no comment.
 
 -- schema: tables are ordered by arrival, not by queue: so writes spread over a million queues change one small index page each, not one page of bodies (docs/decisions/004)
 create table if not exists messages (
@@ -67,7 +67,8 @@ create table if not exists idempotency (    -- by expiry: those that expire firs
     key     text    not null,
     digest  blob    not null,
     answer  blob    not null,       -- 17 bytes a message: partition, id
-    expires integer not null
+    expires integer not null,
+    checksum integer not null
 );
 create index if not exists idempotency_by_place on idempotency (place);
 create table if not exists offsets (  -- how far groups have got
@@ -78,6 +79,7 @@ create table if not exists offsets (  -- how far groups have got
     tail       integer,
     generation integer not null,
     set_ticks  integer,
+    checksum integer not null,
     primary key (queue, name, partition)
 ) without rowid;
 create table if not exists lease_groups (
@@ -87,6 +89,7 @@ create table if not exists lease_groups (
     start_ticks integer not null,
     start_tail  integer not null,
     settings    text    not null,   -- JSON, see queuey/model/lease_groups.py
+    checksum integer not null,
     primary key (queue, name)
 ) without rowid;
 create trigger if not exists lease_group_gone after delete on lease_groups begin
@@ -112,20 +115,23 @@ create table if not exists lease_attempts (     -- by arrival, which is by expir
     key     text    not null,
     digest  blob    not null,
     answer  blob    not null,       -- see queuey/storage/leasing/answers.py
-    expires integer not null        -- on the clock of leases
+    expires integer not null,       -- on the clock of leases
+    checksum integer not null
 );
 create index if not exists lease_attempts_by_place on lease_attempts (place);
 create table if not exists lease_moment (   -- a moment of this boot on the clock of leases
     only    integer primary key check (only = 1),
     boot    text    not null,
     elapsed real    not null,
-    ticks   integer not null
+    ticks   integer not null,
+    checksum integer not null
 );
 create table if not exists tasks (
     queue    blob    not null,
     name     text    not null,
     is_open  integer not null,      -- 1 as long as some server has to work on it
     document text    not null,      -- JSON, see queuey/model/tasks.py
+    checksum integer not null,
     primary key (queue, name)
 ) without rowid;
 create index if not exists tasks_open on tasks (queue, name) where is_open = 1;
@@ -134,7 +140,8 @@ create table if not exists moment (
     only    integer primary key check (only = 1),
     boot    text    not null,
     elapsed real    not null,
-    last    integer not null        -- newest tick stamped or served as watermark
+    last    integer not null,       -- newest tick stamped or served as watermark
+    checksum integer not null
 );
 create table if not exists queues (
     application text    not null,
@@ -148,6 +155,7 @@ create table if not exists queues (
     leases      text    not null,   -- JSON, see LeaseDefaults in queuey/model/lease_groups.py
     retention   text    not null,
     attributes  text    not null,   -- of the SQS door, as JSON
+    checksum integer not null,
     primary key (application, name)
 ) without rowid;
 create table if not exists named (  -- which queues name a principal: the triggers keep it
@@ -173,5 +181,6 @@ create table if not exists app_keys (
     digest    blob    primary key,
     principal text    not null,
     label     text    not null,
-    created   integer not null
+    created   integer not null,
+    checksum integer not null
 ) without rowid;

@@ -3,7 +3,7 @@
 An embedded store's tables and indexes must agree. SQLite notices a page that makes no sense. It does not notice a
 flipped bit that turns a key into another one: a page of messages that is read through such an index lacks some, and
 looks complete. So each row is looked up in the index, and each index entry in the table. The ends of packs are compared
-with their heads.
+with their heads, and rows of small tables with their checksums.
 
 A pass is a series of steps. Each reads a few hundred rows in a read transaction of its own, so the caller may pause
 between steps.
@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import apsw
 
 from queuey.storage.checksums import NONSENSE
+from queuey.storage.sqlite.checked_rows import CHECKED_TABLES, CheckedTable
 from queuey.storage.sqlite.packs import PackHead, Piece, read_head
 from queuey.storage.sqlite.readers import read_snapshot
 from queuey.storage.sqlite.statements import SQL
@@ -100,6 +101,8 @@ class Scrub:
         for name, what, begin in _WALKS:
             yield from self._walk(name, what, begin)
         yield from self._heads()
+        for checked in CHECKED_TABLES:
+            yield from self._sums(checked)
         for table in _TABLES:
             self._check(table)
             yield
@@ -153,6 +156,16 @@ class Scrub:
             self.finds(partition_key, "packs whose ends are not those of their messages")
         elif self.connection.execute(SQL["scrub_inside"], (partition_key, *ends)).fetchall() != [(0,)]:
             self.finds(partition_key, "packs with other messages between their ends")
+
+    def _sums(self, table: CheckedTable) -> Iterator[None]:
+        try:
+            for page in table.pages(self.connection):
+                for row in page:
+                    if not row.is_sound:
+                        self.finds(b"", f"row that does not match its checksum, {table.described(row)}")
+                yield
+        except self.unreadable as error:
+            self.finds(b"", f"rows of the table {table.name} that cannot be read ({error})")
 
     def _check(self, table: str) -> None:
         try:

@@ -172,7 +172,7 @@ where latest > ?2 and latest <= ?2 + 10000 and partition_key = ?1 and earliest <
 select count(*) from messages where partition_key = ?1 and ticks > ?2 and expires > ?2
 
 -- idempotency_find: what an idempotency key stands for
-select digest, answer from idempotency indexed by idempotency_by_place where place = ?1 and queue = ?2 and key = ?3 and expires > ?4 order by seq desc limit 1
+select seq, place, queue, key, digest, answer, expires, checksum from idempotency indexed by idempotency_by_place where place = ?1 and queue = ?2 and key = ?3 and expires > ?4 order by seq desc limit 1
 
 -- refuse: whether there is anything to purge
 select exists (select 1 from messages where expires <= ?1) or exists (select 1 from packs where latest <= ?1)
@@ -231,27 +231,28 @@ delete from lease_attempts where seq in (select seq from lease_attempts order by
 delete from tasks where (queue, name) in (select queue, name from tasks where queue = :queue limit :rows)
 
 -- task_find: one task
-select document from tasks where queue = ?1 and name = ?2
+select queue, name, is_open, document, checksum from tasks where queue = ?1 and name = ?2
 
 -- task_keep: store a task in place of the one of its name
-insert or replace into tasks (queue, name, is_open, document) values (?1, ?2, ?3, ?4)
+insert or replace into tasks (queue, name, is_open, document, checksum) values (?1, ?2, ?3, ?4, ?5)
 
 -- task_list: one page of a queue's tasks by name
-select document from tasks where queue = ?1 and name >= ?2 order by name limit ?3
+select queue, name, is_open, document, checksum from tasks where queue = ?1 and name >= ?2 order by name limit ?3
 
 -- task_open: tasks that some server has to work on
-select document from tasks where is_open = 1 limit ?1
+select queue, name, is_open, document, checksum from tasks where is_open = 1 limit ?1
 
 -- purge_dropped_attempts: the same for those of a dropped incarnation
 delete from lease_attempts where seq in (select seq from lease_attempts where place between :first_place and :last_place and queue = :queue limit :rows)
 
 -- lease_group: one lease group
-select token, start_ticks, start_tail, settings from lease_groups where queue = ?1 and name = ?2
+select queue, name, token, start_ticks, start_tail, settings, checksum from lease_groups where queue = ?1 and name = ?2
 
 -- lease_group_keep: make a lease group, change its settings, or let it begin anew
-insert into lease_groups (queue, name, token, start_ticks, start_tail, settings) values (?1, ?2, ?3, ?4, ?5, ?6)
+insert into lease_groups (queue, name, token, start_ticks, start_tail, settings, checksum) values (?1, ?2, ?3, ?4, ?5, ?6, ?7)
 on conflict (queue, name) do update
-set token = excluded.token, start_ticks = excluded.start_ticks, start_tail = excluded.start_tail, settings = excluded.settings
+set token = excluded.token, start_ticks = excluded.start_ticks, start_tail = excluded.start_tail, settings = excluded.settings,
+    checksum = excluded.checksum
 
 -- lease_group_names: one page of lease groups by name
 select name from lease_groups where queue = ?1 and name >= ?2 order by name limit ?3
@@ -272,26 +273,27 @@ select max(number) from lease_changes where token = ?1 and partition = ?2
 delete from lease_changes where token = ?1 and partition = ?2 and number < ?3
 
 -- lease_attempt: the answer to an attempt, as it was last remembered
-select digest, answer from lease_attempts indexed by lease_attempts_by_place
+select place, queue, token, key, digest, answer, checksum from lease_attempts indexed by lease_attempts_by_place
 where place = ?1 and token = ?2 and key = ?3 and expires > ?4 order by seq desc limit 1
 
 -- lease_attempts_bound: let no attempt be remembered longer than from now on
 update lease_attempts set expires = ?1 where expires > ?1
 
 -- lease_moment: a moment on the clock of leases
-select boot, elapsed, ticks from lease_moment
+select boot, elapsed, ticks, checksum from lease_moment
 
 -- lease_moment_keep: note a moment on the clock of leases
-insert or replace into lease_moment (only, boot, elapsed, ticks) values (1, ?1, ?2, ?3)
+insert or replace into lease_moment (only, boot, elapsed, ticks, checksum) values (1, ?1, ?2, ?3, ?4)
 
 -- drop_done: forget a dropped incarnation without rows
 delete from dropped where queue = ?1
 
 -- offset_find: the offsets of one group
-select partition, ticks, tail, generation, set_ticks from offsets where queue = ?1 and name = ?2
+select queue, name, partition, ticks, tail, generation, set_ticks, checksum from offsets where queue = ?1 and name = ?2
 
 -- offset_keep: set the offset of one partition
-insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks) values (:queue, :name, :partition, :ticks, :tail, :generation, :set_ticks)
+insert or replace into offsets (queue, name, partition, ticks, tail, generation, set_ticks, checksum)
+values (:queue, :name, :partition, :ticks, :tail, :generation, :set_ticks, :checksum)
 
 -- offset_groups: one page of groups by name
 select distinct name from offsets where queue = ?1 and name >= ?2 order by name limit ?3
@@ -300,10 +302,10 @@ select distinct name from offsets where queue = ?1 and name >= ?2 order by name 
 delete from offsets where queue = ?1 and name = ?2
 
 -- moment_read: the newest moment known from before a restart
-select boot, elapsed, last from moment
+select boot, elapsed, last, checksum from moment
 
 -- moment_keep: remember the newest moment
-insert or replace into moment (only, boot, elapsed, last) values (1, ?1, ?2, ?3)
+insert or replace into moment (only, boot, elapsed, last, checksum) values (1, ?1, ?2, ?3, ?4)
 
 -- scrub_rows: messages after a row that the index does not lead to, among the next few. Each search casts: a flipped bit makes text of a number or a blob, and apsw raises for text that is not UTF-8
 select cast(partition_key as blob), seq from (
@@ -445,35 +447,35 @@ select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from 
 select application, name from queues where uuid = ?1
 
 -- queue_find: find a queue by exact name
-select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes from queues
+select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes, checksum from queues
 where application = ?1 and name = ?2
 
 -- queues_find: several by exact name, as one row: a statement releases the interpreter at each of its rows
 select json_group_array(json_array(
     found.application, found.name, hex(found.uuid), found.created, found.partitions, found.kind, found.consistency,
     found.principals, found.leases,
-    found.retention, found.attributes
+    found.retention, found.attributes, found.checksum
 )) from json_each(?1) as asked cross join queues as found
 where found.application = asked.value ->> 0 and found.name = asked.value ->> 1
 
 -- queue_insert: store a new queue
-insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes)
-values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals, :leases, :retention, :attributes)
+insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes, checksum)
+values (:application, :name, :uuid, :created, :partitions, :kind, :consistency, :principals, :leases, :retention, :attributes, :checksum)
 
 -- queue_update: change the settings of an existing queue
 update queues set partitions = :partitions, kind = :kind, consistency = :consistency, principals = :principals,
-    leases = :leases, retention = :retention, attributes = :attributes
+    leases = :leases, retention = :retention, attributes = :attributes, checksum = :checksum
 where application = :application and name = :name and uuid = :uuid
 
 -- queue_delete: delete one incarnation
 delete from queues where application = ?1 and name = ?2 and uuid = ?3
 
 -- queue_list: one page of queues by name
-select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes from queues
+select application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes, checksum from queues
 where application = ?1 and name >= ?2 order by name limit ?3
 
 -- queue_list_named: one page by name of the queues that name a principal
-select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes
+select queues.application, queues.name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes, checksum
 from named cross join queues on queues.application = named.application and queues.name = named.name
 where named.application = :application and named.principal = :principal and named.name >= :start order by named.name limit :limit
 
@@ -487,10 +489,10 @@ select queue from removed limit ?1
 delete from removed where queue = ?1
 
 -- key_insert: store the digest of a key
-insert or ignore into app_keys (digest, principal, label, created) values (:digest, :principal, :label, :created)
+insert or ignore into app_keys (digest, principal, label, created, checksum) values (:digest, :principal, :label, :created, :checksum)
 
 -- key_list: all keys, oldest first
-select principal, digest, label, created from app_keys order by created, digest
+select digest, principal, label, created, checksum from app_keys order by created, digest
 
 -- key_delete: delete keys by label
 delete from app_keys where principal = :principal and label = :label

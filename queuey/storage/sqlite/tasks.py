@@ -10,6 +10,7 @@ from queuey.future import Future
 from queuey.model.tasks import StoredTask
 from queuey.storage import TaskStore
 from queuey.storage.checksums import making_sense
+from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
@@ -40,7 +41,7 @@ class SqliteTasks(TaskStore):
                 stored = next(iter(_tasks(transaction.look(SQL["task_find"], place))), None)
             if stored != before:
                 return False
-            transaction.look(SQL["task_keep"], (*place, after.is_open, after.to_text()))
+            transaction.look(SQL["task_keep"], with_checksum((*place, int(after.is_open), after.to_text())))
             return True
 
         # One small row: a disk that is full up to the reserve takes it, for a purge that makes room.
@@ -59,4 +60,4 @@ class SqliteTasks(TaskStore):
 
 
 def _tasks(rows: Iterable[Row]) -> list[StoredTask]:
-    return [StoredTask.from_text(document) for (document,) in rows]
+    return [StoredTask.from_text(document) for _, _, _, document in map(without_checksum, rows)]

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from contextlib import closing
 from pathlib import Path
+from uuid import uuid4
 
 import apsw
 import pytest
 
+from queuey.storage.sqlite.checked_rows import with_checksum
+from queuey.storage.sqlite.statements import SQL
 from tests.support import servers
 from tests.support.client import Server
 from tests.support.costs import Costs
@@ -18,22 +21,22 @@ QUEUES = 1_000_000
 VISITS = 200
 MOST_MIB = 20
 KEY = APPLICATIONS["queuey"][0]
-_CLONE = """
-with recursive numbers(n) as (select 1 union all select n + 1 from numbers where n < :most)
-insert into queues (application, name, uuid, created, partitions, kind, consistency, principals, leases, retention, attributes)
-select application, printf('q%07d', n), randomblob(16), created, partitions, kind, consistency, principals, leases, retention,
-    attributes
-from numbers, (select * from queues where application = 'queuey' and name = 'first')
-"""
-"""As many queues as one was made by the server."""
+
+
+def make_queues(file: Path) -> None:
+    """As many queues as one was made by the server."""
+    with closing(apsw.Connection(str(file))) as connection, connection:
+        (first,) = connection.execute("select * from queues where application = 'queuey' and name = 'first'").fetchall()
+        application, _, _, *settings, _ = first
+        rows = ((application, f"q{at:07d}", uuid4().bytes, *settings) for at in range(1, QUEUES + 1))
+        connection.executemany(SQL["queue_insert"], map(with_checksum, rows))
 
 
 @pytest.mark.long
 def test_a_million_queues_take_no_memory_and_each_is_found(tmp_path: Path) -> None:
     with servers.shipped(tmp_path, name="before") as running, Server(running) as v1:
         v1.call("POST", data={"queue_name": "first"})
-    with closing(apsw.Connection(str(tmp_path / "data" / "queuey.db"))) as file:
-        file.execute(_CLONE, {"most": QUEUES})
+    make_queues(tmp_path / "data" / "queuey.db")
 
     with servers.shipped(tmp_path, name="million") as running:
         costs = Costs(running.pid)
