@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from qdo.bench.bodies import NO_KEY
 from qdo.bench.clock import SECOND
+from qdo.bench.open_keys import OpenKeys
 from qdo.bench.order import StreamOrder
 from qdo.bench.records import CORRUPT, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow, read_received, read_sent
 from qdo.bench.workload import Limits, Workload
@@ -30,6 +31,7 @@ KINDS = (
     "duplicates",
     "out_of_order",
     "key_out_of_order",
+    "overtaken",
     "overlaps",
     "returned",
     "early",
@@ -111,6 +113,14 @@ class _Holding(NamedTuple):
     """When an acknowledgement of it was confirmed first, by whichever receiver; 0 if none was."""
 
 
+class _First(NamedTuple):
+    """The first receipt of a message."""
+
+    number: int
+    arrived: int
+    consumer: int
+
+
 class _Bits:
     """A bit for each message of a stream."""
 
@@ -151,14 +161,15 @@ class _Bits:
 class _View:
     """What one stream looks like from one view."""
 
-    __slots__ = ("highest", "order", "seen", "settled")
+    __slots__ = ("highest", "open_keys", "order", "seen", "settled")
 
     def __init__(self) -> None:
         self.seen = _Bits()
         self.settled = _Bits()
         self.order = StreamOrder()
-        self.highest: dict[int, int] = {}
-        """By key, the number of the last message that came first."""
+        self.highest: dict[int, _First] = {}
+        """By key, of the last message in order that came."""
+        self.open_keys: OpenKeys | None = None
 
 
 class Judge:
@@ -223,6 +234,8 @@ class Judge:
         else:
             self._again(row, view)
         self._hold(row)
+        if row.key != NO_KEY and row.held_until:
+            self._in_open_key(row, view)
 
     def end(self) -> Findings:
         """All was received: what is missing is lost."""
@@ -248,11 +261,33 @@ class Judge:
     def _by_key(self, row: ReceivedRow, view: _View) -> None:
         if row.key == NO_KEY:
             return
-        highest = view.highest.get(row.key, -1)
-        if row.number < highest:
-            self.findings.found("key_out_of_order", f"{_name_of(row)}: after message {highest} of its key")
-        else:
-            view.highest[row.key] = row.number
+        highest = view.highest.get(row.key)
+        if highest is None or row.number > highest.number:
+            view.highest[row.key] = _First(row.number, row.arrived, row.consumer)
+        elif self._is_behind(row, highest):
+            self.findings.found("key_out_of_order", f"{_name_of(row)}: after message {highest.number} of its key")
+
+    def _is_behind(self, row: ReceivedRow, later: _First) -> bool:
+        """Whether it surely was handed out after a later message of its key.
+
+        One whose sending had no answer may have been stored after the later one. And receipts of two receivers may arrive
+        in another order than that in which they were handed out, unless a lease held until the second one arrived.
+        """
+        if not self._stored[row.stream].has(row.number):
+            return False
+        return row.consumer == later.consumer or row.asked >= later.arrived or row.held_until > later.arrived
+
+    def _in_open_key(self, row: ReceivedRow, view: _View) -> None:
+        view.open_keys = view.open_keys or OpenKeys()
+        is_stored = self._stored[row.stream].has(row.number)
+        for number, by, arrived, _ in view.open_keys.take(row, is_stored=is_stored):
+            name = f"message {number} of producer {row.stream}, view {row.subscription}"
+            at = (
+                f"{(row.arrived - arrived) / 1e6:.1f} ms before it came again"
+                if number == row.number
+                else "while it was out"
+            )
+            self.findings.found("overtaken", f"{name}: message {by} of its key came {at}")
 
     def _again(self, row: ReceivedRow, view: _View) -> None:
         """A receipt of a message that was received before."""
@@ -269,6 +304,9 @@ class Judge:
         elif before.settled and row.asked >= before.settled:
             late = (row.asked - before.settled) / 1e6
             found.found("returned", f"{_name_of(row)}: asked for {late:.1f} ms after it was acknowledged")
+        elif before.settled and before.settled <= before.held_until <= row.arrived and row.asked >= before.arrived:
+            # Handed out before the acknowledgement, it would have been within the lease; else it was after it.
+            found.found("returned", f"{_name_of(row)}: it was acknowledged while its lease held")
         elif row.arrived >= min(before.held_until, row.held_until):
             # Either lease may be over, or given back. The later receipt may be of the earlier lease, whose answer was asked
             # for again.

@@ -13,7 +13,7 @@ from qdo.bench.records import ReceivedRow
 from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError
 
-Plant = Literal["lose", "dup", "swap", "overlap", "early"]
+Plant = Literal["lose", "dup", "swap", "overlap", "early", "overtake"]
 PLANTS: tuple[str, ...] = get_args(Plant)
 EVERY = 50
 
@@ -23,6 +23,7 @@ FIGURE_OF: dict[str, str] = {
     "swap": "out_of_order",
     "overlap": "overlaps",
     "early": "early",
+    "overtake": "overtaken",
 }
 """What the judge calls it."""
 
@@ -32,6 +33,8 @@ def demand_plantable(workload: Workload, kind: Plant) -> None:
     own = workload.queuey
     if kind == "overlap" and not workload.leases:
         raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
+    if kind == "overtake" and not (workload.leases and workload.keys):
+        raise ConfigurationError("--plant overtake needs leases and keys: receiving.mode: receive, and keys")
     again = own.receiving.crash or own.receiving.holders or own.receiving.poison
     if kind != "early" and (again or own.faults.server or own.faults.network):
         raise ConfigurationError(
@@ -50,12 +53,17 @@ class Planting:
         self._every = every
         self._count = 0
         self._kept: ReceivedRow | None = None
+        self._behind: list[ReceivedRow] = []
+        """What came after the row that is kept."""
         self.planted = 0
 
     def write(self, row: ReceivedRow) -> None:
         """Write what was received, or what is planted in its place."""
         if self._kept is not None:
-            self._swap(row)
+            if self._kind == "overtake":
+                self._overtake(self._kept, row)
+            else:
+                self._swap(row)
             return
         self._count += 1
         if self._count % self._every:
@@ -64,7 +72,7 @@ class Planting:
             # Its lease may be over, which excuses another receipt: the next one is taken.
             self._count -= 1
             self._write(row)
-        elif self._kind == "swap":
+        elif self._kind in ("swap", "overtake"):
             self._kept = row
         else:
             self.planted += 1
@@ -73,9 +81,10 @@ class Planting:
 
     def end(self) -> None:
         """Write what was kept back."""
-        if self._kept is not None:
-            self._write(self._kept)
-            self._kept = None
+        for row in (self._kept, *self._behind):
+            if row is not None:
+                self._write(row)
+        self._kept, self._behind = None, []
 
     def _swap(self, row: ReceivedRow) -> None:
         kept, self._kept = self._kept, None
@@ -89,6 +98,18 @@ class Planting:
         self._write(row)
         self._write(kept._replace(arrived=row.arrived))
 
+    def _overtake(self, kept: ReceivedRow, row: ReceivedRow) -> None:
+        """Keep it until a later message of its key comes within its lease: then it was not settled before."""
+        self._count += 1
+        self._behind.append(row)
+        is_of_key = (kept.subscription, kept.stream, kept.key) == (row.subscription, row.stream, row.key)
+        if row.arrived >= kept.held_until:
+            self.end()
+        elif is_of_key and row.number > kept.number and row.asked >= kept.arrived:
+            self.planted += 1
+            self._kept = kept._replace(settled=0, settling=0)
+            self.end()
+
     def _in_place_of(self, row: ReceivedRow) -> list[ReceivedRow]:
         if self._kind == "lose":
             return []
@@ -96,5 +117,5 @@ class Planting:
             return [row, row]
         if self._kind == "overlap":
             other = row._replace(asked=row.arrived, held_until=row.held_until + 1)
-            return [row._replace(settled=0), other._replace(settled=0)]
+            return [row._replace(settled=0, settling=0), other._replace(settled=0, settling=0)]
         return [row._replace(not_before=row.arrived + SECOND)]

@@ -145,7 +145,7 @@ class LoadReceiver:
             named = MessageName(0, 0, NO_KEY, arrived, arrived, arrived)
         stream, number, key, due, sent, not_before = named
         return ReceivedRow(
-            self._view, self._number, stream, number, key, flags, due, sent, not_before, asked, arrived, held, 0
+            self._view, self._number, stream, number, key, flags, due, sent, not_before, asked, arrived, held, 0, 0
         )
 
     async def _settle(self, handed: Sequence[Delivered], rows: list[ReceivedRow]) -> None:
@@ -170,14 +170,16 @@ class LoadReceiver:
                     held_until = min(rows[at].held_until, before)
                     rows[at] = rows[at]._replace(flags=rows[at].flags | FAILED, held_until=held_until)
                 await self._consumer.fail([handed[at].token for at in poison])
+            before = clock.now()
+            for at in good:
+                rows[at] = rows[at]._replace(settling=before)
             held = await self._consumer.acknowledge([handed[at].token for at in good]) if good else []
         except QueueyError as error:
             await context.note(error)
             return
         now = clock.now()
         for at, was_held in zip(good, held, strict=True):
-            if was_held:
-                rows[at] = rows[at]._replace(settled=now)
+            rows[at] = rows[at]._replace(settled=now) if was_held else rows[at]._replace(settling=0)
 
     async def _work(self, messages: int) -> None:
         if self._own.work:

@@ -53,10 +53,12 @@ class ReceivedRow(NamedTuple):
     """Until then it is surely leased to this receiver, unless it is settled before; 0 without a lease."""
     settled: int
     """When its acknowledgement was confirmed; 0 if it never was."""
+    settling: int
+    """When an acknowledgement was sent that settled it, or may have; 0 if there was none, or it came too late."""
 
 
 SENT = struct.Struct("<IIHBqqqq")
-RECEIVED = struct.Struct("<HIIIIBqqqqqqq")
+RECEIVED = struct.Struct("<HIIIIBqqqqqqqq")
 
 
 class Writer:

@@ -126,6 +126,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     duplicates: Most | None = 0
     out_of_order: Most | None = None
     key_out_of_order: Most | None = None
+    overtaken: Most | None = None
     overlaps: Most | None = 0
     returned: Most | None = 0
     early: Most | None = 0

@@ -225,6 +225,7 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         (("run", "small.yaml", "--driver", "memory", "--summary", "a.svg"), "a.svg would be written twice"),
         (("run", "small.yaml", "--driver", "memory", "--summary", "plots.json"), "plots.svg is a folder"),
         (("run", "pops.yaml", "--driver", "memory", "--plant", "overlap"), "needs a workload with leases"),
+        (("run", "small.yaml", "--driver", "memory", "--plant", "overtake"), "needs leases and keys"),
         (("run", "poison.yaml", "--driver", "memory", "--plant", "lose"), "--plant lose needs messages that come once"),
         (("run", "small.yaml", "--driver", "memory", "--json", "none/a.json"), "the folder 'none' does not exist"),
         (("run", "small.yaml", "--driver", "memory", "--html", "none/a.html"), "the folder 'none' does not exist"),

@@ -60,12 +60,12 @@ def rows_of_receivers(sent: Sequence[SentRow]) -> list[ReceivedRow]:
                 key = number % 7 if number % 2 else NO_KEY
                 one = ReceivedRow(
                     view, number % 4, row.stream, number, key, 0, row.due, row.begun, row.due, arrived - 500, arrived,
-                    arrived + 2 * SECOND, arrived + 900,
+                    arrived + 2 * SECOND, arrived + 900, arrived + 800,
                 )  # fmt: skip
                 rows.append(one)
                 if number % 91 == 3:
                     later = arrived + (2 + number % 5) * SECOND
-                    rows[-1] = one._replace(settled=0, flags=FAILED if number % 3 else 0)
+                    rows[-1] = one._replace(settled=0, settling=0, flags=FAILED if number % 3 else 0)
                     again = one._replace(asked=later - 500, arrived=later, held_until=later + SECOND)
                     rows += [again, again._replace(asked=later + 5000, arrived=later + 6000)]
                 if number % 211 == 5:

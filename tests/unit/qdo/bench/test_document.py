@@ -98,7 +98,9 @@ def test_a_file_without_results_is_refused(tmp_path: Path, text: str) -> None:
 
 def test_a_receive_does_not_count_the_wait_for_a_message(good: Repeat) -> None:
     """Whichever came last: the question, or the message."""
-    first = ReceivedRow(0, 0, 0, 0, 0, 0, due=0, sent=0, not_before=0, asked=0, arrived=0, held_until=0, settled=0)
+    first = ReceivedRow(
+        0, 0, 0, 0, 0, 0, due=0, sent=0, not_before=0, asked=0, arrived=0, held_until=0, settled=0, settling=0
+    )
     meter = Meter(workload_of(seconds=1), 0)
     for asked, sent, arrived in ((100, 700, 705), (300, 100, 305), (500, 500, 505)):
         meter.take_received(first._replace(asked=asked, due=sent, sent=sent, arrived=arrived))

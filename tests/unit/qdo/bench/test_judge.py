@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from qdo.bench import open_keys
 from qdo.bench.bodies import NO_KEY
 from qdo.bench.clock import SECOND
 from qdo.bench.judge import KINDS, Findings, judged
+from qdo.bench.open_keys import OpenKeys
 from qdo.bench.records import CORRUPT, FAILED, FOREIGN, REFUSED, STORED, UNKNOWN, ReceivedRow, SentRow
 from tests.support.bench_by_clock import workload_of
 
@@ -21,10 +23,11 @@ def receipt(number: int, at: float, *, held: bool = True, settled: float | None 
     """A receipt at some second, asked for a tenth before; acknowledged at once unless it is said otherwise."""
     arrived = int(at * SECOND)
     asked = arrived - SECOND // 10
-    row = ReceivedRow(0, 0, 0, number, NO_KEY, 0, asked, asked, asked, asked, arrived, 0, 0)
+    row = ReceivedRow(0, 0, 0, number, NO_KEY, 0, asked, asked, asked, asked, arrived, 0, 0, 0)
     if held:
         done = arrived if settled is None else int(settled * SECOND)
-        row = row._replace(held_until=asked + VISIBILITY * SECOND, settled=done)
+        sending = done and max(arrived, done - SECOND // 10)
+        row = row._replace(held_until=asked + VISIBILITY * SECOND, settled=done, settling=sending)
     return row._replace(**other)
 
 
@@ -200,6 +203,129 @@ def test_order_and_order_by_key_are_counted_apart() -> None:
 
     assert counted(findings) == {"out_of_order": 2, "key_out_of_order": 1}
     assert (findings.disorder, findings.displacement) == (0.5, 1.0)
+
+
+def test_a_later_message_that_came_first_is_no_fault_if_the_earlier_one_had_no_answer() -> None:
+    """It may have been stored after the later one."""
+    received = (receipt(1, 1, key=5), receipt(0, 2, key=5), receipt(2, 3, key=5))
+
+    findings = found(*received, sends=(sent(0, 1, UNKNOWN), sent(1, 2)))
+
+    assert counted(findings) == {"out_of_order": 1}
+
+
+@pytest.mark.parametrize(("asked", "count"), [(1.4, 0), (1.6, 1)])
+def test_pops_of_two_receivers_are_out_of_order_if_the_second_asked_after_the_first_was_answered(
+    asked: float, count: int
+) -> None:
+    first = receipt(1, 1.5, held=False, key=5)
+    second = receipt(0, 2, held=False, key=5, consumer=1, asked=int(asked * SECOND))
+
+    findings = found(first, second, receipt(2, 3, held=False, key=5), mode="pop")
+
+    assert findings.counts["key_out_of_order"] == count
+
+
+def test_an_earlier_message_that_waited_for_its_answer_is_in_order_if_its_lease_may_have_been_over() -> None:
+    """It was given up meanwhile, which opened its key; then the answer came after all."""
+    late = receipt(0, 20, key=5, consumer=1, asked=5 * SECOND, held_until=15 * SECOND)
+
+    assert found(receipt(1, 16, key=5), late, receipt(2, 21, key=5)).counts["key_out_of_order"] == 0
+
+
+WAITS = receipt(0, 1, settled=0, key=5)
+"""Its receiver forgets it; the lease ends at 10.9."""
+GIVEN_BACK = receipt(0, 1, settled=0, key=5, flags=FAILED, held_until=SECOND * 3 // 2)
+
+
+@pytest.mark.parametrize(
+    ("received", "count"),
+    [
+        ((WAITS, receipt(1, 5, key=5), receipt(2, 6, key=5)), 1),
+        ((WAITS, receipt(1, 12, key=5), receipt(0, 20, key=5), receipt(2, 21, key=5)), 1),
+        ((GIVEN_BACK, receipt(1, 5, key=5), receipt(0, 8, key=5), receipt(2, 9, key=5)), 1),
+        ((GIVEN_BACK, receipt(1, 5, key=5), receipt(2, 6, key=5), receipt(0, 8, key=5)), 1),
+        ((WAITS, receipt(1, 12, key=5), receipt(0, 21, settled=0, key=5), receipt(2, 30, key=5)), 2),
+        ((receipt(0, 1, settled=6, key=5), receipt(1, 5, key=5), receipt(2, 7, key=5)), 1),
+        # It may have been asked for when the later one came, and then its new lease held.
+        ((GIVEN_BACK, receipt(1, 5, key=5), receipt(0, 8, key=5, asked=4 * SECOND), receipt(2, 9, key=5)), 1),
+    ],
+    ids=[
+        "within the lease",
+        "before it comes again",
+        "while it waits for another try",
+        "two later ones count once",
+        "twice",
+        "while its receiver works",
+        "it was asked for before",
+    ],
+)  # fmt: skip
+def test_a_message_is_overtaken_if_a_later_one_of_its_key_comes_before_it_is_settled(
+    received: tuple[ReceivedRow, ...], count: int
+) -> None:
+    assert found(*received).counts["overtaken"] == count
+
+
+@pytest.mark.parametrize(
+    "received",
+    [
+        (WAITS, receipt(0, 12, key=5), receipt(1, 13, key=5), receipt(2, 14, key=5)),
+        (WAITS, receipt(1, 5, key=4), receipt(2, 6)),
+        (WAITS, receipt(1, 12, key=5), receipt(2, 13, key=5)),
+        (GIVEN_BACK, receipt(1, 5, key=5), receipt(2, 6, key=5)),
+        (receipt(0, 1, settled=0, key=5, settling=4 * SECOND), receipt(1, 5, key=5), receipt(2, 6, key=5)),
+        (receipt(0, 1, settled=0, key=5, settling=4 * SECOND), receipt(1, 5, key=5), receipt(0, 20, key=5)),
+        (WAITS, receipt(1, 5, key=5, asked=SECOND // 2), receipt(2, 20, key=5)),
+        (WAITS, receipt(1, 1, settled=0, key=5), receipt(0, 12, key=5), receipt(1, 12, key=5), receipt(2, 20, key=5)),
+        (WAITS, receipt(1, 1, settled=0, key=5), receipt(1, 12, key=5), receipt(0, 12, key=5), receipt(2, 20, key=5)),
+        (WAITS, receipt(1, 12, key=5), receipt(0, 20, key=5, asked=2 * SECOND, held_until=12 * SECOND)),
+    ],
+    ids=[
+        "it was settled before",
+        "another key, and none",
+        "it may be a dead letter after its lease",
+        "it may be a dead letter after it was given back",
+        "its acknowledgement had no answer",
+        "its acknowledgement had no answer, and it comes again",
+        "the later one was asked for before it came",
+        "one answer has several of a key",
+        "one answer has several of a key, in the order in which they were stored",
+        "its second receipt may be of an earlier lease",
+    ],
+)
+def test_a_message_that_may_have_been_settled_is_not_overtaken(received: tuple[ReceivedRow, ...]) -> None:
+    assert found(*received).counts["overtaken"] == 0
+
+
+def test_each_view_has_its_own_keys_and_pops_have_none_that_are_open() -> None:
+    assert found(WAITS, receipt(1, 5, key=5, subscription=1), views=2).counts["overtaken"] == 0
+    popped = [receipt(number, 1 + number, held=False, key=5) for number in range(3)]
+    assert counted(found(*popped, mode="pop")) == {}
+
+
+def test_the_order_of_a_message_whose_sending_had_no_answer_is_not_known() -> None:
+    received = (WAITS, receipt(1, 5, key=5), receipt(0, 20, key=5), receipt(2, 21, key=5))
+
+    assert found(*received, sends=(sent(0, 1, UNKNOWN), sent(1, 2))).counts["overtaken"] == 0
+    assert found(*received, sends=(sent(0), sent(1, 2, UNKNOWN))).counts["overtaken"] == 1
+
+
+def test_the_messages_that_were_passed_and_may_be_dead_letters_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(open_keys, "MOST_PASSED", 2)
+    keys = OpenKeys()
+    # Each comes when the lease of the one before is over, so all but the last one are passed.
+    first = [receipt(number, 1 + number * 20, settled=0, key=5) for number in range(9)]
+    again = [receipt(number, 900 + number, settled=0, key=5) for number in range(9)]
+
+    assert [keys.take(row, is_stored=True) for row in first] == [[]] * 9
+    assert [one.number for row in again for one in keys.take(row, is_stored=True) if one.number == row.number] == [6, 7]
+
+
+def test_a_message_that_was_acknowledged_within_its_lease_does_not_come_to_a_receiver_that_waits() -> None:
+    """It asked before the acknowledgement, and got the message when its lease would have been over."""
+    waits = receipt(0, 12, asked=int(1.5 * SECOND), held_until=int(11.5 * SECOND), consumer=1)
+
+    assert counted(found(receipt(0, 1, settled=2), ALL[1], ALL[2], waits)) == {"returned": 1, "duplicates": 1}
 
 
 def test_memory_does_not_grow_with_the_receipts() -> None:

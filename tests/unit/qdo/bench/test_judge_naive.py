@@ -39,7 +39,20 @@ def receipts(draw: st.DrawFn) -> ReceivedRow:
         arrived=arrived * TICK,
         held_until=(min(held_until, later) if fate == "failed" else held_until) * TICK,
         settled=later * TICK if fate == "settled" else 0,
+        settling=draw(st.integers(arrived, later)) * TICK if fate == "settled" else 0,
     )
+
+
+def was_settled_within_its_lease(same: list[ReceivedRow], row: ReceivedRow) -> bool:
+    """Whether the last receipt was of a lease that is over, and in which the message was acknowledged for certain."""
+    last, settled = same[-1], min((one.settled for one in same if one.settled), default=0)
+    return 0 < settled <= last.held_until <= row.arrived and row.asked >= last.arrived
+
+
+def surely_before(later: ReceivedRow, row: ReceivedRow) -> bool:
+    """Whether a later message was handed out before this one."""
+    same_or_asked = later.consumer == row.consumer or row.asked >= later.arrived
+    return later.number > row.number and (same_or_asked or row.held_until > later.arrived)
 
 
 def by_the_page(rows: list[ReceivedRow], stored: list[int], views: int) -> Counter[str]:
@@ -54,8 +67,8 @@ def by_the_page(rows: list[ReceivedRow], stored: list[int], views: int) -> Count
         same = [one for one in earlier if one.number == row.number]
         if not same:
             firsts = [one for one in earlier if one.key == row.key != NO_KEY]
-            found["key_out_of_order"] += any(one.number > row.number for one in firsts)
-        elif any(one.settled and row.asked >= one.settled for one in same):
+            found["key_out_of_order"] += row.number in stored and any(surely_before(one, row) for one in firsts)
+        elif any(one.settled and row.asked >= one.settled for one in same) or was_settled_within_its_lease(same, row):
             found["returned"] += 1
             found["duplicates"] += 1
         elif row.arrived < min(same[-1].held_until, row.held_until):

@@ -21,7 +21,7 @@ STREAMS = 40
 def receipt(stream: int, number: int, moment: int, flags: int = 0) -> ReceivedRow:
     arrived = SECOND + moment
     held = arrived + 10 * SECOND
-    return ReceivedRow(0, stream, stream, number, NO_KEY, flags, 0, 0, 0, arrived - 1, arrived, held, 0)
+    return ReceivedRow(0, stream, stream, number, NO_KEY, flags, 0, 0, 0, arrived - 1, arrived, held, 0, 0)
 
 
 @pytest.mark.parametrize("part", [1, 7, 1000])

@@ -20,7 +20,8 @@ MESSAGES = 10_000
 
 @pytest.mark.parametrize("plant", get_args(Plant))
 def test_each_planted_fault_is_found(plant: Plant) -> None:
-    workload = workload_of(producerRate=1000, seconds=2, receiving={"batch": 20})
+    keys = {"count": 4} if plant == "overtake" else None
+    workload = workload_of(producerRate=1000, seconds=2, receiving={"batch": 20}, keys=keys)
 
     repeat = run_by_clock(workload, plant=plant)
 
@@ -37,8 +38,9 @@ def test_one_fault_in_a_hundred_thousand_is_found(plant: Plant) -> None:
     planting = Planting(plant, written.append, every=100_000)
     for number in range(messages):
         at = number * step
-        row = ReceivedRow(0, 0, 0, number, NO_KEY, 0, at, at, at, at, at + 10, held_until=at + SECOND, settled=at + 20)
-        planting.write(row)
+        planting.write(
+            ReceivedRow(0, 0, 0, number, 7, 0, at, at, at, at, at + 10, at + SECOND, settled=at + 20, settling=at + 15)
+        )
     planting.end()
     workload = workload_of(seconds=2, receiving={"visibility": 1, "wait": 0})
 
@@ -55,7 +57,9 @@ def test_messages_that_are_swapped_come_before_their_time_no_more_than_they_did(
     for number in range(100):
         sent = number * 1000
         planting.write(
-            ReceivedRow(0, 0, 0, number, NO_KEY, 0, sent, sent, sent, sent, sent + 10, held_until=0, settled=0)
+            ReceivedRow(
+                0, 0, 0, number, NO_KEY, 0, sent, sent, sent, sent, sent + 10, held_until=0, settled=0, settling=0
+            )
         )
     planting.end()
 
@@ -72,7 +76,11 @@ def test_nothing_is_planted_where_it_would_be_excused(plant: Plant) -> None:
     for number in range(9):
         at = number * 10 * SECOND
         arrived = at + (2 * SECOND if number % 3 == 2 else 10)
-        planting.write(ReceivedRow(0, 0, 0, number, NO_KEY, 0, at, at, at, at, arrived, at + SECOND, settled=arrived))
+        planting.write(
+            ReceivedRow(
+                0, 0, 0, number, NO_KEY, 0, at, at, at, at, arrived, at + SECOND, settled=arrived, settling=arrived
+            )
+        )
     workload = workload_of(seconds=2, receiving={"visibility": 1, "wait": 5})
 
     found = judged(workload, [SentRow(0, 0, 9, STORED, 0, 0, 0, 0)], written)

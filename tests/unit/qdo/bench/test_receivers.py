@@ -62,7 +62,7 @@ def test_a_message_is_counted_once_in_each_view_however_far_apart_the_numbers_ar
 def test_rows_are_written_by_their_arrival_whoever_is_done_first() -> None:
     rows: list[ReceivedRow] = []
     out = InOrder(rows.append)
-    first, second, third = (ReceivedRow(0, 0, 0, at, NO_KEY, 0, 0, 0, 0, 0, at, 0, 0) for at in range(3))
+    first, second, third = (ReceivedRow(0, 0, 0, at, NO_KEY, 0, 0, 0, 0, 0, at, 0, 0, 0) for at in range(3))
 
     slow, quick, last = out.arrived(), out.arrived(), out.arrived()
     out.done(quick, [second])
