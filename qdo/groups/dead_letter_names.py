@@ -18,6 +18,8 @@ class DeadLetterNames:
         """:param template: a name, in which ``{queue}`` stands for the queue that a message came from.
         :raises ConfigurationError: another word stands in braces, or no queue can have such a name.
         """
+        if not isinstance(template, str):
+            raise ConfigurationError(f"dead letters' queue {template!r}: expected a text")
         try:
             template.format(queue="q")
         except (KeyError, IndexError, ValueError) as error:

@@ -33,6 +33,8 @@ def check_queues(queues: Iterable[object]) -> None:
     """
     if isinstance(queues, str):
         raise ConfigurationError(f"queues are {queues!r}: expected a list of names, such as [{queues!r}]")
+    if isinstance(queues, bytes) or not isinstance(queues, Iterable):
+        raise ConfigurationError(f"queues are {queues!r}: expected a list of names, such as ['mail']")
     if isinstance(queues, Collection) and not queues:
         raise ConfigurationError("no queue to work on: name one, or a pattern")
     for name in queues:

@@ -323,8 +323,10 @@ def check_job(function: Any, *arguments: str) -> None:
     Traceback (most recent call last):
     queuey.errors.ConfigurationError: the job <lambda>(message) cannot be called with (message, context): too many positional arguments
 
-    :raises ConfigurationError: it takes other arguments, or it is a generator: calling that runs nothing.
+    :raises ConfigurationError: it is no function, takes other arguments, or is a generator: calling that runs nothing.
     """
+    if not callable(function):
+        raise ConfigurationError(f"the job is {function!r}: expected a function")
     name = getattr(function, "__qualname__", None) or type(function).__qualname__
     if any(kind(function) for kind in (inspect.isgeneratorfunction, inspect.isasyncgenfunction)):
         raise ConfigurationError(

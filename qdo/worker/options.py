@@ -21,6 +21,12 @@ __all__ = ["NOT_WITH_LEASE", "WorkerOptions"]
 MOST_WEIGHT = 1000
 """Of a queue."""
 
+_KINDS: tuple[tuple[str, Any, str], ...] = (
+    ("weights", Mapping, "numbers by queue"),
+    ("strategy", str, "a text"),
+    ("retry", RetryPolicy | None, "a RetryPolicy"),
+)
+"""Types of options that are no numbers and no names."""
 _LEAST: Mapping[str, float] = {
     "threads": 1,
     "processes": 0,
@@ -161,6 +167,9 @@ class WorkerOptions:
             raise ConfigurationError("in_order and weights are for queues that workers lease from: set lease")
         if self.in_order and self.weights:
             raise ConfigurationError("in_order leaves nothing to draw by weights: leave one of them out")
+        for what, kind, expected in _KINDS:
+            if not isinstance(value := getattr(self, what), kind):
+                raise ConfigurationError(f"{what} is {value!r}: expected {expected}")
         for name, weight in self.weights.items():
             check_number(f"weight of queue {name}", weight, 1, MOST_WEIGHT)
         if self.strategy not in STRATEGIES:

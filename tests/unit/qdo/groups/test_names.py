@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from qdo.groups.names import check_group, check_member, check_queues, is_new_queue_name
@@ -54,3 +56,20 @@ def test_a_new_queue_has_a_shorter_name() -> None:
     check_group("g" * 100)
 
     assert [is_new_queue_name(each) for each in ("q" * 50, "q" * 51, ".", "")] == [True, False, False, False]
+
+
+@pytest.mark.parametrize("queues", [None, 5, b"mail"])
+def test_queues_are_a_list(queues: Any) -> None:
+    with pytest.raises(ConfigurationError, match="expected a list of names"):
+        Worker(job, queues, lease=True)
+
+
+@pytest.mark.parametrize("given", [None, 5, "jobs:process"])
+def test_a_job_is_a_function(given: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"the job is .*: expected a function"):
+        Worker(given, ["mail"], lease=True)
+
+
+def test_a_name_for_dead_letters_is_a_text() -> None:
+    with pytest.raises(ConfigurationError, match="dead letters' queue 5: expected a text"):
+        Worker(job, ["mail"], dead_letters=5)

@@ -45,3 +45,17 @@ def test_a_weight_is_a_whole_number(weight: Any) -> None:
 def test_a_task_takes_numbers_alone(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} is "):
         TaskOptions(**{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"retry": 5}, "retry is 5: expected a RetryPolicy"),
+        ({"weights": None}, "weights is None: expected numbers by queue"),
+        ({"strategy": []}, r"strategy is \[\]: expected a text"),
+        ({"on_failure": 5}, "the job is 5: expected a function"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(ConfigurationError, match=told):
+        WorkerOptions.of(given)
