@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from math import inf
 from typing import NamedTuple
 
 from qdo.bench.workload import Workload
 
 QUIET_SECONDS = 3.0
 """Without a new message, beyond the time in which one may come back from a lease."""
+
+BACKOFF = {"first": 1.0, "factor": 2.0, "most": 30.0, "jitter": 0.1}
+MAX_FAILURES = 20
+"""What a lease group with order by key has if it is not said. Other systems try again at once."""
 
 
 class LoadProgress(NamedTuple):
@@ -37,7 +42,7 @@ class RunEnd:
         self._views, self._receivers = workload.views, workload.consumers
         self._linger, self._drain = own.linger, own.drain
         leases = 2 * own.receiving.visibility if workload.leases else 0
-        self._quiet = QUIET_SECONDS + own.delay + own.receiving.wait + leases
+        self._quiet = QUIET_SECONDS + own.delay + own.receiving.wait + leases + _tries(workload)
         self._distinct, self._changed, self._answers = -1, 0.0, 0
         self._sent_at: float | None = None
 
@@ -57,3 +62,16 @@ class RunEnd:
         if progress.distinct >= (progress.stored + progress.unknown) * self._views:
             return idle >= self._linger
         return idle >= self._quiet and progress.answers - self._answers >= self._receivers
+
+
+def _tries(workload: Workload) -> float:
+    """Seconds for which a message that always fails closes its key: those behind it are not lost."""
+    group, own = workload.queuey.group, workload.queuey.receiving
+    if not (workload.keys and workload.leases and own.poison):
+        return 0.0
+    failures = group.get("max_failures", MAX_FAILURES)
+    if not failures:
+        return inf
+    backoff = {**BACKOFF, **group.get("backoff", {})}
+    pauses = (backoff["first"] * backoff["factor"] ** min(at, MAX_FAILURES) for at in range(failures - 1))
+    return float(sum(min(backoff["most"], pause) for pause in pauses) * (1 + backoff["jitter"]))

@@ -14,9 +14,9 @@ QUIET = QUIET_SECONDS + 2 * VISIBILITY
 SENT = LoadProgress(is_sending=False, stored=100, unknown=0, distinct=100, answers=50)
 
 
-def over_after(progress: LoadProgress, *, answered: bool = True, **workload: Any) -> float:
+def over_after(progress: LoadProgress, *, answered: bool = True, poison: float = 0, **workload: Any) -> float:
     """Seconds from the last sending until the run is over, if nothing more arrives."""
-    receiving = {"visibility": VISIBILITY, "wait": 0}
+    receiving = {"visibility": VISIBILITY, "wait": 0, "poison": poison}
     end = RunEnd(workload_of(linger=LINGER, drain=DRAIN, seconds=1, receiving=receiving, **workload))
     begin = 1_000.0
     assert not end.is_over(progress._replace(is_sending=True), begin - 100)
@@ -33,6 +33,25 @@ def test_a_run_whose_messages_all_arrived_goes_on_for_the_time_to_linger() -> No
 
 def test_a_message_that_is_missing_has_the_time_of_two_leases_to_come() -> None:
     assert over_after(SENT._replace(distinct=99)) == QUIET
+
+
+@pytest.mark.parametrize(
+    ("group", "seconds"),
+    [
+        ({"max_failures": 1}, 0),
+        ({"max_failures": 4, "backoff": {"first": 2, "most": 5, "jitter": 0}}, 2 + 4 + 5),
+        ({"max_failures": 0}, DRAIN + LINGER - QUIET),
+        ({}, DRAIN + LINGER - QUIET),
+    ],
+    ids=["dead at once", "some tries", "never dead", "twenty tries, with pauses of up to half a minute"],
+)
+def test_what_is_behind_a_message_that_fails_has_the_time_of_its_tries_to_come(
+    group: dict[str, Any], seconds: float
+) -> None:
+    missing = SENT._replace(distinct=99)
+
+    assert over_after(missing, keys={"count": 4}, group=group, poison=0.1) == QUIET + seconds
+    assert over_after(missing, group=group, poison=0.1) == QUIET
 
 
 def test_what_came_without_an_answer_does_not_stand_in_for_what_is_missing() -> None:
