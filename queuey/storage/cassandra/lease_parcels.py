@@ -118,6 +118,10 @@ def _queue(application: str, name: str, uuid: str, created: int, *rest: Any) -> 
 class _Damaged(StorageUnavailable):
     """A parcel cannot be read, now or later."""
 
+    @property
+    def code(self) -> str:
+        return StorageUnavailable.__name__
+
 
 def _read(place: GroupPlace, token: int, parcel: Parcel, checksum: int, data: bytes) -> list[AppendRequest]:
     """What a row says is to be appended.

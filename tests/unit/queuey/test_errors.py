@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import inspect
+import pkgutil
 import re
+from importlib import import_module
 from typing import NamedTuple
 
 import pytest
 
-from queuey import errors
+from queuey import errors, storage
 from queuey.errors import (
     BadRequest,
     ConfigurationError,
@@ -99,6 +101,20 @@ def test_every_error_can_speak_for_itself(name: str) -> None:
     assert "\n" not in str(error)
     assert error.code == name
     assert error.problems == {error.key or name: str(error)}
+
+
+def derived_from(root: type[QueueyError]) -> list[type[QueueyError]]:
+    return [cls for child in root.__subclasses__() for cls in (child, *derived_from(child))]
+
+
+def test_an_error_that_a_store_derives_has_a_code_that_is_drawn() -> None:
+    """One for the store's own use would show the name of its class, once it got out."""
+    for module in pkgutil.walk_packages(storage.__path__, f"{storage.__name__}."):
+        import_module(module.name)
+    derived = [cls for cls in derived_from(QueueyError) if cls.__module__.startswith(storage.__name__)]
+
+    assert derived
+    assert {cls: cls().code for cls in derived if cls().code not in TREE} == {}
 
 
 def test_an_error_says_what_it_was_given() -> None:
