@@ -31,9 +31,11 @@ def within(bucket: Bucket, span: Span) -> Span:
     >>> from queuey.ids import TICKS_PER_SECOND
     >>> span = within(Bucket(3, 7), Span())
     >>> [id_.ticks / TICKS_PER_SECOND for id_ in span]
-    [70.0, 79.9999999]
+    [69.9999999, 79.9999999]
     """
-    return Span(max(span.after, MessageId.first_of(bucket.start)), min(span.upto, MessageId.last_of(bucket.end)))
+    return Span(
+        max(span.after, MessageId.first_of(bucket.start).before()), min(span.upto, MessageId.last_of(bucket.end))
+    )
 
 
 def parts_of(span: Span) -> list[Span]:
@@ -43,7 +45,7 @@ def parts_of(span: Span) -> list[Span]:
     are empty, where all that is gone lies in seconds of ten days.
 
     >>> [part.upto.ticks for part in parts_of(Span(MessageId.first_of(100), MessageId.last_of(420)))][:3]
-    [120, 140, 160]
+    [100, 120, 140]
     """
     first, last = span.after.ticks, span.upto.ticks
     inner = {MessageId.last_of(first + (last - first) * number // _PARTS) for number in range(1, _PARTS)}
