@@ -17,7 +17,7 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT
 from cassandra.policies import NoSpeculativeExecutionPolicy, TokenAwarePolicy
 from cassandra.query import PreparedStatement
 
-from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.errors import ConfigurationError, OutcomeUnknown, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Consistency
 from queuey.storage.cassandra.cluster import Options
@@ -192,6 +192,51 @@ def test_a_table_that_is_dropped_is_told_until_it_is_there_again(keyspaces: Keys
 
                 eventually(lambda: not session.problems(), seconds=60)
                 eventually(lambda: _is_answered(session), seconds=60)
+
+
+def test_a_column_that_is_dropped_is_told_at_a_start_and_while_a_server_runs(
+    keyspaces: Keyspaces, tables: Options
+) -> None:
+    """A column of a later version is passed over: servers of both may run meanwhile."""
+    with keyspaces() as name:
+        options = replace(tables, keyspace=name)
+        make_tables(options, "1")
+        session = CassandraSession(options)
+        with closing(session):
+            session.driver.execute(f"alter table {name}.offsets add more text", timeout=TIMEOUT_SECONDS)
+            CassandraSession(options).close()
+            session.driver.execute(f"alter table {name}.offsets drop set_ticks", timeout=TIMEOUT_SECONDS)
+
+            with pytest.raises(StorageUnavailable, match="/__heartbeat__ and its log say which"):
+                session.ask("offsets_find", (uuid4(), "mail"), session.to_read(Consistency.STRONG)).wait(60)
+            assert eventually(partial(_says, session, "lacks offsets.set_ticks (bigint): restore it"), seconds=60)
+            for start in (CassandraSession, partial(make_tables, replication="1")):
+                with pytest.raises(
+                    ConfigurationError, match=r"lacks offsets\.set_ticks \(bigint\): its tables are not"
+                ):
+                    start(options)
+
+            session.driver.execute(f"alter table {name}.offsets add set_ticks bigint", timeout=TIMEOUT_SECONDS)
+            assert eventually(lambda: not session.problems(), seconds=60)
+
+
+def test_a_replication_that_is_changed_is_known_without_a_restart(keyspaces: Keyspaces, tables: Options) -> None:
+    with keyspaces() as name:
+        options = replace(tables, keyspace=name)
+        make_tables(options, "1")
+        with closing(CassandraSession(options)) as session:
+            replication = "{'class': 'SimpleStrategy', 'replication_factor': 2}"
+            session.driver.execute(f"alter keyspace {name} with replication = {replication}", timeout=TIMEOUT_SECONDS)
+            assert eventually(partial(_has_copies, session, 2), seconds=60)
+
+
+def _has_copies(session: CassandraSession, number: int) -> bool:
+    """Whether warnings and the driver's map say so, after a look."""
+    session.replication._next = 0.0
+    assert not session.problems()
+    (said,) = session.replication.weaknesses()
+    mapped = session.cluster.metadata.keyspaces[session.options.keyspace].replication_strategy
+    return f"has {number} copies" in said and mapped.replication_factor == number
 
 
 def _says(session: CassandraSession, text: str) -> bool:

@@ -27,7 +27,7 @@ from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.metadata import CassandraMetadata
 from queuey.storage.cassandra.offsets import CassandraOffsets
 from queuey.storage.cassandra.peers import CassandraPeers
-from queuey.storage.cassandra.schema import check_tables, durability_problems
+from queuey.storage.cassandra.schema import check_tables
 from queuey.storage.cassandra.server import CassandraServer, Timing
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.cassandra.tasks import CassandraTasks
@@ -73,7 +73,7 @@ def open_messages(
     links = None
     try:
         check_tables(session.driver, options.keyspace)
-        weak = durability_problems(session.driver, options)
+        weak = session.replication.weaknesses()
         if weak and strict_durability:
             raise ConfigurationError(f"[cassandra] strict_durability = true: {weak[0]}")
         links = _links(options, [(node.address, options.port) for node in session.driver.cluster.metadata.all_hosts()])
@@ -94,7 +94,9 @@ def open_messages(
     peers = CassandraPeers(session, clock, timing.clock_error_seconds, None if links is None else links.contact)
     server = CassandraServer(session, clock, ids, timing, guard, observer)
     offsets = CassandraOffsets(server)
-    messages = CassandraMessages(server, offsets, peers=peers, weaknesses=weak, on_close=close)
+    messages = CassandraMessages(
+        server, offsets, peers=peers, weaknesses=session.replication.weaknesses, on_close=close
+    )
     leases = CassandraLeases(server, messages, links)
     leases.homes.start()
     leases.left.start()

@@ -165,10 +165,12 @@ def nodes_of(cluster: Cluster) -> list[NodeState]:
     return sorted(found)
 
 
-def know_replicas(cluster: Cluster, keyspace: str) -> None:
+def know_replicas(cluster: Cluster, keyspace: str) -> bool:
     """Let statements go to nodes that have the rows they ask for.
 
     Without it they go to any node, which asks those.
+
+    :returns: whether these are known.
     """
     for _ in range(_ATTEMPTS):
         try:
@@ -176,8 +178,9 @@ def know_replicas(cluster: Cluster, keyspace: str) -> None:
         except DriverException as error:
             last = error
         else:
-            return
+            return True
     log.warning("the replicas of keyspace %s are not known: %s", keyspace, last)
+    return False
 
 
 def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:

@@ -20,8 +20,8 @@ _NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, Invali
 """Errors of statements that were not carried out. For NoHostAvailable see :func:`_nothing_was_sent`."""
 
 
-_GONE = ("does not exist", "unconfigured table")
-"""Words of a node that lacks a keyspace or a table."""
+_GONE = ("does not exist", "unconfigured table", "Undefined column name")
+"""Words of a node that lacks a keyspace, a table or a column."""
 _WHY = {
     NoHostAvailable: "no node can be reached",
     Unavailable: "too few of the nodes that have a copy are up",
@@ -45,7 +45,7 @@ class TooManyTombstones(StorageUnavailable):
 
 
 def is_of_tables(error: BaseException) -> bool:
-    """Whether a node says that a keyspace or a table is gone."""
+    """Whether a node says that a keyspace, a table or a column is gone."""
     refusals = (
         error.errors.values() if isinstance(error, NoHostAvailable) and isinstance(error.errors, dict) else [error]
     )

@@ -61,12 +61,12 @@ class CassandraMessages(MessageStore):
         offsets: CassandraOffsets,
         *,
         peers: Peers | None = None,
-        weaknesses: Sequence[str] = (),
+        weaknesses: Callable[[], Sequence[str]] = tuple,
         on_close: Callable[[], None] = lambda: None,
     ) -> None:
         """
         :param offsets: purged with their queue.
-        :param weaknesses: findings at start that make the cluster weaker than promised; reported as warnings.
+        :param weaknesses: what makes the cluster weaker than promised; reported as warnings.
         :param on_close: called when the last call has ended.
         """
         timing = server.timing
@@ -224,7 +224,7 @@ class CassandraMessages(MessageStore):
         return nodes_of(self._server.session.cluster)
 
     def warnings(self) -> Sequence[str]:
-        found = [*self._weaknesses, *self._session.copies.warnings()]
+        found = [*self._weaknesses(), *self._session.copies.warnings()]
         if self._server.timing.write_budget_seconds:
             return found
         off = (

@@ -11,7 +11,7 @@ from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError
 from queuey.storage.cassandra.cluster import Options, asked, connect, none_reached
-from queuey.storage.cassandra.tables import CQL
+from queuey.storage.cassandra.tables import CQL, check_columns
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
@@ -54,7 +54,8 @@ def make_tables(
 
     :param replication: see :func:`replication_of`; an existing keyspace's replication is left alone.
     :param say: called with each step.
-    :raises ConfigurationError: the credentials are refused, or this role lacks the permission.
+    :raises ConfigurationError: the credentials are refused, or this role lacks the permission; or a table is
+        there that has other columns.
     :raises StorageUnavailable: no node answers.
     """
     names: dict[str, Any] = {
@@ -70,6 +71,7 @@ def make_tables(
         for number, name in enumerate(steps, 1):
             session.execute(CQL[name] % names, timeout=_SCHEMA_SECONDS)
             say(name, number, len(steps))
+        check_columns(session, options.keyspace)
         check_tables(session, options.keyspace, keep=True)
     except NoHostAvailable as error:
         raise none_reached(options, error) from error
@@ -115,48 +117,3 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
         session.execute(statement, (_PART, VERSION))
     elif not rows:
         raise ConfigurationError(f"the tables of keyspace {keyspace} are not complete: run 'queuey init'")
-
-
-def durability_problems(session: Session, options: Options) -> list[str]:
-    """What makes this cluster weaker than a strong queue promises (G1).
-
-    Each finding is a sentence.
-    """
-    found = []
-    rows = list(
-        session.execute("select replication from system_schema.keyspaces where keyspace_name = %s", (options.keyspace,))
-    )
-    copies = _copies(dict(rows[0][0])) if rows else {}
-    weak = {where: number for where, number in copies.items() if number < 3}
-    mode = _commit_log_mode(session)
-    for where, number in weak.items():
-        named = f" in {where}" if where != "replication_factor" else ""
-        if number == 1 and mode in ("group", "batch"):
-            found.append(
-                f"keyspace {options.keyspace} has 1 copy{named}: an acknowledged message survives a crash, "
-                "not the loss of its node"
-            )
-        else:
-            found.append(
-                f"keyspace {options.keyspace} has {number} copies{named} and commitlog_sync is {mode}: "
-                "losing one node can lose acknowledged messages; use 3 copies, or 1 with commitlog_sync: group"
-            )
-    return found
-
-
-def _copies(replication: dict[str, str]) -> dict[str, int]:
-    """Copies by data centre.
-
-    >>> _copies({"class": "org...NetworkTopologyStrategy", "eu": "3", "us": "2/1"})
-    {'eu': 3, 'us': 2}
-    """
-    return {where: int(text.partition("/")[0]) for where, text in replication.items() if where != "class"}
-
-
-def _commit_log_mode(session: Session) -> str:
-    """The commit log's mode; ``unknown`` for a role that may not read it."""
-    try:
-        rows = list(session.execute("select value from system_views.settings where name = 'commitlog_sync'"))
-    except Unauthorized:
-        return "unknown"
-    return str(rows[0][0]) if rows else "unknown"

@@ -19,11 +19,12 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, know_replicas, none_reached
+from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, none_reached
 from queuey.storage.cassandra.copies import Copies
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
 from queuey.storage.cassandra.raw_batches import EncodedBatch, EncodedHandler
+from queuey.storage.cassandra.replication import Replication
 from queuey.storage.cassandra.tables import CQL, Tables
 from queuey.storage.observing import Observer, Unobserved
 
@@ -103,7 +104,7 @@ class CassandraSession:
             self.driver.client_protocol_handler = EncodedHandler
             self.driver.default_fetch_size = None  # or an answer ends after 5,000 rows, as if there were no more
             self._tables = Tables(self.driver, options.keyspace)
-            know_replicas(self.cluster, options.keyspace)
+            self.replication = Replication(self.driver, options.keyspace)
             self._statements = self._prepare()
         except NoHostAvailable as error:
             self.cluster.shutdown()
@@ -333,7 +334,10 @@ class CassandraSession:
 
     def problems(self) -> Sequence[str]:
         """See :meth:`queuey.storage.MessageStore.problems`."""
-        return (_FORKED,) if is_forked(self) else [*self._tables.problems(), *self.copies.problems()]
+        if is_forked(self):
+            return (_FORKED,)
+        self.replication.look()
+        return [*self._tables.problems(), *self.copies.problems()]
 
     def close(self) -> None:
         """End the connections. May be called again."""

@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.errors import ConfigurationError
-from queuey.storage.cassandra.schema import _copies, replication_of
+from queuey.storage.cassandra.replication import copies_of
+from queuey.storage.cassandra.schema import replication_of
 
 CENTRES = st.dictionaries(st.from_regex(r"[A-Za-z0-9_.-]{1,20}", fullmatch=True), st.integers(1, 9), min_size=1)
 
@@ -21,7 +22,7 @@ def test_a_number_is_so_many_copies_in_each_data_centre(copies: int) -> None:
 def test_copies_are_given_by_data_centre(centres: dict[str, int]) -> None:
     asked = replication_of(", ".join(f"{centre}:{copies}" for centre, copies in centres.items()))
 
-    assert _copies(asked) == centres
+    assert copies_of(asked) == centres
     assert asked["class"] == "NetworkTopologyStrategy"
 
 
