@@ -146,7 +146,7 @@ LAYERS = {
         others=("httptools", "orjson", "pyramid", "uvloop", "webob"),
     ),
     # What both command lines have in common: one look, one set of exit codes.
-    "queuey.terminal": Layer(ours=(*LEAVES, "qdo.client"), others=("apsw", "click")),
+    "queuey.terminal": Layer(ours=(*LEAVES, "qdo.client", "queuey.monitor.logs"), others=("apsw", "click")),
     "queuey.cli": Layer(
         ours=(
             *LEAVES,

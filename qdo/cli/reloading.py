@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from queue import Empty
 
 from qdo.worker.running import Heard, hearing
-from queuey.terminal.output import say
 
 __all__ = ["run_again_and_again"]
 
@@ -23,9 +22,10 @@ END_SECONDS = 30.0
 """For a worker that is to start again. It is killed after that."""
 
 
-def run_again_and_again() -> int:
+def run_again_and_again(say: Callable[[str], None]) -> int:
     """Run this command without ``--reload``, again after each change, until a signal comes.
 
+    :param say: tells people, or the log, why a worker starts.
     :returns: the exit code of the last worker.
     """
     command = [sys.executable, "-m", "qdo.cli", *(one for one in sys.argv[1:] if one != "--reload")]

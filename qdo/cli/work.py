@@ -195,12 +195,11 @@ def work_command(
     from queuey.monitor.logs import set_up
 
     _check_what(job, modules, named, given)
+    set_up("info", "json" if log_json else "text")
     if reload:
         from qdo.cli.reloading import run_again_and_again
 
-        click.get_current_context().exit(run_again_and_again())
-    set_up("info", "json" if log_json else "text")
-    logging.captureWarnings(log_json)
+        click.get_current_context().exit(run_again_and_again(_note))
     logging.getLogger("kazoo").setLevel(logging.WARNING)
     queues, given["weights"] = weighted(named)
     _work(workplace, job or ", ".join(modules), queues, {**given, "modules": modules})

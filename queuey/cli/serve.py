@@ -12,7 +12,6 @@ import click
 from queuey.contexts import DEFAULT_APPLICATION
 from queuey.errors import ConfigurationError
 from queuey.terminal.options import DATA_HELP, config_option, settings_from
-from queuey.terminal.output import say
 
 if TYPE_CHECKING:
     from queuey.server.run import Started
@@ -59,11 +58,11 @@ def announce(started: Started) -> None:
         "cassandra": "data in Cassandra",
         "memory": "in memory: stopping loses everything",
     }[started.backend]
-    click.echo(f"Queuey listens on {started.url}, {where}")
+    click.echo(f"Queuey listens on {started.url}, {where}")  # to stdout, since stderr is the log's alone
     if started.application is not None and started.key is not None:
         chosen = started.key == os.environ.get("QUEUEY_KEY")
         has_console = started.has_console
-        say(first_words(started.url, started.application, started.key, chosen=chosen, has_console=has_console))
+        click.echo(first_words(started.url, started.application, started.key, chosen=chosen, has_console=has_console))
 
 
 def first_words(url: str, application: str, key: str, *, chosen: bool, has_console: bool = True) -> str:

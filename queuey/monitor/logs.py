@@ -8,11 +8,14 @@ from __future__ import annotations
 import logging
 import sys
 from datetime import UTC, datetime
+from types import TracebackType
 from typing import Any
 
 import orjson
 
 from queuey.tracebacks import bounded
+
+log = logging.getLogger(__name__)
 
 _STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -87,18 +90,28 @@ def _without_drivers_stack(record: logging.LogRecord) -> bool:
 
 
 def set_up(level: str, form: str) -> None:
-    """Send all logging to standard error.
+    """Send all logging to standard error. As JSON, warnings of Python and errors that nobody catches are lines of it too.
 
     :param form: ``json``, ``text``, or ``auto``: text on a terminal, else JSON.
     """
     handler = logging.StreamHandler(sys.stderr)
-    if form == "json" or (form == "auto" and not sys.stderr.isatty()):
+    as_json = form == "json" or (form == "auto" and not sys.stderr.isatty())
+    if as_json:
         handler.setFormatter(JsonFormatter())
     else:
         handler.setFormatter(TextFormatter("%(asctime)s %(levelname)-7s %(name)s: %(message)s"))
     if level != "debug":
         handler.addFilter(_without_drivers_stack)
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
+    logging.captureWarnings(as_json)
+    sys.excepthook = _log_uncaught if as_json else sys.__excepthook__
+
+
+def _log_uncaught(kind: type[BaseException], error: BaseException, traceback: TracebackType | None) -> None:
+    if issubclass(kind, KeyboardInterrupt):
+        sys.__excepthook__(kind, error, traceback)
+    else:
+        log.error("ended by an error", exc_info=(kind, error, traceback))
 
 
 def is_json() -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import codecs
 import errno
+import logging
 import os
 import sys
 from collections.abc import Mapping
@@ -16,9 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import click
+from click.exceptions import Exit
 
 from queuey.errors import ConfigurationError, QueueyError
 from queuey.terminal.colours import no_colour
+
+log = logging.getLogger(__name__)
 
 OF_THE_SERVER = frozenset(
     {"apsw", "google_crc32c", "httptools", "jinja2", "jwt", "markupsafe", "multipart", "pyramid", "uvloop"}
@@ -96,6 +100,15 @@ class Commands(CommandGroup):
         if no_colour():
             ctx.color = False
         try:
+            return self._invoke(ctx)
+        except click.ClickException as error:
+            if not _is_logged(error):
+                raise
+            raise Exit(error.exit_code) from error
+
+    def _invoke(self, ctx: click.Context) -> Any:
+        """:raises ClickException: whatever goes wrong that has a sentence."""
+        try:
             return super().invoke(ctx)
         except QueueyError as error:
             from queuey.terminal.output import Failed
@@ -111,6 +124,15 @@ class Commands(CommandGroup):
             if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise
             raise click.ClickException(_said(error)) from error
+
+
+def _is_logged(error: click.ClickException) -> bool:
+    """Log an error if the log is in JSON: what collects that takes no other line."""
+    from queuey.monitor.logs import is_json
+
+    if found := is_json():
+        log.error("%s", error.format_message())
+    return found
 
 
 _ESCAPED = "queuey.escaped"

@@ -75,6 +75,10 @@ class Failed(click.ClickException):
     def exit_code(self) -> int:  # type: ignore[override]  # click reads it from the instance
         return exit_code(self._error)
 
+    def format_message(self) -> str:
+        """As it is logged."""
+        return f"{self._error.code}: {self.message}"
+
     def show(self, file: IO[Any] | None = None) -> None:
         click.echo(
             f"{click.style(self._error.code, fg='red')}: {self.message}", err=True, color=False if no_colour() else None

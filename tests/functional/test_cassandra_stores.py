@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -119,7 +120,7 @@ def refusal(tmp_path: Path, cassandra_node: Reached) -> Callable[..., str]:
         environment = on_cassandra.variables(cassandra_node, keyspace, **more)
         ended = run_in(environment, tmp_path, "serve", "--port", "0", QUEUEY_LOG_LEVEL="error")
         assert (ended.code, ended.text) == (2, "")
-        sentence = ended.err.splitlines()[-1]
+        sentence = str(json.loads(ended.err.splitlines()[-1])["event"])
         assert sentence.startswith("ConfigurationError: ")
         return sentence
 
@@ -157,7 +158,7 @@ def test_a_server_that_reaches_no_node_ends_so_that_it_is_started_again(
     ended = run_in(environment, tmp_path, "serve", "--port", "0", QUEUEY_LOG_LEVEL="error")
 
     assert (ended.code, ended.text) == (5, "")
-    said = ended.err.splitlines()[-1]
+    said = str(json.loads(ended.err.splitlines()[-1])["event"])
     assert said.startswith("StorageUnavailable: [cassandra] hosts: no node of 127.0.0.1:1 answers")
 
 

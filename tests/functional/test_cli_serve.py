@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -52,6 +53,28 @@ def exports(said: Path) -> dict[str, str]:
     return dict(pair.split("=", 1) for pair in line.split()[1:])
 
 
+def last_event(log: str) -> str:
+    """What the last line of a log says, each line of which is JSON."""
+    return str([json.loads(line)["event"] for line in log.splitlines()][-1])
+
+
+def test_the_log_is_json_alone_from_the_first_start_to_the_end(tmp_path: Path) -> None:
+    told = tmp_path / "log.txt"
+    with (
+        told.open("wb") as log,
+        subprocess.Popen(
+            command("serve", "--port", "0"), stdout=subprocess.PIPE, stderr=log, text=True, cwd=tmp_path
+        ) as process,
+    ):
+        assert process.stdout is not None
+        assert "listens on" in process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(90) == 0
+        assert "with the key:" in process.stdout.read()
+
+    assert last_event(told.read_text()).startswith("stopped: ")
+
+
 def test_the_first_start_tells_what_to_type_and_it_works(tmp_path: Path) -> None:
     with serving(tmp_path) as (_, said):
         environment = exports(said)
@@ -73,9 +96,9 @@ def test_a_second_server_on_the_store_or_the_port_is_refused_in_a_sentence(tmp_p
         same_store = run_in({}, tmp_path, "serve", "--port", "0")
         same_port = run_in({}, tmp_path, "serve", "--port", port, "--data", "elsewhere")
 
-    assert (same_store.code, same_store.err.split(":")[0]) == (2, "StoreInUse")
-    assert (same_port.code, same_port.err.split(":")[0]) == (2, "ConfigurationError")
-    assert same_store.err.count("\n") == same_port.err.count("\n") == 1
+    assert (same_store.code, last_event(same_store.err).split(":")[0]) == (2, "StoreInUse")
+    assert (same_port.code, last_event(same_port.err).split(":")[0]) == (2, "ConfigurationError")
+    assert same_port.err.count("\n") == 1
 
 
 def test_with_few_open_files_the_server_refuses_connections_before_they_run_out(tmp_path: Path) -> None:
@@ -110,7 +133,9 @@ def test_with_too_few_open_files_the_server_says_so(tmp_path: Path) -> None:
         check=False,
     )
     assert ended.returncode == 2
-    assert ended.stderr.startswith("ConfigurationError: this process may open 64 files, and a server needs 128:")
+    assert last_event(ended.stderr).startswith(
+        "ConfigurationError: this process may open 64 files, and a server needs 128:"
+    )
 
 
 def test_keys_are_made_and_removed_while_the_server_runs(tmp_path: Path) -> None:

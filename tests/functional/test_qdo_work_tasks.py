@@ -95,6 +95,23 @@ def test_what_is_given_up_is_told_by_the_exit_code_and_in_json_logs(processes: W
     assert (shown["reason"], "chores.py" in str(shown["traceback"])) == ("ValueError: this one is bad", True)
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        (("--tasks", "nowhere"), "ConfigurationError: module nowhere cannot be imported"),
+        (("--tasks", "chores", "--metrics", "x"), "ConfigurationError: metrics at 'x': expected HOST:PORT"),
+        (("--tasks", "chores", "--queue", "mail=x"), "--queue mail=x: expected NAME=WEIGHT"),
+    ],
+)
+def test_what_ends_a_worker_before_it_begins_is_a_line_of_its_json_log(
+    processes: WorkProcesses, given: tuple[str, ...], said: str
+) -> None:
+    ended = processes.run("work", *given, "--log-json")
+
+    last = [json.loads(line) for line in ended.err.splitlines()][-1]
+    assert (ended.code, last["level"], said in last["event"]) == (2, "error", True)
+
+
 def test_a_task_that_kills_its_worker_is_given_up_after_its_attempts(processes: WorkProcesses, client: Client) -> None:
     client.create_queue("mail")
     client.set_lease_group("mail", "default", visibility=1)

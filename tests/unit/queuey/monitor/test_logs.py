@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import logging
+import sys
+import warnings
 
 import pytest
 
-from queuey.monitor.logs import JsonFormatter, TextFormatter
+from queuey.monitor.logs import JsonFormatter, TextFormatter, set_up
 
 EXTRA = {
     "app": "demo",
@@ -30,6 +32,22 @@ def test_text_has_what_json_has_and_no_value_passes_for_two() -> None:
     assert text == (
         "queuey: GET app=demo queue='a b\\nstatus=500' principals=app:demo,bid:joe@example.org none=None empty=''"
     )
+
+
+def test_a_warning_and_an_uncaught_error_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
+    try:
+        set_up("info", "json")
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.warn("old", stacklevel=1)
+        sys.excepthook(ValueError, ValueError("nobody caught this"), None)
+    finally:
+        set_up("info", "text")
+
+    warned, ended = map(json.loads, capsys.readouterr().err.splitlines())
+    assert (warned["logger"], "old" in warned["event"]) == ("py.warnings", True)
+    assert (ended["level"], "nobody caught this" in ended["exception"]) == ("error", True)
+    assert sys.excepthook is sys.__excepthook__
 
 
 class Silent:
