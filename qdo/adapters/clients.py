@@ -8,10 +8,12 @@ from collections.abc import Callable
 from weakref import WeakSet
 
 from qdo.client import Client
-from queuey.errors import LeaseGroupNotFound, QueueNotFound
+from qdo.client.given import check_seconds
+from qdo.client.wire import check_group
+from queuey.errors import ConfigurationError, InvalidParameter, LeaseGroupNotFound, QueueNotFound
 from queuey.ids import ZERO_ID, MessageId
 
-__all__ = ["ThreadClients", "is_done", "make_job_queue"]
+__all__ = ["ThreadClients", "check_receiving", "is_done", "make_job_queue"]
 
 
 class ThreadClients:
@@ -52,6 +54,19 @@ def make_job_queue(client: Client, name: str) -> None:
     """Make a queue whose messages go once they are acknowledged, if there is none of this name."""
     if client.find_queue(name) is None:
         client.create_queue(name, retention="acknowledged")
+
+
+def check_receiving(group: str, visibility: float | None) -> None:
+    """Check the name of a lease group, and the length of its leases; None for the group's own.
+
+    :raises ConfigurationError: no group can have this name, or no lease this length.
+    """
+    try:
+        check_group(group)
+        if visibility is not None:
+            check_seconds("visibility", visibility, 0)
+    except InvalidParameter as error:
+        raise ConfigurationError(str(error)) from error
 
 
 def is_done(client: Client, queue: str, group: str) -> bool:

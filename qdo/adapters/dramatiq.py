@@ -23,12 +23,13 @@ import dramatiq
 from dramatiq.errors import ConnectionClosed, DecodeError, QueueJoinTimeout, QueueNotFound
 from dramatiq.logging import get_logger
 
-from qdo.adapters.clients import ThreadClients, is_done, make_job_queue
+from qdo.adapters.clients import ThreadClients, check_receiving, is_done, make_job_queue
 from qdo.adapters.settling import Settler
 from qdo.client import Client, Delivery, NewMessage
+from qdo.client.given import check_seconds
 from qdo.client.refusals import may_pass
 from queuey import errors
-from queuey.errors import QueueyError
+from queuey.errors import ConfigurationError, QueueyError
 
 __all__ = ["LeasedProxy", "QueueyBroker"]
 
@@ -69,7 +70,11 @@ class QueueyBroker(dramatiq.Broker):
         :param group: the lease group of all workers.
         :param visibility: seconds after which the messages of a worker that died come again; None for the group's setting,
             30 s.
+        :raises ConfigurationError: the first is no function, no group can have this name, or a lease cannot be this long.
         """
+        check_receiving(group, visibility)
+        if not callable(make_client):
+            raise ConfigurationError(f"make_client is {make_client!r}: expected a function that makes a Client")
         super().__init__(middleware)
         self.group, self.visibility = group, visibility
         self.settler = Settler(make_client, group)
@@ -96,7 +101,10 @@ class QueueyBroker(dramatiq.Broker):
         :raises dramatiq.errors.QueueNotFound: the queue was never declared.
         :raises dramatiq.errors.ConnectionClosed: the server is away; nothing is stored.
         :raises queuey.errors.OutcomeUnknown: the answer was lost, so it may be stored.
+        :raises queuey.errors.InvalidParameter: the delay is no number of milliseconds from 0 on.
         """
+        if delay is not None:
+            check_seconds("delay", delay, 0, "milliseconds")
         self._check(message.queue_name)
         self.emit_before("enqueue", message, delay)
         new = NewMessage(

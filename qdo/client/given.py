@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from math import isnan
+from math import inf, isnan
 from numbers import Integral, Real
 from typing import Any
 
@@ -21,10 +21,11 @@ def check_text(name: str, value: object) -> None:
         raise InvalidParameter(problems={name: f"{value!r} is no text"})
 
 
-def check_seconds(name: str, value: object) -> None:
-    """:raises InvalidParameter: the value is no number of seconds."""
-    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value):
-        raise InvalidParameter(problems={name: f"is {value!r}: expected a number of seconds"})
+def check_seconds(name: str, value: object, least: float = -inf, unit: str = "seconds") -> None:
+    """:raises InvalidParameter: the value is no number of seconds, or is too small."""
+    if isinstance(value, bool) or not isinstance(value, Real) or isnan(value) or value < least:
+        more = "" if least == -inf else f", {least:g} or more"
+        raise InvalidParameter(problems={name: f"is {value!r}: expected a number of {unit}{more}"})
 
 
 def check_list(name: str, value: object, expected: str, kind: type | None = None) -> None:

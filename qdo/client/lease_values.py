@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Any, Generic, Literal, Protocol, Self, TypedDict, TypeVar
 
 from qdo.client.extending import HeldLease
-from qdo.client.given import check_list, check_mapping, whole_numbers
+from qdo.client.given import check_list, check_mapping, check_text, whole_numbers
 from qdo.client.steps import Blocks, Steps, call
 from qdo.client.values import Appended, Json, Message, NewMessage
 from queuey.errors import InvalidParameter, InvalidReceipt, QueueyError, StaleReceipt
@@ -363,6 +363,9 @@ class Settle:
         check_mapping("append", self.append, "messages by queue")
         if self.receive is not None and not isinstance(self.receive, Receive):
             raise InvalidParameter(problems={"receive": f"{self.receive!r}: expected a Receive"})
+        for name in ("receiver", "attempt"):
+            if (value := getattr(self, name)) is not None:
+                check_text(name, value)
 
     @property
     def only_extends(self) -> bool:

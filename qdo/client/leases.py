@@ -13,7 +13,7 @@ from typing import Any, Generic, Unpack
 from qdo.client.encoding import to_json
 from qdo.client.endpoint import Endpoint
 from qdo.client.extending import MIN_EXTENSION_SECONDS, HeldLease
-from qdo.client.given import check_list
+from qdo.client.given import check_list, check_text
 from qdo.client.lease_groups import LeaseGroup
 from qdo.client.lease_values import D, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
@@ -148,7 +148,9 @@ class LeaseCalls(ABC, Generic[D]):
 
         :param queue, group: as in that request.
         :returns: whether the server had not carried it out; then it never will. False: what it settles and appends is done.
+        :raises InvalidParameter: the attempt is no text.
         """
+        check_text("attempt", attempt)
         try:
             yield from self._step(queue, group, {"attempt": attempt})
         except KeyReused:

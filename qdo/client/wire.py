@@ -41,15 +41,20 @@ def queue_path(application: str, name: str) -> tuple[str, str, str]:
     return "v1", application, name
 
 
+def check_group(group: str) -> None:
+    """:raises InvalidParameter: no group can have this name: it is no text, or would make another path."""
+    check_text("group", group)
+    if leads_elsewhere(group):
+        raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
+
+
 def group_path(application: str, queue: str, kind: str, group: str) -> tuple[str, ...]:
     """The path of a group of a queue.
 
     :param kind: ``offsets`` or ``leases``.
-    :raises InvalidParameter: no group can have this name: it is no text, or would make another path.
+    :raises InvalidParameter: no group can have this name.
     """
-    check_text("group", group)
-    if leads_elsewhere(group):
-        raise InvalidParameter(problems={"group": f"{group!r} is no name of a group"})
+    check_group(group)
     return *queue_path(application, queue), kind, group
 
 

@@ -16,6 +16,7 @@ import msgspec
 
 from qdo.client.endpoint import MOST_TIMEOUT_SECONDS
 from qdo.client.given import check_list, check_seconds, check_text
+from qdo.client.moments import moment_to_wire
 from qdo.client.values import NewMessage
 from qdo.client.wire import once_of
 from qdo.groups.names import is_new_queue_name
@@ -161,14 +162,18 @@ class TaskSender(Generic[P, R]):
         :param key: messages of one key share a partition. In a lease group with ``order`` ``key`` they are run one after the
             other.
         :param unique: an idempotency key: a call that is sent again under it within 24 hours is stored once.
-        :raises InvalidParameter: ``at`` has no time zone, or stands beside ``in_``, which is no number of seconds.
+        :raises InvalidParameter: ``at`` is no moment, has no time zone, or stands beside ``in_``, which is no number of
+            seconds from 0 on; or ``key`` or ``unique`` is no text.
         """
         if in_ is not None and at is not None:
             raise InvalidParameter(problems={"at": "give in_ or at, one of them"})
-        if isinstance(at, datetime) and at.tzinfo is None:
-            raise InvalidParameter(problems={"at": f"{at} has no time zone"})
-        if in_ is not None and not isinstance(in_, timedelta):
-            check_seconds("in_", in_)
+        if at is not None:
+            moment_to_wire(at, "at", ago=False)
+        if in_ is not None:
+            check_seconds("in_", in_.total_seconds() if isinstance(in_, timedelta) else in_, 0)
+        for name, text in (("key", key), ("unique", unique)):
+            if text is not None:
+                check_text(name, text)
         return replace(self, in_=in_, at=at, key=key, unique=unique)
 
     def then(self, following: DeclaredTask[Any, Any], /, **arguments: Any) -> TaskSender[P, R]:

@@ -25,6 +25,11 @@ _KINDS: tuple[tuple[str, Any, str], ...] = (
     ("weights", Mapping, "numbers by queue"),
     ("strategy", str, "a text"),
     ("retry", RetryPolicy | None, "a RetryPolicy"),
+    ("wants", Callable | None, "a function of a partition"),
+    *(
+        (name, bool, "True or False")
+        for name in ("at_most_once", "from_end", "exit_at_end", "slots", "in_order", "lease")
+    ),
 )
 """Types of options that are no numbers and no names."""
 _LEAST: Mapping[str, float] = {
@@ -160,6 +165,9 @@ class WorkerOptions:
             check_member(self.name)
         for what, least in _LEAST.items():
             check_number(what, getattr(self, what), least, whole=not what.endswith("_seconds"))
+        for what, kind, expected in _KINDS:
+            if not isinstance(value := getattr(self, what), kind):
+                raise ConfigurationError(f"{what} is {value!r}: expected {expected}")
         for one in fields(self) if self.lease else ():
             if one.name in NOT_WITH_LEASE and getattr(self, one.name) != one.default:
                 raise ConfigurationError(f"{one.name} has no meaning with lease: {NOT_WITH_LEASE[one.name]}")
@@ -167,9 +175,6 @@ class WorkerOptions:
             raise ConfigurationError("in_order and weights are for queues that workers lease from: set lease")
         if self.in_order and self.weights:
             raise ConfigurationError("in_order leaves nothing to draw by weights: leave one of them out")
-        for what, kind, expected in _KINDS:
-            if not isinstance(value := getattr(self, what), kind):
-                raise ConfigurationError(f"{what} is {value!r}: expected {expected}")
         for name, weight in self.weights.items():
             check_number(f"weight of queue {name}", weight, 1, MOST_WEIGHT)
         if self.strategy not in STRATEGIES:

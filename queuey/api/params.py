@@ -130,7 +130,9 @@ def moment(text: str) -> MessageId | int:
 def seconds(text: str) -> int:
     """Decimal seconds, as ticks."""
     if not _DECIMAL.fullmatch(text):
-        raise ValueError(f"{quoted(text)} is not a number of seconds")
+        if re.fullmatch(r"[0-9]{13,}(\.[0-9]*)?", text):
+            raise ValueError("too many seconds")
+        raise ValueError(f"{quoted(text)} is not a number of seconds, 0 or more")
     return parse_timestamp(text) - EPOCH_TICKS
 
 

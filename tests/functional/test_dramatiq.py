@@ -18,7 +18,7 @@ from qdo.adapters.clients import is_done
 from qdo.adapters.dramatiq import QueueyBroker
 from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
-from queuey.errors import StorageUnavailable
+from queuey.errors import ConfigurationError, InvalidParameter, StorageUnavailable
 from tests.support.client import Server, emptied
 from tests.support.dramatiq_actors import VISIBILITY, declared
 from tests.support.loaded import Program
@@ -205,6 +205,28 @@ def test_a_queue_that_nobody_declared_is_refused(broker: QueueyBroker) -> None:
         broker.enqueue(dramatiq.Message("none", "note", (), {}, {}))
     with pytest.raises(QueueNotFound):
         broker.consume("none")
+
+
+@pytest.mark.parametrize("delay", ["x", -5, True])
+def test_a_delay_that_is_none_is_refused(broker: QueueyBroker, delay: Any) -> None:
+    broker.declare_queue("default")
+
+    with pytest.raises(InvalidParameter, match=r"delay: is .*: expected a number of milliseconds, 0 or more"):
+        broker.enqueue(dramatiq.Message("default", "note", (), {}, {}), delay=delay)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"group": 5}, "group: 5 is no text"),
+        ({"visibility": "x"}, "visibility: is 'x': expected a number of seconds, 0 or more"),
+        ({"visibility": -1}, "visibility: is -1: expected a number of seconds, 0 or more"),
+        ({"make_client": 5}, "make_client is 5: expected a function that makes a Client"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused_when_the_broker_is_made(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        QueueyBroker(**options)
 
 
 def test_a_server_that_is_away_is_a_closed_connection() -> None:

@@ -380,6 +380,18 @@ def test_an_unknown_option_is_refused(server: Server) -> None:
         Connection(broker_of(server), transport_options={"visibility_timeout": 1}).connect()
 
 
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"group": 5}, "group: 5 is no text"),
+        ({"visibility": "x"}, "visibility: is 'x': expected a number of seconds, 0 or more"),
+    ],
+)
+def test_an_option_of_a_wrong_type_is_refused(server: Server, given: dict[str, object], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Connection(broker_of(server), transport_options=given).connect()
+
+
 def test_a_wrong_key_is_no_broken_connection(server: Server) -> None:
     connection = Connection(broker_of(server).replace(str(server.key), "f" * 32))
 

@@ -30,13 +30,13 @@ except ImportError:  # before Django 6
     from django_tasks.base import Task, TaskContext, TaskError, TaskResult, TaskResultStatus
     from django_tasks.exceptions import TaskResultDoesNotExist
 
-from qdo.adapters.clients import ThreadClients, make_job_queue
+from qdo.adapters.clients import ThreadClients, check_receiving, make_job_queue
 from qdo.client import Client, Message, NewMessage
 from qdo.client.values import address
 from qdo.worker.job import Context, RejectMessage, StopWorker, reason_of, unknown_task
 from qdo.worker.unread import ending_if_unread
 from queuey import tracebacks
-from queuey.errors import NotFound, QueueNotFound, QueueyError
+from queuey.errors import ConfigurationError, NotFound, QueueNotFound, QueueyError
 
 __all__ = ["QueueyTaskBackend", "TaskRunner", "task_backends"]
 
@@ -63,13 +63,17 @@ class QueueyTaskBackend(BaseTaskBackend):
     supports_get_result = True
 
     def __init__(self, alias: str, params: dict[str, Any]) -> None:
-        """:raises ImproperlyConfigured: an option is unknown."""
+        """:raises ImproperlyConfigured: an option is unknown, or no group can have this name."""
         super().__init__(alias, params)
         if unknown := self.options.keys() - OPTIONS:
             raise ImproperlyConfigured(
                 f"TASKS[{alias!r}]: unknown option {min(unknown)}: expected {', '.join(sorted(OPTIONS))}"
             )
-        self.group = str(self.options.get("group", "django"))
+        self.group = self.options.get("group", "django")
+        try:
+            check_receiving(self.group, None)
+        except ConfigurationError as error:
+            raise ImproperlyConfigured(f"TASKS[{alias!r}]: {error}") from error
         self._clients = ThreadClients(self.make_client)
 
     def make_client(self) -> Client:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from qdo.adapters.clients import check_receiving
 from qdo.client import Client
 from queuey.errors import ConfigurationError
 
@@ -42,6 +43,7 @@ class TransportOptions:
         options = cls(**{name: value for name, value in given.items() if name in known})
         if options.queue_order_strategy not in ORDERS:
             raise ConfigurationError(f"queue_order_strategy is {' or '.join(sorted(ORDERS))}")
+        check_receiving(options.group, options.visibility)
         return options
 
     @property

@@ -65,6 +65,10 @@ _OTHERS: Sequence[tuple[str, Ask]] = [
     ("acknowledge", lambda client, given: client.settle("q", "g", Settle(acknowledge=given))),
     ("append", lambda client, given: client.settle("q", "g", Settle(append=given))),
     ("receive", lambda client, given: client.settle("q", "g", Settle(receive=_or(given, 5)))),
+    ("receiver", lambda client, given: client.settle("q", "g", Settle(receiver=_or(given, 5)))),
+    ("attempt", lambda client, given: client.settle("q", "g", Settle(attempt=_or(given, 5)))),
+    ("attempt", lambda client, given: client.receive("q", "g", attempt=_or(given, 5))),
+    ("attempt", lambda client, given: client.withdraw("q", "g", given)),
     ("end_after_seconds", lambda client, given: client.follow("q", end_after_seconds=_or(str(given), 5))),
     ("idle_seconds", lambda client, given: client.follow("q", idle_seconds=_or(str(given), 5))),
 ]

@@ -185,6 +185,12 @@ def test_what_is_no_function_is_no_task(given: Any) -> None:
         ("following", lambda: lasting.then(5)),  # type: ignore[arg-type]
         ("in_", lambda: lasting.schedule(in_="10")),  # type: ignore[arg-type]
         ("in_", lambda: lasting.schedule(in_=nan)),
+        ("in_", lambda: lasting.schedule(in_=-1)),
+        ("in_", lambda: lasting.schedule(in_=timedelta(seconds=-1))),
+        ("at", lambda: lasting.schedule(at=5)),  # type: ignore[arg-type]
+        ("at", lambda: lasting.schedule(at="tomorrow")),
+        ("key", lambda: lasting.schedule(key=5)),  # type: ignore[arg-type]
+        ("unique", lambda: lasting.schedule(unique=5)),  # type: ignore[arg-type]
         ("id", lambda: lasting.cancel(None)),  # type: ignore[arg-type]
         ("id", lambda: lasting.result(5)),  # type: ignore[arg-type]
         ("timeout", lambda: lasting.result(ID).get(timeout="10")),  # type: ignore[arg-type]

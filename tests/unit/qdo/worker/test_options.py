@@ -53,6 +53,10 @@ def test_a_task_takes_numbers_alone(name: str, value: Any) -> None:
         ({"retry": 5}, "retry is 5: expected a RetryPolicy"),
         ({"weights": None}, "weights is None: expected numbers by queue"),
         ({"strategy": []}, r"strategy is \[\]: expected a text"),
+        ({"lease": 5}, "lease is 5: expected True or False"),
+        ({"exit_at_end": "no"}, "exit_at_end is 'no': expected True or False"),
+        ({"at_most_once": None}, "at_most_once is None: expected True or False"),
+        ({"wants": 5}, "wants is 5: expected a function of a partition"),
         ({"on_failure": 5}, "the job is 5: expected a function"),
     ],
 )
