@@ -31,10 +31,11 @@ from qdo.bench.ending import LoadProgress, RunEnd
 from qdo.bench.histogram import TimeHistogram
 from qdo.bench.machine import BusiestPart, run_before_others
 from qdo.bench.planting import Plant, Planting
-from qdo.bench.receivers import Distinct, InOrder, LoadReceiver
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, OpenMessages
 from qdo.bench.records import RECEIVED, SENT, ReceivedRow, Writer
 from qdo.bench.senders import LoadSender, LoadShare, texts_of
 from qdo.bench.serving import ReceiverThread, receiver_threads
+from qdo.bench.unsettled import Quiet
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
 from queuey.file_limit import raise_file_limit
 
@@ -71,6 +72,8 @@ class ProcessReport:
     processor_share: float = 0.0
     """Of one processor: see :class:`qdo.bench.machine.BusiestPart`."""
     refusals: Counter[str] = field(default_factory=Counter)
+    unanswered: Counter[int] = field(default_factory=Counter)
+    """Receives without an answer: see :class:`qdo.bench.unsettled.Quiet`."""
     planted: int = 0
     unsent: int = 0
     nice: int = 0
@@ -92,6 +95,7 @@ class Ran:
     processes: list[ProcessReport]
     sent_files: list[Path]
     received_files: list[Path]
+    quiet: Quiet
 
 
 class _Shared:
@@ -103,6 +107,8 @@ class _Shared:
         self.distinct = context.RawArray(c_int64, processes)
         self.answers = context.RawArray(c_int64, processes)
         """To receivers, with messages or without."""
+        self.unsettled = context.RawArray(c_int64, processes)
+        self.moves = context.RawArray(c_int64, processes)
         self.sending = context.RawArray(c_int64, [1] * processes)
         self.receive = context.Event()
         """Receivers may begin."""
@@ -113,7 +119,8 @@ class _Shared:
     def progress(self) -> LoadProgress:
         """As of now. The counts of senders that ended are whole: they are read after it."""
         is_sending = any(self.sending)
-        return LoadProgress(is_sending, sum(self.stored), sum(self.unknown), sum(self.distinct), sum(self.answers))
+        counts = (self.stored, self.unknown, self.distinct, self.answers, self.unsettled, self.moves)
+        return LoadProgress(is_sending, *map(sum, counts))
 
 
 def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda progress: None) -> Ran:
@@ -144,13 +151,14 @@ def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda prog
         start = load.target.clock.now() + int(HEAD_START_SECONDS * SECOND)
         for pipe in pipes:
             pipe.send(start)
-        _watch(load, shared, processes, during)
+        quiet = _watch(load, shared, processes, during)
         reports = [_said(pipe, READY_SECONDS) for pipe in pipes]
         for process in processes:
             process.join(READY_SECONDS)
     failures = [failure for report in reports for failure in report.failures]
     if failures:
         raise StorageUnavailable(f"the generator failed: {failures[0]}")
+    unanswered = dict(sum((report.unanswered for report in reports), Counter[int]()))
     return Ran(
         start,
         load.target.clock.now(),
@@ -159,6 +167,7 @@ def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda prog
         reports,
         sorted(load.folder.glob("sent-*")),
         sorted(load.folder.glob("received-*")),
+        quiet._replace(unanswered=unanswered),
     )
 
 
@@ -194,10 +203,10 @@ def _said(pipe: Pipe, seconds: float) -> Any:
     return said
 
 
-def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[LoadProgress], None]) -> None:
+def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callable[[LoadProgress], None]) -> Quiet:
     """Begin and end the receivers."""
-    workload = load.target.workload
-    end = RunEnd(workload)
+    workload, clock = load.target.workload, load.target.clock
+    end = RunEnd(workload, is_forgetful=load.plant == "forget")
     while True:
         progress = shared.progress()
         during(progress)
@@ -205,11 +214,12 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
             shared.receive.set()
         if shared.abort.is_set() or any(process.exitcode for process in processes):
             break
-        if end.is_over(progress, time.monotonic()):
+        if end.is_over(progress, clock.now() / SECOND):
             break
         time.sleep(LOOK_SECONDS)
     shared.receive.set()
     shared.over.set()
+    return Quiet(int(end.changed * SECOND), int(end.answered * SECOND), {})
 
 
 # In a process of the generator.
@@ -250,7 +260,7 @@ class _Work:
             driver.prepare()
         self._report = ProcessReport(role)
         self._senders: list[tuple[LoadSender, Any]] = []
-        self._distinct = Distinct()
+        self._distinct, self._open = Distinct(), OpenMessages(self._workload)
         self._threads: Sequence[ReceiverThread] = []
         if role != "receive":
             self._make_senders(driver, place)
@@ -273,7 +283,7 @@ class _Work:
         workload = self._workload
         each, views = workload.receivers_of_view, place.share(workload.topics * workload.views)
         count = workload.receivers_with(len(views))
-        self._threads = receiver_threads(driver, self._distinct, count)
+        self._threads = receiver_threads(driver, self._distinct, self._open, count)
         numbers = ((at, at * each + which) for at in views for which in range(each))
         for thread, (at, number) in zip(itertools.cycle(self._threads), numbers, strict=False):
             topic, view = divmod(at, workload.views)
@@ -301,6 +311,7 @@ class _Work:
             self._report.unsent += sender.unsent
         for one in self._threads:
             self._report.refusals += one.context.refusals
+            self._report.unanswered += one.context.unanswered
             self._report.lag.add(one.lag)
         self._report.cpu_seconds = time.process_time() - cpu
         self._report.processor_share = use.share(time.monotonic(), time.process_time())
@@ -314,7 +325,11 @@ class _Work:
         self._shared.stored[self._at] = sum(sender.stored for sender, _ in self._senders)
         self._shared.unknown[self._at] = sum(sender.unknown for sender, _ in self._senders)
         self._shared.answers[self._at] = sum(one.context.answers for one in self._threads)
-        self._shared.distinct[self._at] = self._distinct.count
+        # A message is open before it counts as received, for those that look at both in this order.
+        distinct = self._distinct.count
+        self._shared.unsettled[self._at] = self._open.count
+        self._shared.moves[self._at] = self._open.moves
+        self._shared.distinct[self._at] = distinct
         self._shared.sending[self._at] = int(is_sending)
 
     def _guarded(self, work: Callable[[int, int], None], at: int, start: int) -> None:

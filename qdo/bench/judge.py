@@ -1,6 +1,6 @@
 """What a run did wrong: lost, repeated, out of order, early, made up.
 
-The judge reads the files of the generator once, in the order of time, and keeps two bits for each message, and the lease
+The judge reads the files of the generator once, in the order of time, and keeps three bits for each message, and the lease
 of each message that may still come again. So its memory does not grow with the receipts.
 """
 
@@ -14,11 +14,13 @@ from operator import attrgetter
 from pathlib import Path
 from typing import NamedTuple
 
+from qdo.bench.bits import NumberBits
 from qdo.bench.bodies import NO_KEY
 from qdo.bench.clock import SECOND
 from qdo.bench.open_keys import OpenKeys
 from qdo.bench.order import StreamOrder
 from qdo.bench.records import CORRUPT, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow, read_received, read_sent
+from qdo.bench.unsettled import Quiet, ReturnRule, Unsettled
 from qdo.bench.workload import Limits, Workload
 
 EXAMPLES = 5
@@ -28,6 +30,7 @@ SLACK_SECONDS = 2.0
 
 KINDS = (
     "lost",
+    "stranded",
     "duplicates",
     "out_of_order",
     "key_out_of_order",
@@ -121,69 +124,36 @@ class _First(NamedTuple):
     consumer: int
 
 
-class _Bits:
-    """A bit for each message of a stream."""
-
-    __slots__ = ("_bytes",)
-
-    def __init__(self) -> None:
-        self._bytes = bytearray()
-
-    def add(self, number: int) -> bool:
-        """Set it; whether it was clear."""
-        at, bit = number >> 3, 1 << (number & 7)
-        if at >= len(self._bytes):
-            self._bytes.extend(bytes(at + 1 + len(self._bytes) // 8 - len(self._bytes)))
-        if self._bytes[at] & bit:
-            return False
-        self._bytes[at] |= bit
-        return True
-
-    def add_range(self, first: int, count: int) -> None:
-        for number in range(first, first + count):
-            self.add(number)
-
-    def has(self, number: int) -> bool:
-        at = number >> 3
-        return at < len(self._bytes) and bool(self._bytes[at] & 1 << (number & 7))
-
-    def missing_in(self, other: _Bits | None) -> Iterator[int]:
-        """Numbers that are here and not there."""
-        theirs = other._bytes if other else b""  # noqa: SLF001 -- of this class
-        for at, byte in enumerate(self._bytes):
-            left = byte & ~(theirs[at] if at < len(theirs) else 0)
-            while left:
-                low = left & -left
-                yield at * 8 + low.bit_length() - 1
-                left ^= low
-
-
 class _View:
     """What one stream looks like from one view."""
 
-    __slots__ = ("highest", "open_keys", "order", "seen", "settled")
+    __slots__ = ("highest", "open_keys", "order", "seen", "settled", "unsettled")
 
     def __init__(self) -> None:
-        self.seen = _Bits()
-        self.settled = _Bits()
+        self.seen = NumberBits()
+        self.settled = NumberBits()
         self.order = StreamOrder()
         self.highest: dict[int, _First] = {}
         """By key, of the last message in order that came."""
         self.open_keys: OpenKeys | None = None
+        self.unsettled: Unsettled | None = None
 
 
 class Judge:
     """Judges one run. First all that was sent, then what was received, in the order of its arrival."""
 
-    def __init__(self, workload: Workload, views: Sequence[int] | None = None) -> None:
-        """:param views: those that are judged here; by default all."""
+    def __init__(self, workload: Workload, views: Sequence[int] | None = None, quiet: Quiet | None = None) -> None:
+        """:param views: those that are judged here; by default all.
+        :param quiet: how the run ended; without it nothing is stranded.
+        """
         own = workload.queuey
         self._workload = workload
         self._judged_views = range(workload.views) if views is None else views
         self._keep = int((own.receiving.visibility + own.receiving.wait + SLACK_SECONDS) * SECOND)
+        self._returns = ReturnRule(workload, quiet) if quiet and workload.leases else None
         self._late = int(own.expect.late_seconds * SECOND)
-        self._stored: dict[int, _Bits] = defaultdict(_Bits)
-        self._tried: dict[int, _Bits] = defaultdict(_Bits)
+        self._stored: dict[int, NumberBits] = defaultdict(NumberBits)
+        self._tried: dict[int, NumberBits] = defaultdict(NumberBits)
         self._views: dict[tuple[int, int], _View] = defaultdict(_View)
         self._held: dict[tuple[int, int, int], _Holding] = {}
         self._held_since: deque[tuple[int, int, tuple[int, int, int]]] = deque()
@@ -234,6 +204,9 @@ class Judge:
         else:
             self._again(row, view)
         self._hold(row)
+        if self._returns is not None and row.held_until:
+            view.unsettled = view.unsettled or Unsettled()
+            view.unsettled.take(row)
         if row.key != NO_KEY and row.held_until:
             self._in_open_key(row, view)
 
@@ -244,7 +217,10 @@ class Judge:
                 view = self._views.get((number_of_view, stream))
                 for number in stored.missing_in(view.seen if view else None):
                     self.findings.found("lost", f"message {number} of producer {stream}, view {number_of_view}")
-        for view in self._views.values():
+        for (number_of_view, stream), view in self._views.items():
+            if self._returns is not None and view.unsettled is not None:
+                for number in view.unsettled.stranded(self._returns):
+                    self.findings.found("stranded", f"message {number} of producer {stream}, view {number_of_view}")
             view.order.end()
             self.findings.counts["out_of_order"] += view.order.out_of_order
             self.findings.moved += view.order.moved
@@ -353,9 +329,14 @@ def all_received(paths: Sequence[Path]) -> Iterator[ReceivedRow]:
     return heapq.merge(*map(read_received, paths), key=attrgetter("arrived"))
 
 
-def judged(workload: Workload, sent: Iterable[SentRow], received: Iterable[ReceivedRow]) -> Findings:
-    """What a run did wrong."""
-    judge = Judge(workload)
+def judged(
+    workload: Workload, sent: Iterable[SentRow], received: Iterable[ReceivedRow], quiet: Quiet | None = None
+) -> Findings:
+    """What a run did wrong.
+
+    :param quiet: as for :class:`Judge`.
+    """
+    judge = Judge(workload, quiet=quiet)
     for one in sent:
         judge.sent(one)
     for receipt in received:

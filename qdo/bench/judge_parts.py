@@ -14,6 +14,7 @@ from tempfile import TemporaryDirectory
 
 from qdo.bench.judge import Findings, judged
 from qdo.bench.records import RECEIVED, SENT, ReceivedRow, SentRow, Writer, read_received, read_sent
+from qdo.bench.unsettled import Quiet
 from qdo.bench.workload import Workload
 
 PART = 50_000
@@ -28,7 +29,11 @@ def parts_of(workload: Workload) -> int:
 
 
 def judged_by_parts(
-    workload: Workload, sent: Iterable[SentRow], received: Iterable[ReceivedRow], folder: Path
+    workload: Workload,
+    sent: Iterable[SentRow],
+    received: Iterable[ReceivedRow],
+    folder: Path,
+    quiet: Quiet | None = None,
 ) -> Findings:
     """As :func:`~qdo.bench.judge.judged`; the examples may be others.
 
@@ -36,13 +41,13 @@ def judged_by_parts(
     """
     parts = parts_of(workload)
     if parts == 1:
-        return judged(workload, sent, received)
+        return judged(workload, sent, received, quiet)
     found = Findings()
     with TemporaryDirectory(prefix="parts-", dir=folder) as made:
         sent_parts = _apart(sent, Path(made), "sent", SENT, parts)
         received_parts = _apart(received, Path(made), "received", RECEIVED, parts)
         for one, other in zip(sent_parts, received_parts, strict=True):
-            found.add(judged(workload, read_sent(one), read_received(other)))
+            found.add(judged(workload, read_sent(one), read_received(other), quiet))
     return found
 
 

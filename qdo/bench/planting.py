@@ -13,7 +13,7 @@ from qdo.bench.records import ReceivedRow
 from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError
 
-Plant = Literal["lose", "dup", "swap", "overlap", "early", "overtake"]
+Plant = Literal["lose", "dup", "swap", "overlap", "early", "overtake", "forget"]
 PLANTS: tuple[str, ...] = get_args(Plant)
 EVERY = 50
 
@@ -24,6 +24,7 @@ FIGURE_OF: dict[str, str] = {
     "overlap": "overlaps",
     "early": "early",
     "overtake": "overtaken",
+    "forget": "stranded",
 }
 """What the judge calls it."""
 
@@ -35,6 +36,8 @@ def demand_plantable(workload: Workload, kind: Plant) -> None:
         raise ConfigurationError("--plant overlap needs a workload with leases: receiving.mode: receive")
     if kind == "overtake" and not (workload.leases and workload.keys):
         raise ConfigurationError("--plant overtake needs leases and keys: receiving.mode: receive, and keys")
+    if kind == "forget" and not workload.leases:
+        raise ConfigurationError("--plant forget needs a workload with leases: receiving.mode: receive")
     again = own.receiving.crash or own.receiving.holders or own.receiving.poison
     if kind != "early" and (again or own.faults.server or own.faults.network):
         raise ConfigurationError(
@@ -115,6 +118,8 @@ class Planting:
             return []
         if self._kind == "dup":
             return [row, row]
+        if self._kind == "forget":
+            return [row._replace(settled=0, settling=0)]
         if self._kind == "overlap":
             other = row._replace(asked=row.arrived, held_until=row.held_until + 1)
             return [row._replace(settled=0, settling=0), other._replace(settled=0, settling=0)]

@@ -11,8 +11,10 @@ from dataclasses import dataclass, field
 from qdo.bench.bodies import NO_KEY, MessageName, named_by
 from qdo.bench.clock import MILLISECOND, SECOND
 from qdo.bench.drivers import Delivered, LoopConsumer, MeasuredSystem
+from qdo.bench.ending import most_failures, waits_for_failed
 from qdo.bench.pace import Sleep
 from qdo.bench.records import CORRUPT, FAILED, FOREIGN, ReceivedRow
+from qdo.bench.workload import Workload
 from queuey.errors import QueueyError
 
 PAUSE_MS = 5
@@ -43,6 +45,45 @@ class Distinct:
             if not seen & bit:
                 self._seen[block] = seen | bit
                 self.count += 1
+
+    def has(self, view: int, stream: int, number: int) -> bool:
+        block = (view << 32 | stream) << 32 | number >> _BLOCK_BITS
+        return bool(self._seen.get(block, 0) & 1 << (number & (1 << _BLOCK_BITS) - 1))
+
+
+class OpenMessages:
+    """The messages that the receivers of a process have got, have not settled, and must get again. Receivers of one view are
+    in one process.
+    """
+
+    def __init__(self, workload: Workload) -> None:
+        self._most = most_failures(workload)
+        self._waits_for_failed = waits_for_failed(workload)
+        self._lock = threading.Lock()
+        self._tries: dict[tuple[int, int, int], int] = {}
+        self._closed = Distinct()
+        """Settled, or perhaps, or given up."""
+        self.moves = 0
+        """Receipts of open messages."""
+
+    @property
+    def count(self) -> int:
+        return len(self._tries)
+
+    def note(self, row: ReceivedRow) -> None:
+        """A receipt, when its receiver is done with it."""
+        name = row.subscription, row.stream, row.number
+        with self._lock:
+            if self._closed.has(*name):
+                return
+            tries = self._tries.get(name, 0) + 1
+            is_left = bool(row.flags & FAILED) and not self._waits_for_failed
+            if row.settling or is_left or (self._most and tries >= self._most):
+                self._tries.pop(name, None)
+                self._closed.note(*name)
+            else:
+                self._tries[name] = tries
+                self.moves += 1
 
 
 class InOrder:
@@ -79,10 +120,13 @@ class ReceiverContext:
 
     target: MeasuredSystem
     distinct: Distinct
+    unsettled: OpenMessages
     sleep: Sleep
     refusals: Counter[str] = field(default_factory=Counter)
     answers: int = 0
     """With messages or without."""
+    unanswered: Counter[int] = field(default_factory=Counter)
+    """Receives without an answer, by the number of their subscription among those of all queues."""
 
     async def note(self, error: QueueyError) -> None:
         """Write a refusal down, and pause: what is away is not asked without end."""
@@ -122,6 +166,7 @@ class LoadReceiver:
         try:
             handed = await self._consumer.receive(wait)
         except QueueyError as error:
+            context.unanswered[self._number // context.target.workload.receivers_of_view] += 1
             await context.note(error)
             return False
         context.answers += 1
@@ -133,6 +178,8 @@ class LoadReceiver:
         out.done(place, rows)
         for row in rows:
             if not row.flags & (CORRUPT | FOREIGN):
+                if row.held_until:
+                    context.unsettled.note(row)
                 context.distinct.note(row.subscription, row.stream, row.number)
         return True
 

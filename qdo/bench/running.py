@@ -282,10 +282,10 @@ def figures_of(workload: Workload, ran: Ran) -> tuple[Findings, Times]:
         from qdo.bench.spark_judge import judged_in_spark
 
         spark = SparkSession.builder.appName("queuey bench").config("spark.ui.enabled", "false").getOrCreate()
-        return judged_in_spark(spark, workload, ran.start, ran.sent_files, ran.received_files)
+        return judged_in_spark(spark, workload, ran.start, (ran.sent_files, ran.received_files), ran.quiet)
     meter = Meter(workload, ran.start)
     sent, received = meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
-    return judged_by_parts(workload, sent, received, ran.sent_files[0].parent), meter.times
+    return judged_by_parts(workload, sent, received, ran.sent_files[0].parent, ran.quiet), meter.times
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from qdo.bench.clock import SECOND
 from qdo.bench.drivers import BlockingConsumer, Driver, LoopConsumer, LoopDriver
 from qdo.bench.histogram import TimeHistogram
 from qdo.bench.pace import at_once, task_sleep, thread_sleep
-from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, ReceiverContext, run_receivers
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, OpenMessages, ReceiverContext, run_receivers
 
 _SLEPT = 50_000
 """Nanoseconds: a look that takes longer has waited for something."""
@@ -46,8 +46,8 @@ class ReceiverThread(ABC):
 class InTurn(ReceiverThread):
     """One after the other. One that waits holds up all, so none waits unless it is alone."""
 
-    def __init__(self, driver: Driver, distinct: Distinct) -> None:
-        super().__init__(ReceiverContext(driver.target, distinct, thread_sleep(driver.target.clock)))
+    def __init__(self, driver: Driver, distinct: Distinct, unsettled: OpenMessages) -> None:
+        super().__init__(ReceiverContext(driver.target, distinct, unsettled, thread_sleep(driver.target.clock)))
         self._driver = driver
         self._receivers: list[LoadReceiver] = []
 
@@ -64,8 +64,8 @@ class InTurn(ReceiverThread):
 class InLoop(ReceiverThread):
     """All at once, in tasks of an event loop. Each task serves its receivers in turn."""
 
-    def __init__(self, driver: LoopDriver, distinct: Distinct, tasks: int) -> None:
-        super().__init__(ReceiverContext(driver.target, distinct, task_sleep(driver.target.clock)))
+    def __init__(self, driver: LoopDriver, distinct: Distinct, unsettled: OpenMessages, tasks: int) -> None:
+        super().__init__(ReceiverContext(driver.target, distinct, unsettled, task_sleep(driver.target.clock)))
         self._driver = driver
         self._tasks: list[list[LoadReceiver]] = [[] for _ in range(tasks)]
         self._added = 0
@@ -127,11 +127,13 @@ class WatchedSelector(selectors.DefaultSelector):
         return found
 
 
-def receiver_threads(driver: Driver, distinct: Distinct, threads: int) -> Sequence[ReceiverThread]:
+def receiver_threads(
+    driver: Driver, distinct: Distinct, unsettled: OpenMessages, threads: int
+) -> Sequence[ReceiverThread]:
     """What serves the receivers of a process.
 
     :param threads: or tasks, if an event loop is to serve them.
     """
     if driver.target.workload.queuey.receiving.loop:
-        return [InLoop(cast("LoopDriver", driver), distinct, threads)]
-    return [InTurn(driver, distinct) for _ in range(threads)]
+        return [InLoop(cast("LoopDriver", driver), distinct, unsettled, threads)]
+    return [InTurn(driver, distinct, unsettled) for _ in range(threads)]

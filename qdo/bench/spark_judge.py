@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from qdo.bench.judge import Findings, Judge
 from qdo.bench.measuring import Meter, Times
 from qdo.bench.records import RECEIVED, SENT, ReceivedRow, SentRow
+from qdo.bench.unsettled import Quiet
 from qdo.bench.workload import Workload
 
 if TYPE_CHECKING:
@@ -51,18 +52,19 @@ _Row = tuple[_Place, bytes]
 
 
 def judged_in_spark(
-    spark: SparkSession, workload: Workload, start: int, sent: Sequence[Path], received: Sequence[Path]
+    spark: SparkSession, workload: Workload, start: int, files: tuple[Sequence[Path], Sequence[Path]], quiet: Quiet
 ) -> tuple[Findings, Times]:
     """What a run did wrong, and its times.
 
     :param start: of the load.
-    :param sent: files of the senders, which all workers of Spark can read.
-    :param received: those of the receivers.
+    :param files: of the senders, and of the receivers, which all workers of Spark can read.
+    :param quiet: how the run ended.
     """
+    sent, received = files
     chunks = [*_chunks(sent, is_received=False), *_chunks(received, is_received=True)]
     parts = 2 + sum(chunk.rows for chunk in chunks) // GROUPED_ROWS
     read = partial(_rows_of, views=workload.views)
-    judge = partial(_judged_part, workload=workload, start=start)
+    judge = partial(_judged_part, workload=workload, start=start, quiet=quiet)
     findings, times = Findings(), Meter(workload, start).times
     rows = spark.sparkContext.parallelize(chunks, len(chunks)).flatMap(read)
     for found, taken in rows.repartitionAndSortWithinPartitions(parts, _part_of).mapPartitions(judge).collect():
@@ -103,11 +105,13 @@ def _part_of(place: _Place) -> int:
     return place[0] * 40_503 + place[1]
 
 
-def _judged_part(rows: Iterable[_Row], workload: Workload, start: int) -> Iterator[tuple[Findings, Times]]:
+def _judged_part(
+    rows: Iterable[_Row], workload: Workload, start: int, quiet: Quiet
+) -> Iterator[tuple[Findings, Times]]:
     """What the groups of this part say together."""
     meter, whole = Meter(workload, start), Findings()
     for (view, _), group in groupby(rows, key=lambda row: row[0][:2]):
-        whole.add(_judged_group(Judge(workload, [view]), meter, group, is_first=view == 0))
+        whole.add(_judged_group(Judge(workload, [view], quiet), meter, group, is_first=view == 0))
     yield whole, meter.times
 
 

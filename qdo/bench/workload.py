@@ -123,6 +123,7 @@ class Limits(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How much of what may be found. None is any number. Nothing lost, and nothing of the rest, unless it is said here."""
 
     lost: Most | None = 0
+    stranded: Most | None = 0
     duplicates: Most | None = 0
     out_of_order: Most | None = None
     key_out_of_order: Most | None = None

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from qdo.bench.planting import Plant
     from qdo.bench.verdict import Repeat
 
-PLANTS = ("lose", "dup", "swap", "overlap", "early", "overtake")
+PLANTS = ("lose", "dup", "swap", "overlap", "early", "overtake", "forget")
 """Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
 
 MOST_LABEL = 120

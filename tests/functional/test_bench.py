@@ -211,7 +211,7 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         (("run", "small.yaml", "--option", "url"), "is not NAME=VALUE"),
         (
             ("run", "small.yaml", "--driver", "memory", "--driver", "faulty", "--option", "losse=0.1"),
-            "no driver has the option losse; they know every, lose,",
+            "no driver has the option losse; they know every, forget, lose,",
         ),
         (
             ("run", "small.yaml", "--driver", "memory", "--driver", "faulty", "--option", "memory.lose=0.1"),

@@ -1,4 +1,4 @@
-"""``queuey bench``: order by key in whole runs, while messages come again."""
+"""``queuey bench``: whole runs in which messages come again, most of them with order by key."""
 
 from __future__ import annotations
 
@@ -54,3 +54,29 @@ def test_a_message_that_is_overtaken_by_plan_is_found(path: Path, where: str) ->
     (run,) = [one["queuey"] for one in document["runs"]]
     assert document["verdict"]["exit"] == 1
     assert run["found"]["overtaken"] == run["planted"] > 0
+
+
+@pytest.mark.parametrize("keys", ["", "  keys: {count: 8}\n"])
+@pytest.mark.parametrize("where", ["driver: memory", "start: queuey"])
+def test_a_message_that_is_forgotten_by_plan_is_stranded(path: Path, where: str, keys: str) -> None:
+    path.write_text(f"{KEYS}  {where}\n{keys}  receiving: {{wait: 0.2, visibility: 0.5}}\n")
+
+    ((document, _),) = Experiment(load(path), plant="forget").run()
+
+    (run,) = [one["queuey"] for one in document["runs"]]
+    assert document["verdict"]["exit"] == 1
+    assert run["found"]["stranded"] == run["planted"] > 0
+    assert run["found"]["lost"] == run["found"]["duplicates"] == 0
+
+
+@pytest.mark.parametrize("rate", ["0", "0.3"])
+def test_a_run_waits_for_what_its_receivers_forgot(path: Path, rate: str) -> None:
+    """All has arrived long before the last lease is over."""
+    path.write_text(f"{KEYS}  receiving: {{wait: 0.2, visibility: 2, crash: 0.3}}\n  group: {{max_failures: 0}}\n")
+
+    ((document, _),) = Experiment(load(path), ["faulty"], {"forget": rate}).run()
+
+    (run,) = [one["queuey"] for one in document["runs"]]
+    assert run["distinct"] == 400
+    assert run["redelivered"] > 0
+    assert bool(run["found"]["stranded"]) == (rate != "0")

@@ -31,6 +31,7 @@ from qdo.bench.records import (
     SentRow,
     Writer,
 )
+from qdo.bench.unsettled import Quiet
 from qdo.bench.verdict import Repeat
 from qdo.bench.workload import Workload
 from tests.support.bench_by_clock import workload_of
@@ -116,7 +117,8 @@ def test_both_judges_agree(spark: SparkSession, tmp_path: Path, monkeypatch: pyt
     sent = rows_of_senders()
     received = with_plants(rows_of_receivers(sent))
     files = written(tmp_path, "sent", sent, SENT, 2), written(tmp_path, "received", received, RECEIVED, 3)
-    ran = Ran(0, 0, 0, 0, [], *files)
+    last = max(row.arrived for row in received)
+    ran = Ran(0, 0, 0, 0, [], *files, Quiet(last, last + 60 * SECOND, {}))
     monkeypatch.setattr(spark_judge, "CHUNK_ROWS", 700)
     monkeypatch.setattr(spark_judge, "GROUPED_ROWS", 2000)
 

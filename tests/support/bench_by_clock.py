@@ -13,10 +13,11 @@ from qdo.bench.judge import judged
 from qdo.bench.measuring import Meter
 from qdo.bench.pace import at_once, thread_sleep
 from qdo.bench.planting import Plant, Planting
-from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, ReceiverContext
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, OpenMessages, ReceiverContext
 from qdo.bench.records import ReceivedRow, SentRow
 from qdo.bench.senders import LoadSender, LoadShare, texts_of
 from qdo.bench.strict_yaml import Parsed, convert
+from qdo.bench.unsettled import Quiet
 from qdo.bench.verdict import Repeat
 from qdo.bench.workload import Workload
 
@@ -78,7 +79,7 @@ def run_by_clock(
     producer.close()
     planting = Planting(plant, received.append) if plant else None
     out = InOrder(planting.write if planting else received.append)
-    context = ReceiverContext(target, Distinct(), thread_sleep(clock))
+    context = ReceiverContext(target, Distinct(), OpenMessages(workload), thread_sleep(clock))
     for at in range(workload.topics * workload.views):
         topic, view = divmod(at, workload.views)
         first = at * workload.receivers_of_view
@@ -98,6 +99,8 @@ def run_by_clock(
             consumer.close()
     if planting:
         planting.end()
+    since = max((max(row.arrived, row.settled) for row in received), default=0)
+    quiet = Quiet(since, clock.now(), dict(context.unanswered))
     meter = Meter(workload, start)
-    findings = judged(workload, meter.sent(iter(sent)), meter.received(iter(received)))
+    findings = judged(workload, meter.sent(iter(sent)), meter.received(iter(received)), quiet)
     return Repeat(findings, meter.times, 0.0, 0.0, (0.1,), planting.planted if planting else 0, sender.unsent)

@@ -14,8 +14,9 @@ from typing import Literal
 
 from qdo.bench.clock import SECOND
 from qdo.bench.records import FAILED, STORED, UNKNOWN, ReceivedRow, SentRow
+from qdo.bench.unsettled import Quiet
 
-Lie = Literal["opens while one waits", "opens when a lease ends", "opens at once", "returns"]
+Lie = Literal["opens while one waits", "opens when a lease ends", "opens at once", "returns", "forgets"]
 VISIBILITY, WAIT = SECOND, 3 * SECOND
 MESSAGES, KEYS, RECEIVERS = 40, 3, 4
 END = 200 * SECOND
@@ -61,6 +62,9 @@ class KeySystem:
             for one in of_key:
                 if sum(other.number % KEYS == key for other in handed) == self.per_key or len(handed) == most:
                     break
+                if self.lie == "forgets" and one.is_leased and one.visible_at <= now and one.number % 2:
+                    one.is_gone = True
+                    continue
                 failures = one.failures + one.is_leased
                 if one.visible_at > now or (
                     self.lie == "opens when a lease ends" and one.is_leased and len(of_key) > 1
@@ -105,6 +109,7 @@ class KeyHistory:
     def __init__(self, system: KeySystem, seed: int) -> None:
         self._system, self._chance = system, random.Random(seed)
         self._now, self._end = 0, END
+        self.unanswered = 0
         self.sent: list[SentRow] = []
         self.received: list[ReceivedRow] = []
         steps = [self._sends(), *(self._receives(at) for at in range(RECEIVERS))]
@@ -114,6 +119,8 @@ class KeyHistory:
             if (moment := next(step, None)) is not None:
                 heapq.heappush(due, (moment, at, step))
         self.received.sort(key=lambda row: row.arrived)
+        since = max((max(row.arrived, row.settled) for row in self.received), default=0)
+        self.quiet = Quiet(since, self._now + 60 * SECOND, {0: self.unanswered} if self.unanswered else {})
 
     def _later(self, most: float) -> int:
         return self._now + 1 + self._chance.randrange(int(most * SECOND))
@@ -149,6 +156,7 @@ class KeyHistory:
             if chance.random() < 0.1:  # the answer is lost
                 yield self._later(2)
                 if chance.random() < 0.3:
+                    self.unanswered += 1
                     continue
             yield self._later(0.05)
             rows = [self._row(consumer, number, asked) for number, _ in handed]

@@ -19,11 +19,12 @@ class FaultyDriver(MemoryDriver):
         "lose": "share of the messages that are acknowledged to the producer, and not kept",
         "repeat": "share of the messages that are handed out twice",
         "swap": "share of the messages that are handed out after the next one of their answer",
+        "forget": "share of the messages that are handed out once, settled or not",
     }
 
     def __init__(self, target: MeasuredSystem) -> None:
         super().__init__(target)
-        self.rates = {name: self.option(name, 0) for name in ("lose", "repeat", "swap")}
+        self.rates = {name: self.option(name, 0) for name in ("lose", "repeat", "swap", "forget")}
         for name, rate in self.rates.items():
             if rate > 1:
                 raise ConfigurationError(f"option {name}: {rate} is no share: 0 to 1")
@@ -55,10 +56,15 @@ class _FaultyConsumer(Consumer):
     def __init__(self, driver: FaultyDriver, inner: Consumer) -> None:
         self._inner = inner
         self._chance = driver.chance()
+        self._forget, self._forgotten = driver.rates["forget"], set[object]()
         self._repeat, self._swap = driver.rates["repeat"], driver.rates["swap"]
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         handed = [*self._inner.receive(wait)]
+        forgotten = [one.token for one in handed if self._forget and self._chance.random() < self._forget]
+        if forgotten:
+            self._inner.acknowledge(forgotten)
+            self._forgotten.update(forgotten)
         at = 0
         while at + 1 < len(handed):
             if self._chance.random() < self._swap:
@@ -68,7 +74,8 @@ class _FaultyConsumer(Consumer):
         return [one for one in handed for _ in range(1 + (self._chance.random() < self._repeat))]
 
     def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
-        return self._inner.acknowledge(tokens)
+        held = self._inner.acknowledge(tokens)
+        return [one or token in self._forgotten for token, one in zip(tokens, held, strict=True)]
 
     def fail(self, tokens: Sequence[object]) -> None:
         self._inner.fail(tokens)

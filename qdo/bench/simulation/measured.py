@@ -92,7 +92,7 @@ def measure_cost(
         ran = run_load(Load(target, workload.queuey.driver, Path(folder)), during=watch)
         meter = Meter(workload, ran.start)
         findings = judged(
-            workload, meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
+            workload, meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files)), ran.quiet
         )
         if found := findings.over(workload.queuey.expect):
             raise StorageUnavailable(f"{workload.name}: the run has no speed, since the check found {found}")

@@ -51,7 +51,6 @@ def test_what_is_behind_a_message_that_fails_has_the_time_of_its_tries_to_come(
     missing = SENT._replace(distinct=99)
 
     assert over_after(missing, keys={"count": 4}, group=group, poison=0.1) == QUIET + seconds
-    assert over_after(missing, group=group, poison=0.1) == QUIET
 
 
 def test_what_came_without_an_answer_does_not_stand_in_for_what_is_missing() -> None:
@@ -78,3 +77,28 @@ def test_a_message_that_arrives_begins_the_time_anew(distinct: int) -> None:
 
     assert not end.is_over(SENT._replace(distinct=distinct, answers=200), 2.8 + wait)
     assert end.is_over(SENT._replace(distinct=distinct, answers=200), 3 + wait)
+
+
+def test_what_was_received_and_not_settled_has_the_time_of_two_leases_to_come_again() -> None:
+    assert over_after(SENT._replace(unsettled=1)) == QUIET
+    assert over_after(SENT._replace(unsettled=1), answered=False) == DRAIN + LINGER
+
+
+def test_what_comes_again_begins_the_time_anew() -> None:
+    end = RunEnd(workload_of(linger=LINGER, drain=DRAIN, seconds=1, receiving={"visibility": VISIBILITY, "wait": 0}))
+    opened = SENT._replace(unsettled=1)
+
+    assert not end.is_over(opened, 0)
+    assert not end.is_over(opened._replace(moves=1, answers=100), QUIET - 1)
+    assert not end.is_over(opened._replace(moves=1, answers=200), 2 * QUIET - 2)
+    assert end.is_over(opened._replace(moves=1, answers=300), 2 * QUIET - 1)
+    assert (end.changed, end.answered) == (QUIET - 1, 2 * QUIET - 1)
+
+
+def test_a_run_with_forgotten_receipts_by_plan_has_the_time_to_show_them() -> None:
+    workload = workload_of(linger=LINGER, drain=DRAIN, seconds=1, receiving={"visibility": VISIBILITY, "wait": 0})
+    end = RunEnd(workload, is_forgetful=True)
+
+    assert not end.is_over(SENT, 0)
+    assert not end.is_over(SENT, QUIET - 0.1)
+    assert end.is_over(SENT, QUIET)

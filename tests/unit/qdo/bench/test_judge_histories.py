@@ -12,12 +12,13 @@ from tests.support.bench_by_clock import workload_of
 from tests.support.bench_histories import KeyHistory, KeySystem, Lie
 
 SEEDS = range(40)
-PROMISED = ("duplicates", "key_out_of_order", "overtaken", "overlaps", "returned", "ghosts")
+PROMISED = ("stranded", "duplicates", "key_out_of_order", "overtaken", "overlaps", "returned", "ghosts")
 SHOWS: dict[Lie, str] = {
     "opens while one waits": "overtaken",
     "opens when a lease ends": "overtaken",
     "opens at once": "overtaken",
     "returns": "returned",
+    "forgets": "stranded",
 }
 
 
@@ -25,9 +26,13 @@ def found(system: KeySystem, seed: int) -> tuple[Findings, list[ReceivedRow]]:
     history = KeyHistory(system, seed)
     mode = "pop" if system.pops else "receive"
     workload = workload_of(
-        consumerPerSubscription=4, keys={"count": 3}, receiving={"mode": mode, "visibility": 1, "wait": 3}, seconds=1
+        consumerPerSubscription=4,
+        keys={"count": 3},
+        receiving={"mode": mode, "visibility": 1, "wait": 3},
+        seconds=1,
+        group={"max_failures": system.max_failures},
     )
-    return judged(workload, history.sent, history.received), history.received
+    return judged(workload, history.sent, history.received, history.quiet), history.received
 
 
 @pytest.mark.parametrize(

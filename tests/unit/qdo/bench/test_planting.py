@@ -12,6 +12,7 @@ from qdo.bench.clock import SECOND
 from qdo.bench.judge import judged
 from qdo.bench.planting import EVERY, FIGURE_OF, Plant, Planting
 from qdo.bench.records import STORED, ReceivedRow, SentRow
+from qdo.bench.unsettled import Quiet
 from qdo.bench.verdict import FOUND, NOT_TRUSTED, exit_code, unfound
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
@@ -43,8 +44,9 @@ def test_one_fault_in_a_hundred_thousand_is_found(plant: Plant) -> None:
         )
     planting.end()
     workload = workload_of(seconds=2, receiving={"visibility": 1, "wait": 0})
+    quiet = Quiet(messages * step, messages * step + 10 * SECOND, {})
 
-    found = judged(workload, [SentRow(0, at, 10, STORED, 0, 0, 0, 0) for at in range(0, messages, 10)], written)
+    found = judged(workload, [SentRow(0, at, 10, STORED, 0, 0, 0, 0) for at in range(0, messages, 10)], written, quiet)
 
     assert planting.planted == 1
     assert found.counts[FIGURE_OF[plant]] == 1

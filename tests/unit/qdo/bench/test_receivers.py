@@ -11,7 +11,7 @@ from qdo.bench.bodies import NO_KEY, MessageName, Payload, body_of
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import BlockingConsumer, Consumer, Delivered, MeasuredSystem
 from qdo.bench.pace import at_once, thread_sleep
-from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, ReceiverContext, run_receivers
+from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, OpenMessages, ReceiverContext, run_receivers
 from qdo.bench.records import ReceivedRow
 from tests.support.bench_by_clock import CountingClock, workload_of
 
@@ -37,7 +37,7 @@ def test_a_receiver_that_keeps_its_messages_sleeps_meanwhile(several: bool) -> N
     workload = workload_of(consumerPerSubscription=3, receiving={"holders": 2, "visibility": 1, "wait": 1})
     target = MeasuredSystem(workload, 1, {}, clock)
     holders = [OneMessage(clock) for _ in range(2 if several else 1)]
-    context = ReceiverContext(target, Distinct(), thread_sleep(clock))
+    context = ReceiverContext(target, Distinct(), OpenMessages(workload), thread_sleep(clock))
     receivers = [LoadReceiver(context, BlockingConsumer(holder), 0, at) for at, holder in enumerate(holders)]
     rows: list[ReceivedRow] = []
     over, looks = clock.now() + SECOND // 2, itertools.count()
