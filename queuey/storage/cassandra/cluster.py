@@ -12,6 +12,7 @@ from typing import Any, Final
 from cassandra import (
     AuthenticationFailed,
     DriverException,
+    InvalidRequest,
     OperationTimedOut,
     ProtocolVersion,
     ReadTimeout,
@@ -28,9 +29,10 @@ from cassandra.policies import (
     RoundRobinPolicy,
     TokenAwarePolicy,
 )
-from cassandra.query import tuple_factory
+from cassandra.query import PreparedStatement, tuple_factory
 
 from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.storage.cassandra.driver_errors import is_of_tables
 from queuey.storage.cassandra.driver_loop import DriverLoop
 from queuey.storage.peers import NodeState
 
@@ -46,6 +48,7 @@ __all__ = [
     "know_replicas",
     "nodes_of",
     "none_reached",
+    "prepared",
 ]
 
 log = logging.getLogger(__name__)
@@ -186,7 +189,7 @@ def know_replicas(cluster: Cluster, keyspace: str) -> bool:
 def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
     """Ask, and ask again while the driver still asks a node that has just died.
 
-    Once the driver has noticed, another node answers.
+    Once the driver has noticed, another node answers. So it does for a node that does not know the tables yet.
 
     :raises StorageUnavailable: too few nodes answer.
     :source: a server that was started in the moment a node was killed ended with the driver's error.
@@ -195,8 +198,30 @@ def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[t
         try:
             return list(session.execute(statement, values))
         except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
+            last: Exception = error
+        except InvalidRequest as error:
+            if not is_of_tables(error):
+                raise
             last = error
     raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
+
+
+def prepared(session: Session, text: str) -> PreparedStatement:
+    """Prepare a statement, and ask another node if one does not answer, or does not know the tables yet.
+
+    :raises StorageUnavailable: none of some nodes does.
+    :source: a server that was started while a node came back that had been away when the tables were made.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            return session.prepare(text)
+        except OperationTimedOut as error:
+            last: Exception = error
+        except InvalidRequest as error:
+            if not is_of_tables(error):
+                raise
+            last = error
+    raise StorageUnavailable(f"[cassandra] nodes do not know the tables yet, or do not answer: {last}") from last
 
 
 def contact(host: str, port: int) -> str | tuple[str, int]:

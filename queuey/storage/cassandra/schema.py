@@ -2,21 +2,28 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
-from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, DriverException, InvalidRequest, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
+from cassandra.connection import ConnectionException
 
-from queuey.errors import ConfigurationError
-from queuey.storage.cassandra.cluster import Options, asked, connect, none_reached
+from queuey.errors import ConfigurationError, StorageUnavailable
+from queuey.storage.cassandra.cluster import Options, asked, connect, none_reached, prepared
+from queuey.storage.cassandra.driver_errors import is_of_tables
 from queuey.storage.cassandra.tables import CQL, check_columns
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
 _PART = "tables"
 _SCHEMA_SECONDS = 60.0
+_ATTEMPTS = 3
+"""Nodes that are asked to make a table."""
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
 """Cassandra's own default. A node that was away for longer must be repaired or replaced before it returns."""
@@ -69,8 +76,9 @@ def make_tables(
     try:
         session = cluster.connect()
         for number, name in enumerate(steps, 1):
-            session.execute(CQL[name] % names, timeout=_SCHEMA_SECONDS)
+            _make(session, CQL[name] % names)
             say(name, number, len(steps))
+        _agree(session)  # of a table that another 'queuey init' makes just now, the driver waits for no node
         check_columns(session, options.keyspace)
         check_tables(session, options.keyspace, keep=True)
     except NoHostAvailable as error:
@@ -81,6 +89,34 @@ def make_tables(
         ) from error
     finally:
         cluster.shutdown()
+
+
+def _make(session: Session, text: str) -> None:
+    """Carry out a statement, and again if a node does not know yet what was made before.
+
+    It was away a moment ago, or another ``queuey init`` makes the same.
+
+    :raises StorageUnavailable: some nodes lack it.
+    """
+    for _ in range(_ATTEMPTS):
+        try:
+            session.execute(text, timeout=_SCHEMA_SECONDS)
+        except InvalidRequest as error:
+            if not is_of_tables(error):
+                raise
+            last = error
+            _agree(session)
+        else:
+            return
+    raise StorageUnavailable(f"[cassandra] a node does not know the new tables yet, try again: {last}") from last
+
+
+def _agree(session: Session) -> None:
+    """Wait until the nodes know the same tables, for ten seconds at most."""
+    try:
+        session.cluster.control_connection.wait_for_schema_agreement()
+    except (ConnectionException, DriverException) as error:
+        log.debug("whether the nodes know the same tables is not known: %s", error)
 
 
 def _listed(seconds: int) -> str:
@@ -103,7 +139,7 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
     :raises StorageUnavailable: too few nodes answer.
     """
     query = CQL["version_find"] % {"keyspace": keyspace}
-    statement = session.prepare(query)
+    statement = prepared(session, query)
     statement.consistency_level = ConsistencyLevel.QUORUM
     rows = asked(session, statement, (_PART,))
     if rows and rows[0][0] != VERSION:
@@ -112,8 +148,8 @@ def check_tables(session: Session, keyspace: str, *, keep: bool = False) -> None
             "run the version of Queuey that made them, or 'queuey init' of the newest"
         )
     if not rows and keep:
-        statement = session.prepare(CQL["version_keep"] % {"keyspace": keyspace})
+        statement = prepared(session, CQL["version_keep"] % {"keyspace": keyspace})
         statement.consistency_level = ConsistencyLevel.QUORUM
-        session.execute(statement, (_PART, VERSION))
+        asked(session, statement, (_PART, VERSION))
     elif not rows:
         raise ConfigurationError(f"the tables of keyspace {keyspace} are not complete: run 'queuey init'")

@@ -19,7 +19,7 @@ from cassandra.query import BatchStatement, BatchType, BoundStatement, PreparedS
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future
 from queuey.model import Consistency
-from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, none_reached
+from queuey.storage.cassandra.cluster import LARGE, SPECULATIVE, Options, connect, none_reached, prepared
 from queuey.storage.cassandra.copies import Copies
 from queuey.storage.cassandra.driver_errors import is_of_tables, our_error
 from queuey.storage.cassandra.large_answers import LARGE_BYTES, LargeAnswers
@@ -118,13 +118,13 @@ class CassandraSession:
 
     def _prepare(self) -> dict[str, PreparedStatement]:
         names = {"keyspace": self.options.keyspace}
-        prepared = {}
+        found = {}
         for name, text in CQL.items():
             if not name.startswith(_ADMINISTRATIVE):
-                statement = self.driver.prepare(text % names)
+                statement = prepared(self.driver, text % names)
                 statement.is_idempotent = not (name.startswith(_NEVER_TWICE) and name != "queue_find")
-                prepared[name] = statement
-        return prepared
+                found[name] = statement
+        return found
 
     # Levels
 

@@ -7,6 +7,8 @@ from contextlib import closing
 from dataclasses import replace
 from uuid import uuid4
 
+import pytest
+
 from queuey.clock import ManualClock
 from queuey.ids import IdGenerator
 from queuey.storage.cassandra.cluster import Options
@@ -18,14 +20,31 @@ from tests.support.services.cassandra import Cassandra
 from tests.support.services.fixtures import TIMEOUT_SECONDS
 
 
-def test_tables_that_each_server_makes_at_once_are_the_same(cassandra_cluster: Cassandra) -> None:
-    options = Options(
+@pytest.fixture
+def options(cassandra_cluster: Cassandra) -> Options:
+    return Options(
         hosts=cassandra_cluster.contact_points,
         port=cassandra_cluster.port,
         keyspace=f"t_{uuid4().hex[:12]}",
         timeout_seconds=TIMEOUT_SECONDS,
     )
 
+
+def test_a_server_starts_beside_a_node_that_was_away_when_the_tables_were_made(
+    cassandra_cluster: Cassandra, options: Options
+) -> None:
+    """The node learns of them some seconds later than others learn that it is back."""
+    away = cassandra_cluster.nodes[-1]
+    away.kill()
+    make_tables(options, "3")
+    away.start()
+    away.wait_until_up()
+
+    make_tables(options, "3")
+    CassandraSession(replace(options, hosts=options.hosts[-1:])).close()
+
+
+def test_tables_that_each_server_makes_at_once_are_the_same(options: Options) -> None:
     def make(host: str) -> None:
         make_tables(replace(options, hosts=[host]), "3")
 
