@@ -158,6 +158,7 @@ def _run(workload: Workload, driver: str, repeat: Repeat) -> Document:
             "unsent": repeat.unsent,
             "received": findings.received,
             "distinct": findings.distinct,
+            "unanswered": findings.unanswered,
             "redelivered": findings.redelivered,
             "duplication": findings.duplication,
             "disorder": findings.disorder,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter, defaultdict, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from operator import attrgetter
 from pathlib import Path
@@ -60,12 +60,16 @@ class Findings:
     """Receipts of messages of this run."""
     distinct: int = 0
     """Receipts but for the second and later ones of each message, in all views."""
+    unanswered: int = 0
+    """Messages that are missing, and may have been in answers to pops that never came: such a pop may have taken them."""
     redelivered: int = 0
     """Receipts after the lease ran out, or after the message was given back: what a system of leases promises."""
     moved: int = 0
     """Sum of the distances between the places of messages and their places in order."""
     counts: Counter[str] = field(default_factory=Counter)
     """By :data:`KINDS`."""
+    missing: Counter[int] = field(default_factory=Counter)
+    """Lost messages, by the number of their subscription among those of all queues."""
     examples: dict[str, list[str]] = field(default_factory=lambda: defaultdict(list))
 
     def found(self, kind: str, example: str) -> None:
@@ -75,11 +79,37 @@ class Findings:
 
     def add(self, other: Findings) -> None:
         """Count what the other one has counted, of other messages or other receipts."""
-        for name in ("sent", "stored", "unknown", "refused", "received", "distinct", "redelivered", "moved"):
+        for name in (
+            "sent",
+            "stored",
+            "unknown",
+            "refused",
+            "received",
+            "distinct",
+            "unanswered",
+            "redelivered",
+            "moved",
+        ):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.counts += other.counts
+        self.missing += other.missing
         for kind, some in other.examples.items():
             self.examples[kind] = [*self.examples[kind], *some][:EXAMPLES]
+
+    def excuse(self, workload: Workload, unanswered: Mapping[int, int]) -> None:
+        """Take what pops without an answer may have taken from what is lost, once all is judged.
+
+        :param unanswered: receives without an answer, by the number of their subscription.
+        """
+        own = workload.queuey.receiving
+        if own.mode != "pop":
+            return
+        for place, count in self.missing.items():
+            excused = min(count, unanswered.get(place, 0) * own.batch)
+            self.counts["lost"] -= excused
+            self.unanswered += excused
+        if not self.counts["lost"]:
+            self.examples.pop("lost", None)
 
     @property
     def duplication(self) -> float:
@@ -215,7 +245,9 @@ class Judge:
         for stream, stored in self._stored.items():
             for number_of_view in self._judged_views:
                 view = self._views.get((number_of_view, stream))
+                place = self._workload.topic_of(stream) * self._workload.views + number_of_view
                 for number in stored.missing_in(view.seen if view else None):
+                    self.findings.missing[place] += 1
                     self.findings.found("lost", f"message {number} of producer {stream}, view {number_of_view}")
         for (number_of_view, stream), view in self._views.items():
             if self._returns is not None and view.unsettled is not None:

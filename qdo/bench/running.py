@@ -255,6 +255,7 @@ class OneRun:
     def _judged(self, ran: Ran, around: Surroundings) -> Repeat:
         workload = self.subject.workload
         findings, times = figures_of(workload, ran)
+        findings.excuse(workload, ran.quiet.unanswered)
         refusals = sum((one.refusals for one in ran.processes), Counter[str]())
         return Repeat(
             findings,

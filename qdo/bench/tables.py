@@ -89,7 +89,7 @@ def found(document: Document) -> list[list[str]]:
     rows = [["messages, or receipts", *(f"run {at}" for at in range(1, len(runs) + 1)), "allowed"]]
     rows += [
         [name, *(f"{run[name]:,}" for run in runs), ""]
-        for name in ("stored", "unknown", "refused", "received", "redelivered")
+        for name in ("stored", "unknown", "refused", "received", "redelivered", "unanswered")
     ]
     limits = document["workload"]["queuey"]["expect"]
     for kind in KINDS:

@@ -345,3 +345,21 @@ def test_examples_are_bounded() -> None:
 
     assert findings.counts["lost"] == 1000
     assert len(findings.examples["lost"]) == 5
+
+
+@pytest.mark.parametrize(
+    ("mode", "unanswered", "lost"),
+    [("pop", {}, 5), ("pop", {0: 1}, 3), ("pop", {0: 9}, 0), ("pop", {1: 9}, 5), ("receive", {0: 9}, 5)],
+    ids=["all answered", "one answer of two", "many answers", "answers of another queue", "leases"],
+)
+def test_what_a_pop_without_an_answer_may_have_taken_is_not_lost(
+    mode: str, unanswered: dict[int, int], lost: int
+) -> None:
+    workload = workload_of(topics=2, receiving={"mode": mode, "batch": 2, "wait": 0}, seconds=1)
+
+    findings = judged(workload, [sent(0, 6)], [receipt(0, 1, held=False)])
+    findings.excuse(workload, unanswered)
+
+    assert counted(findings) == ({"lost": lost} if lost else {})
+    assert findings.unanswered == 5 - lost
+    assert bool(findings.examples.get("lost")) == bool(lost)

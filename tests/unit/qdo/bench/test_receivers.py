@@ -13,6 +13,7 @@ from qdo.bench.drivers import BlockingConsumer, Consumer, Delivered, MeasuredSys
 from qdo.bench.pace import at_once, thread_sleep
 from qdo.bench.receivers import Distinct, InOrder, LoadReceiver, OpenMessages, ReceiverContext, run_receivers
 from qdo.bench.records import ReceivedRow
+from queuey.errors import OutcomeUnknown
 from tests.support.bench_by_clock import CountingClock, workload_of
 
 MOST_LOOKS = 1000
@@ -71,3 +72,19 @@ def test_rows_are_written_by_their_arrival_whoever_is_done_first() -> None:
     assert rows == [first, second]
     out.done(last, [third])
     assert rows == [first, second, third]
+
+
+def test_a_receive_without_an_answer_is_counted_by_its_subscription() -> None:
+    class Away(OneMessage):
+        def receive(self, wait: float) -> Sequence[Delivered]:
+            raise OutcomeUnknown
+
+    clock = CountingClock()
+    target = MeasuredSystem(workload_of(consumerPerSubscription=2, subscriptionsPerTopic=2), 1, {}, clock)
+    context = ReceiverContext(target, Distinct(), OpenMessages(target.workload), thread_sleep(clock))
+    receivers = [LoadReceiver(context, BlockingConsumer(Away(clock)), at // 2, at) for at in (0, 2, 3)]
+
+    came = [at_once(receiver.step(0.0, InOrder(lambda row: None))) for receiver in receivers]
+
+    assert came == [False] * 3
+    assert context.unanswered == {0: 1, 1: 2}
