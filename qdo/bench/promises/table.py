@@ -57,6 +57,8 @@ COLUMNS: Mapping[str, JudgedColumn | ProbedColumn] = {
     "back": JudgedColumn("back after acknowledgement", "promises-kill", "returned"),
     "skipped": JudgedColumn("skipped by time", "promises-read", "lost"),
     "key-order": JudgedColumn("order inside a key", "promises-keys", "key_out_of_order"),
+    "key-overtaken": JudgedColumn("overtaken inside a key", "promises-keys", "overtaken"),
+    "stranded": JudgedColumn("not back after a crash", "promises-kill", "stranded"),
     "torn-step": ProbedColumn("torn step", torn_step),
     "early": JudgedColumn("early", "promises-delay", "early"),
     "ghost": ProbedColumn("ghost after delete", ghost_after_delete),
