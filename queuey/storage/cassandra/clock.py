@@ -92,6 +92,23 @@ class ClockGuard:
         off = self._clock.now_ticks() - round(elapsed * TICKS_PER_SECOND) - reference.offset_ticks
         return abs(off) / TICKS_PER_SECOND + reference.doubt_seconds + age * _DRIFT
 
+    def strays(self) -> list[str]:
+        """Nodes whose clocks are surely off those of the others by more than the bound, each in a sentence.
+
+        They stop no server. But such a node dates what it decides in transactions, and a deletion that a server dates may
+        then come too early to delete it.
+        """
+        with self._lock:
+            samples, reference = dict(self._samples), self._reference
+        if reference is None:
+            return []
+        off = {at: (one.offset_ticks - reference.offset_ticks) / TICKS_PER_SECOND for at, one in samples.items()}
+        return [
+            f"the clock of the Cassandra node {at} is {seconds:+.3f} s off those of the others: set it right"
+            for at, seconds in off.items()
+            if abs(seconds) - samples[at].doubt_seconds - reference.doubt_seconds > self._bound
+        ]
+
     def is_safe(self) -> bool:
         """Whether the error is surely under the bound."""
         return self.error_seconds() <= self._bound

@@ -15,11 +15,14 @@ from cassandra import (
     InvalidRequest,
     OperationTimedOut,
     ProtocolVersion,
+    ReadFailure,
     ReadTimeout,
     Unavailable,
+    WriteFailure,
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
+from cassandra.connection import ConnectionException
 from cassandra.policies import (
     ConstantSpeculativeExecutionPolicy,
     DCAwareRoundRobinPolicy,
@@ -42,6 +45,7 @@ __all__ = [
     "OFF",
     "SPECULATIVE",
     "Options",
+    "agree",
     "asked",
     "connect",
     "contact",
@@ -199,11 +203,20 @@ def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[t
             return list(session.execute(statement, values))
         except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
             last: Exception = error
-        except InvalidRequest as error:
-            if not is_of_tables(error):
+        except (InvalidRequest, ReadFailure, WriteFailure) as error:
+            if isinstance(error, InvalidRequest) and not is_of_tables(error):
                 raise
             last = error
+            agree(session)  # a copy that does not know the table fails
     raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
+
+
+def agree(session: Session) -> None:
+    """Wait until the nodes know the same tables, for ten seconds at most."""
+    try:
+        session.cluster.control_connection.wait_for_schema_agreement()
+    except (ConnectionException, DriverException) as error:
+        log.debug("whether the nodes know the same tables is not known: %s", error)
 
 
 def prepared(session: Session, text: str) -> PreparedStatement:
@@ -221,6 +234,7 @@ def prepared(session: Session, text: str) -> PreparedStatement:
             if not is_of_tables(error):
                 raise
             last = error
+            agree(session)
     raise StorageUnavailable(f"[cassandra] nodes do not know the tables yet, or do not answer: {last}") from last
 
 

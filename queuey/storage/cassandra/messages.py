@@ -224,7 +224,8 @@ class CassandraMessages(MessageStore):
         return nodes_of(self._server.session.cluster)
 
     def warnings(self) -> Sequence[str]:
-        found = [*self._weaknesses(), *self._session.copies.warnings()]
+        guard = self._server.guard
+        found = [*self._weaknesses(), *self._session.copies.warnings(), *(guard.strays() if guard is not None else ())]
         if self._server.timing.write_budget_seconds:
             return found
         off = (

@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import logging
 import re
 from collections.abc import Callable
 from typing import Any
 
-from cassandra import ConsistencyLevel, DriverException, InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
-from cassandra.connection import ConnectionException
 
 from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.cluster import Options, asked, connect, none_reached, prepared
+from queuey.storage.cassandra.cluster import Options, agree, asked, connect, none_reached, prepared
 from queuey.storage.cassandra.driver_errors import is_of_tables
 from queuey.storage.cassandra.tables import CQL, check_columns
-
-log = logging.getLogger(__name__)
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
@@ -78,7 +74,7 @@ def make_tables(
         for number, name in enumerate(steps, 1):
             _make(session, CQL[name] % names)
             say(name, number, len(steps))
-        _agree(session)  # of a table that another 'queuey init' makes just now, the driver waits for no node
+        agree(session)  # of a table that another 'queuey init' makes just now, the driver waits for no node
         check_columns(session, options.keyspace)
         check_tables(session, options.keyspace, keep=True)
     except NoHostAvailable as error:
@@ -105,18 +101,10 @@ def _make(session: Session, text: str) -> None:
             if not is_of_tables(error):
                 raise
             last = error
-            _agree(session)
+            agree(session)
         else:
             return
     raise StorageUnavailable(f"[cassandra] a node does not know the new tables yet, try again: {last}") from last
-
-
-def _agree(session: Session) -> None:
-    """Wait until the nodes know the same tables, for ten seconds at most."""
-    try:
-        session.cluster.control_connection.wait_for_schema_agreement()
-    except (ConnectionException, DriverException) as error:
-        log.debug("whether the nodes know the same tables is not known: %s", error)
 
 
 def _listed(seconds: int) -> str:

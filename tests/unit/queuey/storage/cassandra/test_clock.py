@@ -215,3 +215,18 @@ def test_an_overwrite_waits_for_no_clock_that_was_set_back_by_an_hour() -> None:
     clock.step(-3600)
 
     assert 0 < times.seconds_ahead(times.put(over=before)) <= 10 * BOUND
+
+
+def test_a_node_whose_clock_is_off_those_of_the_others_is_named(guard: ClockGuard, clock: ManualClock) -> None:
+    """It stops no server, and no figure of a server shows it."""
+    assert guard.strays() == []
+    for node, ahead in (("one", 0.0), ("two", 0.1), ("three", 5.0)):
+        hear(guard, clock, node=node, ahead=ahead)
+
+    guard.check()
+    (said,) = guard.strays()
+    assert said.startswith("the clock of the Cassandra node three is +4.9")
+    for _ in range(10):  # a slow answer says less than the one before
+        hear(guard, clock, node="three", ahead=0.2, trip=0.5)
+        clock.advance(SAMPLE_SECONDS)
+    assert guard.strays() == []
