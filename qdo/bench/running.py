@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import secrets
 import time
 from collections import Counter
@@ -33,6 +34,9 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, Serve
 MOST_READ_HERE = 100_000_000
 """Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
 
+
+WAITING_LOOKS = 50
+"""After the load, at messages that are missing: a second, after which a wait is worth a word."""
 
 Shown = Callable[[str, float], AbstractContextManager[Callable[[float], None]]]
 """Shows a part of a run by its name and its size. What it gives is called again and again with how much of that is done."""
@@ -152,7 +156,7 @@ class ExperimentRuns:
             for at, subject in order if turn % 2 == 0 else reversed(order):
                 name = f"{of.workload.name}: {subject.label}, run {turn + 1} of {planned}"
                 of.tell(name)
-                one = OneRun(subject, of.options_of(subject), of.plant, turn, name, of.shown)
+                one = OneRun(subject, of.options_of(subject), of.plant, turn, name, of.shown, of.tell)
                 repeat, self._versions[at] = one.carry_out()
                 self._repeats[at].append(repeat)
 
@@ -200,6 +204,7 @@ class OneRun:
     turn: int
     name: str = ""
     shown: Shown = _not_shown
+    tell: Callable[[str], None] = lambda text: None
 
     def carry_out(self) -> tuple[Repeat, Mapping[str, str]]:
         """What came of it, and the versions of what was measured."""
@@ -235,7 +240,14 @@ class OneRun:
         in_all = workload.messages_in_all
         size = in_all * (1 + workload.views) if in_all else workload.seconds
 
+        looks = itertools.count(1)
+
         def look(progress: LoadProgress) -> None:
+            missing = progress.stored * workload.views - progress.distinct
+            is_waiting = not progress.is_sending and (missing > 0 or progress.unsettled > 0)
+            if is_waiting and next(looks) == WAITING_LOOKS:
+                what = f"{max(missing, 0):,} messages are to come, and {progress.unsettled:,} to come again"
+                self.tell(f"{self.name}: all is sent; {what}, within {own.drain:g} s")
             done = progress.stored + progress.distinct
             note(done if in_all else (clock.now() - first) / SECOND)
             if breaker:

@@ -72,11 +72,13 @@ def test_a_message_that_is_forgotten_by_plan_is_stranded(path: Path, where: str,
 @pytest.mark.parametrize("rate", ["0", "0.3"])
 def test_a_run_waits_for_what_its_receivers_forgot(path: Path, rate: str) -> None:
     """All has arrived long before the last lease is over."""
+    said: list[str] = []
     path.write_text(f"{KEYS}  receiving: {{wait: 0.2, visibility: 2, crash: 0.3}}\n  group: {{max_failures: 0}}\n")
 
-    ((document, _),) = Experiment(load(path), ["faulty"], {"forget": rate}).run()
+    ((document, _),) = Experiment(load(path), ["faulty"], {"forget": rate}, tell=said.append).run()
 
     (run,) = [one["queuey"] for one in document["runs"]]
     assert run["distinct"] == 400
     assert run["redelivered"] > 0
+    assert any("all is sent; " in text and "to come again, within 60 s" in text for text in said)
     assert bool(run["found"]["stranded"]) == (rate != "0")
