@@ -10,14 +10,13 @@ from __future__ import annotations
 import gc
 import itertools
 import multiprocessing
-import signal
 import sys
 import threading
 import time
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from ctypes import c_int64
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection as Pipe
@@ -25,6 +24,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from qdo.bench.arrivals import drawn
+from qdo.bench.beginning import signals_wait
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class
 from qdo.bench.ending import LoadProgress, RunEnd
@@ -140,7 +140,8 @@ def run_load(load: Load, *, during: Callable[[LoadProgress], None] = lambda prog
             ours, theirs = context.Pipe()
             arguments = (load, role, place, at, shared, theirs)
             process = context.Process(target=_process, args=arguments, daemon=True, name=f"bench-{role}-{at}")
-            process.start()
+            with signals_wait():
+                process.start()
             stack.callback(_end, process)
             theirs.close()
             pipes.append(stack.enter_context(ours))
@@ -226,8 +227,6 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
 
 
 def _process(load: Load, role: Role, place: LoadShare, at: int, shared: _Shared, pipe: Pipe) -> None:
-    # Ctrl-C in a terminal is for the parent, which ends its processes.
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
     sys.setswitchinterval(SWITCH_SECONDS)
     raise_file_limit()
     nice = run_before_others()
@@ -242,11 +241,12 @@ def _process(load: Load, role: Role, place: LoadShare, at: int, shared: _Shared,
     gc.collect()
     gc.freeze()
     gc.set_threshold(*COLLECTIONS)
-    pipe.send("ready")
-    start = pipe.recv()
-    report = work.run(start)
-    report.nice = nice
-    pipe.send(report)
+    with suppress(EOFError, ConnectionError):  # a parent that was ended has closed the pipe, and ends its processes
+        pipe.send("ready")
+        start = pipe.recv()
+        report = work.run(start)
+        report.nice = nice
+        pipe.send(report)
 
 
 class _Work:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +28,7 @@ from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
 from queuey.errors import StorageUnavailable
-from tests.support.proc import born, stat_of
+from tests.support.proc import born, children_of
 from tests.support.source import ROOT
 
 SMALL = """
@@ -65,17 +65,6 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
-
-
-def servers_of(parent: int) -> list[int]:
-    """Children that are servers of Queuey."""
-    found = []
-    for folder in Path("/proc").glob("[0-9]*"):
-        fields = stat_of(folder)
-        if fields and int(fields[1]) == parent:
-            with suppress(OSError):
-                found += [int(folder.name)] * (b"\0serve\0" in (folder / "cmdline").read_bytes())
-    return found
 
 
 def runs_of(path: Path) -> list[Any]:
@@ -470,7 +459,7 @@ def test_a_signal_ends_the_server_that_a_run_has_started(tmp_path: Path, number:
     program = subprocess.Popen(command, cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)})
     try:
         give_up = time.monotonic() + 60
-        while not (servers := servers_of(program.pid)):
+        while not (servers := children_of(program.pid, "\0serve\0")):
             assert program.poll() is None
             assert time.monotonic() < give_up
             time.sleep(0.02)

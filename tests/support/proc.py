@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 
 
@@ -21,3 +22,14 @@ def stat_of(folder: Path) -> list[str] | None:
     except (FileNotFoundError, ProcessLookupError):
         return None
     return text.rsplit(")", 1)[1].split()
+
+
+def children_of(parent: int, word: str) -> list[int]:
+    """Children of a process that have this word in their command line."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        fields = stat_of(folder)
+        if fields and int(fields[1]) == parent:
+            with suppress(OSError):
+                found += [int(folder.name)] * (word.encode() in (folder / "cmdline").read_bytes())
+    return found
