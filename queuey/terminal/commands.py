@@ -9,6 +9,7 @@ import codecs
 import errno
 import logging
 import os
+import signal
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -110,6 +111,9 @@ class Commands(CommandGroup):
         """:raises ClickException: whatever goes wrong that has a sentence."""
         try:
             return super().invoke(ctx)
+        except KeyboardInterrupt as error:
+            click.echo(err=True)  # behind the terminal's ^C
+            raise Exit(128 + signal.SIGINT) from error
         except QueueyError as error:
             from queuey.terminal.output import Failed
 

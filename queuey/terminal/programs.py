@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import sys
 from importlib import import_module
 
@@ -27,5 +28,5 @@ def _run(module: str) -> None:
     try:
         main = import_module(module).main
     except KeyboardInterrupt:
-        sys.exit("Aborted!")
+        sys.exit(128 + signal.SIGINT)
     sys.exit(main())

@@ -233,7 +233,7 @@ def test_a_receiver_that_is_stopped_gives_its_message_back(
     ) as process:
         eventually(begun.exists)
         process.send_signal(signal.SIGINT)
-        assert process.wait(90) != 0
+        assert process.wait(90) == 130
 
     assert given_back(client, queue) == [("a", 2, 0)]
 

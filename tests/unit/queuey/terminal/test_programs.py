@@ -21,7 +21,7 @@ def scripts() -> dict[str, str]:
 
 
 @pytest.mark.parametrize("name", scripts())
-def test_ctrl_c_while_a_program_is_loaded_ends_it_in_a_word(name: str, tmp_path: Path) -> None:
+def test_ctrl_c_while_a_program_is_loaded_ends_it_without_a_word(name: str, tmp_path: Path) -> None:
     """The moment is that at which the first large module is loaded, which each program needs."""
     (tmp_path / "click.py").write_text("raise KeyboardInterrupt\n")
     (tmp_path / "requests.py").write_text("raise KeyboardInterrupt\n")
@@ -32,7 +32,7 @@ def test_ctrl_c_while_a_program_is_loaded_ends_it_in_a_word(name: str, tmp_path:
 
     ended = subprocess.run([sys.executable, "-c", begin], capture_output=True, text=True, timeout=60, check=False)
 
-    assert (ended.returncode, ended.stderr) == (1, "Aborted!\n")
+    assert (ended.returncode, ended.stderr) == (130, "")
 
 
 @pytest.mark.parametrize("name", scripts())
