@@ -20,7 +20,7 @@ _NOT_SENT = (Unavailable, NoConnectionsAvailable, OverloadedErrorMessage, Invali
 """Errors of statements that were not carried out. For NoHostAvailable see :func:`_nothing_was_sent`."""
 
 
-_GONE = ("does not exist", "unconfigured table", "Undefined column name")
+_GONE = ("does not exist", "doesn't exist", "unconfigured table", "Undefined column name")
 """Words of a node that lacks a keyspace, a table or a column."""
 _WHY = {
     NoHostAvailable: "no node can be reached",

@@ -14,6 +14,7 @@ from queuey.storage.cassandra.cluster import prepared
 from queuey.storage.cassandra.schema import _make
 
 BEHIND = InvalidRequest("table messages does not exist")
+NO_KEYSPACE = InvalidRequest("Keyspace 'queuey' doesn't exist")
 MISTAKEN = InvalidRequest("line 1:7 no viable alternative")
 
 
@@ -39,7 +40,7 @@ def test_another_node_prepares_what_one_does_not_know_yet(refusals: tuple[Except
 
 
 def test_another_node_makes_a_table_whose_keyspace_one_does_not_know_yet() -> None:
-    _make(cast("Session", RefusingNodes(BEHIND, BEHIND)), "create")
+    _make(cast("Session", RefusingNodes(NO_KEYSPACE, BEHIND)), "create")
 
 
 @pytest.mark.parametrize("ask", [prepared, _make])
