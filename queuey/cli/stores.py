@@ -127,7 +127,7 @@ def _put_back(here: Path, target: Path, source: str) -> dict[str, str | None]:
 @click.option(
     "--repair",
     is_flag=True,
-    help="Build the indexes anew from the tables, and mend small rows. The server must be stopped.",
+    help="Build the indexes anew from the tables, and mend rows of small tables. The server must be stopped.",
 )
 @output_option
 @with_settings
@@ -136,10 +136,10 @@ def verify_command(ctx: click.Context, settings: Settings, file: Path | None, re
     """Search the store, or a backup, for damage.
 
     Compares indexes with tables, packs with their messages, messages, lease groups and rows of small tables with their
-    checksums, and messages with the queues that are known, and lists what is wrong by queue and partition. FILE is a backup; without it the settings name
-    the store, whose server may run meanwhile. Exit code 1: there is damage. --repair makes a new file with the same rows and
-    new indexes, keeps a copy of the damaged file beside it, names rows of small tables that it takes as they stand or leaves
-    out, and lists what it could not repair. It takes the room of the store twice.
+    checksums, and messages with the queues that are known, and lists what is wrong by queue and partition. FILE is a backup;
+    without it the settings name the store, whose server may run meanwhile. Exit code 1: there is damage. --repair makes a new
+    file with the same rows and new indexes, keeps a copy of the damaged file beside it, names rows of small tables that it
+    takes as they stand or leaves out, and lists what it could not repair. It takes the room of the store twice.
 
     Example: queuey verify --data /var/lib/queuey
     """

@@ -1,8 +1,8 @@
 """Reads of a span in which lie more tombstones than a node steps over.
 
-A deleted message is a tombstone, so is each column of an expired one, and the mark of a bucket that is gone. Nodes keep them for ``gc_grace_seconds``, and refuse a
-read that meets more than ``tombstone_failure_threshold`` of them, 100,000: those of the bucket that a few servers fill.
-So such a span is read in parts.
+A deleted message is a tombstone; so is each column of an expired one, and the mark of a bucket that is gone. Nodes keep them
+for ``gc_grace_seconds``, and refuse a read that meets more than ``tombstone_failure_threshold`` of them: 100,000 as shipped,
+no more than a few servers leave in one bucket. So such a span is read in parts.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from queuey.storage.cassandra.driver_errors import TooManyTombstones
 from queuey.storage.cassandra.session import Rows
 
 __all__ = ["parts_of", "parts_of_numbers", "read_in_parts", "within"]
-
 
 T = TypeVar("T")
 

@@ -37,7 +37,8 @@ def without_checksum(row: Row) -> Row:
 
 
 def _checksum(types: str, values: Row) -> int:
-    """
+    """The checksum of values: the CRC32C of their types, and of the CRC32C of each text and each bytes.
+
     :param types: the letters of the values.
     :param values: texts as such, or as their bytes.
     """
@@ -80,7 +81,7 @@ class StoredRow(NamedTuple):
     def is_sound(self) -> bool:
         """Whether it matches its checksum, and its texts are texts."""
         return bool(self.checksum == self.sum) and all(
-            _is_text(value) for letter, value in zip(self.types, self.values, strict=True) if letter == "t"
+            _text(value) is not None for letter, value in zip(self.types, self.values, strict=True) if letter == "t"
         )
 
     @property
@@ -150,18 +151,19 @@ def _as_it_stands(column: str) -> str:
     return f"iif(typeof({column}) = 'text', cast({column} as blob), {column})"
 
 
-def _is_text(value: bytes) -> bool:
+def _text(value: bytes) -> str | None:
+    """``None`` if these bytes are no UTF-8."""
     try:
-        value.decode()
+        return value.decode()
     except UnicodeDecodeError:
-        return False
-    return True
+        return None
 
 
 def _readable(value: Any) -> str:
     if not isinstance(value, bytes):
         return str(value)
-    return value.decode() if _is_text(value) and value.decode().isprintable() else value.hex()
+    text = _text(value)
+    return text if text is not None and text.isprintable() else value.hex()
 
 
 _ROWS = 256
@@ -229,14 +231,7 @@ CHECKED_TABLES: Final = (
         "lease_attempts",
         ("seq",),
         _NUMBERS,
-        (
-            "place",
-            "queue",
-            "token",
-            "key",
-            "digest",
-            "answer",
-        ),  # the clock of leases may begin anew, and bound "expires"
+        ("place", "queue", "token", "key", "digest", "answer"),  # "expires" may be bound anew, with the clock of leases
         shown=("queue",),
         is_kept=False,
     ),

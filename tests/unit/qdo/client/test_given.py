@@ -74,34 +74,15 @@ _OTHERS: Sequence[tuple[str, Ask]] = [
 ]
 
 
-@pytest.mark.parametrize("given", [None, 5, b"x"])
-@pytest.mark.parametrize("number", range(len(_NAMES)))
-def test_what_is_no_text_is_no_name(client: Client, script: Script, number: int, given: Any) -> None:
-    name, ask = _NAMES[number]
-
-    with pytest.raises(InvalidParameter, match=f"^{name}: "):
-        ask(client, given)
-
-    assert script.asked == []
+_CALLS = (*_NAMES, *_LISTS, *_OTHERS)
 
 
 @pytest.mark.parametrize("given", [None, 5, b"x"])
-@pytest.mark.parametrize("number", range(len(_LISTS)))
-def test_what_is_no_list_is_refused_by_its_name(client: Client, script: Script, number: int, given: Any) -> None:
-    name, ask = _LISTS[number]
-
-    with pytest.raises(InvalidParameter, match=f"^{name}: "):
-        ask(client, given)
-
-    assert script.asked == []
-
-
-@pytest.mark.parametrize("given", [None, 5, b"x"])
-@pytest.mark.parametrize("number", range(len(_OTHERS)))
+@pytest.mark.parametrize("number", range(len(_CALLS)))
 def test_what_is_of_another_type_is_refused_by_its_name(
     client: Client, script: Script, number: int, given: Any
 ) -> None:
-    name, ask = _OTHERS[number]
+    name, ask = _CALLS[number]
 
     with pytest.raises(InvalidParameter, match=f"^{name}: "):
         ask(client, given)
