@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from queuey.ids import MAX_ID, MessageId
+from queuey.model.receiver_names import ReceiverNames
 
 __all__ = [
     "ALONE",
@@ -22,6 +23,7 @@ __all__ = [
     "Hole",
     "HoleBlock",
     "HoleTable",
+    "marked_together",
     "most_beside",
     "together_flags",
 ]
@@ -89,6 +91,15 @@ def together_flags(number: int) -> int:
     return TOGETHER | min(number.bit_length(), 15) << _SIZE_SHIFT if number > 1 else 0
 
 
+def marked_together(flags: int, number: int) -> int:
+    """Flags of a message that was handed out, with how many it was handed out together with.
+
+    >>> marked_together(LEASED | together_flags(4), 8) == LEASED | together_flags(8)
+    True
+    """
+    return flags & (TOGETHER - 1) | together_flags(number)
+
+
 def most_beside(flags: int) -> int:
     """How many messages one receive may have if it has one that ran out together with others.
 
@@ -96,39 +107,6 @@ def most_beside(flags: int) -> int:
     [1, 1, 8, 64]
     """
     return max((1 << (flags >> _SIZE_SHIFT)) // _SMALLER, 1)
-
-
-class _Names:
-    """Names of receivers, stored once each while a hole has them."""
-
-    def __init__(self) -> None:
-        self._names: list[str] = [""]
-        self._uses: list[int] = [1]
-        self._numbers: dict[str, int] = {"": 0}
-        self._free: list[int] = []
-
-    def __getitem__(self, number: int) -> str:
-        return self._names[number]
-
-    def take(self, name: str, holes: int = 1) -> int:
-        """The number of a name that more holes have now."""
-        number = self._numbers.get(name)
-        if number is None:
-            number = self._free.pop() if self._free else len(self._names)
-            if number == len(self._names):
-                self._names.append("")
-                self._uses.append(0)
-            self._names[number], self._numbers[name] = name, number
-        self._uses[number] += holes
-        return number
-
-    def give_back(self, number: int, holes: int = 1) -> None:
-        """Fewer holes have this name now."""
-        self._uses[number] -= holes
-        if not self._uses[number] and number:
-            del self._numbers[self._names[number]]
-            self._names[number] = ""
-            self._free.append(number)
 
 
 class _Chunk:
@@ -255,7 +233,7 @@ class HoleTable:
         self._chunks: list[_Chunk] = []
         self._lows: list[MessageId] = []
         """The first id of each chunk."""
-        self._names = _Names()
+        self._names = ReceiverNames()
         self._size = 0
 
     def __len__(self) -> int:
@@ -280,6 +258,10 @@ class HoleTable:
     def first(self) -> MessageId | None:
         """The least id."""
         return self._lows[0] if self._lows else None
+
+    def has_receiver(self, name: str) -> bool:
+        """Whether a receiver has a hole, or had it last."""
+        return name in self._names
 
     def find(self, message_id: MessageId) -> Hole | None:
         """The hole of a message; None if the message is settled or not handed out yet."""

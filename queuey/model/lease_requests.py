@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import NamedTuple, overload
 
 from queuey.ids import TICKS_PER_SECOND, MessageId
-from queuey.model.holes import Hole, together_flags
+from queuey.model.holes import Hole, marked_together
 from queuey.model.lease_state import Change
 
 __all__ = [
@@ -147,16 +147,19 @@ class Received(NamedTuple):
 
         :param number: of all of them.
         """
-        together = together_flags(number)
-        given = {hole.id: hole._replace(flags=hole.flags | together) for hole in self.again}
-        hole = self.hole._replace(flags=self.hole.flags | together)
+        given = {hole.id: _beside(hole, number) for hole in self.again}
+        hole = _beside(self.hole, number)
         fresh = [one._replace(hole=hole) for one in self.change.fresh]
         marked = [
-            given.get(one.id, one._replace(flags=one.flags | together) if one.leased_at == hole.leased_at else one)
+            given.get(one.id, _beside(one, number) if one.leased_at == hole.leased_at else one)
             for one in self.change.holes
         ]
         change = self.change._replace(fresh=fresh, holes=marked)
         return self._replace(change=change, again=[*given.values()], hole=hole)
+
+
+def _beside(hole: Hole, number: int) -> Hole:
+    return hole._replace(flags=marked_together(hole.flags, number))
 
 
 def later(now: int, seconds: float | None) -> int:

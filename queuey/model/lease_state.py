@@ -42,6 +42,10 @@ __all__ = [
 ]
 
 
+_MOST_IDLE_RENEWALS = 100
+"""Renewals that are remembered in any case. Beyond that, only those of receivers that have messages."""
+
+
 class Renewal(NamedTuple):
     """One extension of all leases that a receiver has."""
 
@@ -263,10 +267,11 @@ class LeaseState:
         self.dead += dead
 
     def forget_renewals(self, now: int) -> None:
-        """Forget renewals that have no effect any more."""
-        for receiver, renewal in [*self.renewals.items()]:
-            if renewal.until <= now:
-                del self.renewals[receiver]
+        """Forget renewals that have no effect any more: their number must not follow from how many names were given."""
+        self.renewals = {receiver: renewal for receiver, renewal in self.renewals.items() if renewal.until > now}
+        if len(self.renewals) > _MOST_IDLE_RENEWALS:
+            has = self.holes.has_receiver
+            self.renewals = {receiver: renewal for receiver, renewal in self.renewals.items() if has(receiver)}
 
     def _add_fresh(self, fresh: FreshLeases) -> None:
         ticks, tails, hole = fresh

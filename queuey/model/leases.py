@@ -113,7 +113,7 @@ def settle(
         elif one.action is Action.ACKNOWLEDGE:
             closed.append(one.id)
         elif one.action is Action.EXTEND:
-            holes.append(hole._replace(visible_at=later(now, one.seconds)))
+            holes.append(_extended(state, hole, later(now, one.seconds)))
         elif one.action is Action.RELEASE:
             holes.append(_released(hole, one, rules, now, chance))
         else:
@@ -156,6 +156,13 @@ def pass_over(state: LeaseState, upto: MessageId, most: int = MOST_CLOSED) -> Ch
     gone = upto >= state.frontier
     skipped = {key: None if gone else behind for key, first in state.skipped.items() if gone or first < behind}
     return Change(upto if upto > state.frontier else None, closed=closed, skipped=skipped)
+
+
+def _extended(state: LeaseState, hole: Hole, until: int) -> Hole:
+    """A lease that runs until a moment. It is none of those from before a renewal any more, which may run longer."""
+    renewal = state.renewals.get(hole.receiver)
+    leased_at = hole.leased_at if renewal is None else max(hole.leased_at, renewal.at)
+    return hole._replace(visible_at=until, leased_at=leased_at)
 
 
 def _released(hole: Hole, one: Settle, rules: LeaseRules, now: int, chance: Callable[[], float]) -> Hole:
