@@ -64,7 +64,7 @@ class Service:
         self.queues.before_drop = self.tasks.abandon
         self.removals = Removals(self.queues)
         self.retained = Retained(self.log, self.queues, self.leases, self.clock, self.monitor)
-        self.leases.note_step = self.retained.note
+        self.leases.note_step = self.queues.note_change = self.retained.note
         self.log.note_coming = self.leases.note_coming
         self.held_figures = HeldFigures(stores.leases, self.log, self.clock, self.monitor)
         self.leases.note_use = self.held_figures.note

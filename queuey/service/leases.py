@@ -92,7 +92,7 @@ class Leases:
         self.note_use: Callable[[Queue, str], None] = lambda queue, group: None
         """Hears of each step of a group."""
         self.note_step: Callable[[Queue], None] = lambda queue: None
-        """Hears of each step that may settle messages of a queue whose messages then go."""
+        """Hears of each queue whose messages may be settled by more groups than before, or by all that are left."""
 
     @property
     def default_settings(self) -> GroupSettings:
@@ -317,6 +317,7 @@ class Leases:
         """See :meth:`queuey.storage.LeaseStore.keep_group`. Waiting receivers look again: more may be allowed now."""
         done = await self._store.keep_group(queue.uuid, name, group, before)
         self._rooms.ring(queue.uuid, name)
+        self.note_step(queue)  # one that begins anew at the end has settled what is there
         return done
 
     def groups(self, queue: Queue, *, start: str, limit: int) -> Future[Sequence[str]]:
@@ -336,6 +337,7 @@ class Leases:
         """Forget a group and its leases."""
         await self._store.forget_group(queue.uuid, name)
         self._rooms.ring(queue.uuid, name)
+        self.note_step(queue)  # the other groups may have settled what this one had not
 
     def count(self, queue: Queue, name: str) -> Future[Mapping[int, LeaseCounts]]:
         """What a group holds, by partition."""

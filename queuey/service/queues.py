@@ -78,6 +78,8 @@ class Queues:
         """Hears of each queue that was removed, while what is stored beside it is still there. May hear of it again."""
         self.is_left: Callable[[], None] = lambda: None
         """Hears that something is left of a removed queue, for :meth:`finish_removals`."""
+        self.note_change: Callable[[Queue], None] = lambda queue: None
+        """Hears of each queue whose settings have changed."""
         self._left: set[uuid.UUID] = set()
         """Removed queues of which something was left at the last look."""
 
@@ -221,6 +223,7 @@ class Queues:
             self._cache.forget(queue)
             if done:
                 self._waiters.changed(queue.uuid)
+                self.note_change(wanted)
                 return wanted
             found = await self._metadata.find_queue(queue.application, queue.name)
             if found is None:

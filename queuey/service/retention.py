@@ -1,7 +1,7 @@
 """Gives back messages that all lease groups of a queue have settled, if the queue says so.
 
-Each step of a lease group that may settle messages notes its queue. A thread then looks how far all groups of the queue are, and removes what lies
-before that. So nothing is removed that a group may still hand out, and a queue at rest costs nothing.
+Each step of a lease group that may settle messages notes its queue, and so does a group that is forgotten or begins anew,
+and a change of the queue. A thread then looks how far all groups of the queue are, and removes what lies before that. So nothing is removed that a group may still hand out, and a queue at rest costs nothing.
 """
 
 from __future__ import annotations
@@ -67,7 +67,9 @@ class Retained(BackgroundWork):
         self._lock = new_lock()
 
     def note(self, queue: Queue) -> None:
-        """A lease group of this queue may have settled messages."""
+        """Messages of this queue may be settled by all of its lease groups now."""
+        if queue.retention is not Retention.ACKNOWLEDGED:
+            return
         with self._lock:
             self._noted[queue.uuid] = queue
             if len(self._noted) > _MOST_QUEUES:

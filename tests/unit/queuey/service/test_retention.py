@@ -123,6 +123,37 @@ def test_what_is_left_stays_if_that_changes_while_messages_go(
     assert run(service.queues.inspect(queue))[0].depth == 3000 - begun[0].messages > 0
 
 
+@pytest.mark.parametrize("how", ["is forgotten", "begins anew at the end"])
+def test_what_one_group_had_not_settled_goes_once_that_group(service: Service, how: str) -> None:
+    """No other group need do anything for it."""
+    queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 5)))
+    run(service.leases.keep(queue, "two", _new_group(service), None))
+    _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest(9, pop=True))
+    run(service.retained.turn())
+    assert run(service.queues.inspect(queue))[0].depth == 5
+
+    if how == "is forgotten":
+        run(service.leases.forget(queue, "two"))
+    else:
+        at_the_end = service.leases.new_group(
+            service.leases.default_settings, MessageId.last_of(service.log.watermark(queue))
+        )
+        run(service.leases.keep(queue, "two", at_the_end, service.leases.find(queue, "two").wait()))
+    run(service.retained.turn())
+    assert run(service.queues.inspect(queue))[0].depth == 0
+
+
+def test_a_queue_that_gives_away_from_now_on_looks_at_what_was_settled(service: Service) -> None:
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 5)))
+    _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest(9, pop=True))
+    run(service.retained.turn())
+    run(service.queues.update(queue, QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    run(service.retained.turn())
+    assert run(service.queues.inspect(queue))[0].depth == 0
+
+
 def test_a_dead_letter_has_its_message_though_headers_leave_no_room(service: Service) -> None:
     """Its queue gives the message away."""
     queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
