@@ -80,7 +80,7 @@ class DeadLetters:
         """Move a message, or leave it where it is if that is not possible now."""
         application = one.queue.application
         try:
-            await self._move(one, given_up)
+            is_moved = await self._move(one, given_up)
         except StaleReceipt:
             return  # another server has moved it
         except QueueyError as error:
@@ -95,13 +95,14 @@ class DeadLetters:
                 error,
             )
         else:
-            self._monitor.count(DEAD_LETTERS, 1, application, "moved")
+            self._monitor.count(DEAD_LETTERS, int(is_moved), application, "moved")
 
-    async def _move(self, one: GroupStep, given_up: GivenUp) -> None:
+    async def _move(self, one: GroupStep, given_up: GivenUp) -> bool:
+        """Move a message; False if it is gone, or its group is."""
         leases = self._stores.leases
         group = await leases.find_group(one.queue.uuid, one.name)
         if group is None:
-            return
+            return False
         place = Location(given_up.partition, given_up.hole.id)
         queue = one.queue._replace(consistency=one.queue.consistency.at_least_strong)
         (message,) = await self._stores.messages.fetch(queue, [place], now_ticks=self._clock.now_ticks())
@@ -114,13 +115,15 @@ class DeadLetters:
             if not group.settings.exact:
                 letter = letter._replace(idempotency=_name_of(one, given_up, group))
             appends.append(AppendRequest(dead, [letter]))
-        moved = Settle(given_up.hole.id, given_up.hole.deliveries, Action.MOVED)
-        step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [moved]})
+        action = Action.REMOVE if message is None else Action.MOVED
+        ended = Settle(given_up.hole.id, given_up.hole.deliveries, action)
+        step = GroupStep(one.queue, one.name, None, group.token, {given_up.partition: [ended]})
         outcome = await leases.step(LeaseStep([step], appends))
         for request, appended in zip(appends, outcome.appended, strict=True):
             self._log.arrived(request.queue, appended.placed)
             if breaker is not None and not appended.repeated:
                 await self._breakers.note(one.queue, one.name, breaker, appended.placed[0].id.ticks)
+        return bool(appends)
 
     async def _queue(self, queue: Queue, group: LeaseGroup) -> Queue:
         """The dead-letter queue, which is made if it does not exist.
