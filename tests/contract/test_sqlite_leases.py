@@ -28,7 +28,9 @@ from queuey.storage.leasing import changes as leasing_changes
 from queuey.storage.leasing import partition_book, passing
 from queuey.storage.leasing.changes import StoredChanges
 from queuey.storage.sqlite import leases as sqlite_leases
+from queuey.storage.sqlite.lease_loading import StatePlace
 from queuey.storage.sqlite.transaction import LEASE_CHANGES, CommitFailed, Kind, Transaction
+from queuey.storage.sqlite.writes import PutOff
 from tests.support.opened_leases import Opened
 
 
@@ -361,6 +363,26 @@ def test_a_damaged_change_is_refused_and_named(is_large: bool, opened: Opened, m
     opened.log.store = opened.stores.messages
     with pytest.raises(StorageUnavailable, match="checksum"):
         opened.jobs().receive()
+
+
+def test_a_large_state_of_which_messages_are_passed_over_is_read_beside_the_commits(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sqlite_leases, "LARGE_BYTES", 0)
+    (id_,) = opened.log.add(b"0")
+    opened.jobs().receive()
+    opened.again()
+    loader = opened.stores.leases._loader
+    loaded, put_off = list[StatePlace](), loader.put_off
+
+    def noted(place: StatePlace) -> PutOff:
+        loaded.append(place)
+        return put_off(place)
+
+    monkeypatch.setattr(loader, "put_off", noted)
+    done(opened.stores.leases.step(LeaseStep([GroupStep(opened.log.queue, "workers", None, passes={1: id_})])))
+    assert [place.partition for place in loaded] == [opened.log.queue.partition(1)]
+    assert opened.jobs().count().holes == 0
 
 
 def test_a_message_that_goes_alone_comes_through_behind_a_busier_queue(opened: Opened) -> None:

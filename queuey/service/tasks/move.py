@@ -36,7 +36,7 @@ from queuey.monitor.metrics import DEAD_LETTERS_MOVED, Monitor
 from queuey.service.leases import Leases
 from queuey.service.log import Log, partition_for
 from queuey.service.queues import Queues
-from queuey.service.tasks.kinds import Stepped, TaskKind
+from queuey.service.tasks.kinds import Stepped, TaskKind, seconds_until
 from queuey.service.tasks.letters import are_noted
 from queuey.storage import Stores
 
@@ -139,7 +139,7 @@ class MoveKind(TaskKind):
         outcome = await leases.step(step, _AnyRoom())
         token = outcome.tokens[0]
         found = [_Lease(token, one.partition, one.message, one.hole.deliveries) for one in outcome.handed]
-        early = (place["not_before"] - self._clock.now_ticks()) / TICKS_PER_SECOND
+        early = seconds_until(place["not_before"], rate, self._clock.now_ticks())
         if found and early > 0:
             return Stepped(task, early)  # the same round again has the same messages
         place["round"] += 1

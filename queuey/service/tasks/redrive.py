@@ -39,7 +39,7 @@ from queuey.model.values import IdempotencyKey
 from queuey.monitor.metrics import DEAD_LETTERS_MOVED, Monitor
 from queuey.service.log import Log, QueueRead, partition_for
 from queuey.service.queues import Queues
-from queuey.service.tasks.kinds import Stepped, TaskKind
+from queuey.service.tasks.kinds import Stepped, TaskKind, seconds_until
 from queuey.service.tasks.letters import NOTED, REDRIVE, moves_all
 from queuey.service.turns import Turns
 from queuey.storage import Stores
@@ -156,7 +156,7 @@ class RedriveKind(TaskKind):
             return Stepped(task.changed(place={"token": secrets.randbits(63), "round": 0, "ended": [], NOTED: []}))
         if await moves_all(self._tasks, dead):
             return await self._given_way(task, place, dead)
-        early = (place.get("not_before", 0) - self._clock.now_ticks()) / TICKS_PER_SECOND
+        early = seconds_until(place.get("not_before", 0), asked.rate, self._clock.now_ticks())
         if early > 0:
             return Stepped(task, early)
         moved = await self._move(task, queue, dead, asked)

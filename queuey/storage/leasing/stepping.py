@@ -439,7 +439,9 @@ def partitions_of(one: GroupStep) -> Iterable[int]:
     """Partitions that a step of a group uses."""
     if one.renewals:
         return range(1, one.queue.partitions + 1)
-    return {*one.receive_from, *one.settles} if one.settles else one.receive_from
+    if one.settles or one.passes:
+        return {*one.receive_from, *one.settles, *one.passes}
+    return one.receive_from
 
 
 def is_full(state: LeaseState, rules: LeaseRules) -> bool:

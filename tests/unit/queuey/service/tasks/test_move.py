@@ -59,6 +59,17 @@ def test_each_message_is_moved_once_wherever_the_server_dies(rate: int, *, is_do
     assert deaths > 8
 
 
+def test_a_clock_that_is_set_back_does_not_hold_up_a_rate(world: World) -> None:
+    world.bury(*letters())
+    began = world.clock.elapsed()
+    world.begin(rate=0.5)
+    while not world.bodies(*SOURCES):
+        world.clock.advance(min(run(world.service.tasks.turn()), 60))
+    world.clock.step(-86_400)
+    assert world.to_its_end().done == LETTERS
+    assert 2 * (LETTERS - 2) <= world.clock.elapsed() - began <= 4 * LETTERS
+
+
 def test_what_a_receiver_has_stays_with_it(world: World) -> None:
     world.bury(*letters())
     held = world.receive(2)

@@ -256,6 +256,19 @@ def test_letters_come_at_the_rate_that_was_asked_for(
     assert 58 <= clock.elapsed() - began <= 75
 
 
+def test_a_clock_that_is_set_back_does_not_hold_up_a_rate(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock
+) -> None:
+    bury(service, dead, 30)
+    began = clock.elapsed()
+    begin(service, queue, rate=0.5)
+    while task_of(service, queue).done < 5:
+        clock.advance(min(run(service.tasks.turn()), 60))
+    clock.step(-86_400)
+    assert to_its_end(service, queue, clock).done == 30
+    assert 55 <= clock.elapsed() - began <= 75
+
+
 def test_other_letters_and_later_ones_stay(service: Service, queue: Queue, dead: Queue, clock: ManualClock) -> None:
     bury(service, dead, 2)
     bury(service, dead, 1, group="others")
