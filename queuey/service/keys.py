@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
@@ -46,6 +46,14 @@ def _of_ini(configured: Mapping[str, tuple[str, ...]]) -> list[PrincipalKey]:
     ]
 
 
+def _by_account(applications: Iterable[str]) -> dict[str, str | None]:
+    found: dict[str, str | None] = {}
+    for application in applications:
+        number = account_of(application)
+        found[number] = None if number in found else application
+    return found
+
+
 class Keys:
     """The keys in force: those of the store and those of the ini file."""
 
@@ -56,9 +64,9 @@ class Keys:
         self._known: dict[bytes, PrincipalKey] = {}
         self._access_keys: dict[str, str] = {}
         """The application of each access key, by its id."""
-        self._accounts: dict[str, str | None] | None = None
-        """The application of each account; None where there are several."""
         self._applications: frozenset[str] = frozenset()
+        self._accounts = self._applications, dict[str, str | None]()
+        """Some applications, and by account the one that it belongs to; None where there are several."""
         self._looked = float("-inf")
         self._used: dict[bytes, int] = {}
         """When keys in force were used last, in ticks; by their digests."""
@@ -104,12 +112,12 @@ class Keys:
 
         None if there is none, or if there are several: an account that means two applications is neither's.
         """
-        if self._accounts is None:
-            self._accounts = {}
-            for application in self._applications:
-                number = account_of(application)
-                self._accounts[number] = None if number in self._accounts else application
-        return self._accounts.get(account)
+        now = self._applications
+        of, accounts = self._accounts
+        if of is not now:
+            accounts = _by_account(now)
+            self._accounts = now, accounts  # only when it is whole: other threads read it
+        return accounts.get(account)
 
     def acting_for(self, application: str) -> list[bytes]:
         """SHA-256 of the keys that may act for an application: its own, and operators'."""
@@ -149,7 +157,7 @@ class Keys:
         named = [(digest, application_of(key.principal)) for digest, key in known.items()]
         applications = frozenset([name for _, name in named if name is not None])
         if applications != self._applications:
-            self._applications, self._accounts = applications, None
+            self._applications = applications
         ids = [(access_key_id_of(digest), name) for digest, name in named]
         self._access_keys = {id_: name for id_, name in ids if id_ is not None and name is not None}
         self._known = known

@@ -131,3 +131,20 @@ def test_an_account_of_two_applications_is_neither_s(keys: Keys, monkeypatch: py
 
     assert keys.application_of_account("1" * 12) is None
     assert keys.application_of_account("2" * 12) == "other"
+
+
+def test_an_account_is_known_while_another_thread_looks_at_all(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("billing", "shipping", "other"):
+        run(keys.new(name))
+    asked: list[str] = []
+
+    def looked_at(name: str) -> str:
+        asked.append(name)
+        if len(asked) == 2:  # what another thread finds meanwhile
+            found = {each: keys.application_of_account(account_of(each)) for each in keys.applications}
+            assert found == {each: each for each in keys.applications}
+        return account_of(name)
+
+    monkeypatch.setattr("queuey.service.keys.account_of", looked_at)
+    assert keys.application_of_account(account_of("billing")) == "billing"
+    assert len(asked) > 4
