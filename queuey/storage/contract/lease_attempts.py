@@ -78,6 +78,22 @@ class Attempts(WithLeases):
         assert bodies(jobs.receive(9)) == [b"2"]
         assert all(jobs.settle(one) for one in first.handed)
 
+    def test_an_attempt_is_forgotten_in_time_though_an_earlier_one_was_renewed(
+        self, jobs: Receiver, log: QueueLog, clock: ManualClock
+    ) -> None:
+        log.add(b"0", b"1", b"2")
+        log.watermark()
+        receive = ReceiveRequest(1, visibility_seconds=1000.0)
+        renewed: dict[str, Any] = {"attempt": IdempotencyKey("a1", b""), "renews": True, "receive": receive}
+        other: dict[str, Any] = {"attempt": IdempotencyKey("a2", b""), "receive": receive}
+        assert bodies(jobs.step(**renewed).handed) == [b"0"]
+        assert bodies(jobs.step(**other).handed) == [b"1"]
+        clock.advance(ATTEMPT_SECONDS - 5)
+        assert jobs.step(**renewed).repeated
+        clock.advance(10)
+        assert bodies(jobs.step(**other).handed) == [b"2"]
+        assert bodies(jobs.step(**renewed).handed) == [b"0"]
+
     @pytest.mark.parametrize("how", ["acknowledged", "extended", "released", "ran out", "deleted"])
     def test_an_attempt_whose_leases_are_not_as_they_were_is_a_new_one(
         self, jobs: Receiver, log: QueueLog, clock: ManualClock, how: str

@@ -116,6 +116,7 @@ class MemoryLeases(LeaseStore):
 
     def keep_attempt(self, place: tuple[UUID, str, str], attempt: StoredAttempt, expires: int) -> None:
         """Remember an attempt. The caller has the lock."""
+        self._attempts.pop(place, None)  # it expires after all others now
         self._attempts[place] = (attempt, expires)
 
 
