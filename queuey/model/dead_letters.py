@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 
 from queuey.ids import MessageId
 from queuey.model.headers import decode_headers, encode_headers
+from queuey.model.values import MAX_TTL_SECONDS
 
 __all__ = [
     "ALONE_TYPE",
@@ -44,6 +45,8 @@ ALONE_TYPE = "application/vnd.queuey.dead-letter"
 """The content type of a letter that is only a story. Its body is the same JSON as its header."""
 
 _ID = re.compile(r"[0-9a-f]{32}")
+_SURROGATE = re.compile(r"[\ud800-\udfff]")
+"""What JSON can say with an escape, and no encoding of text can."""
 
 
 class Story(NamedTuple):
@@ -96,7 +99,8 @@ class Story(NamedTuple):
             MessageId.parse(before.first_message_id)
         except ValueError:
             return self  # no dead letter, or none that this program wrote
-        return self._replace(first_id=before.first_message_id, earlier_deliveries=before.all_deliveries)
+        earlier = min(before.all_deliveries, _MOST_NUMBER)
+        return self._replace(first_id=before.first_message_id, earlier_deliveries=earlier)
 
     def alone(self, body: bytes) -> Story:
         """The story for a letter that has no room for the message of this body."""
@@ -104,8 +108,10 @@ class Story(NamedTuple):
 
 
 _REQUIRED = [name for name in Story._fields if name not in Story._field_defaults]
-_NUMBERS = {"partition", "failures", "deliveries", "size", "ttl", "earlier_deliveries"}
-"""Numbers of 0 or more; the other members are texts."""
+_MOST_NUMBER = (1 << 53) - 1
+_NUMBERS = dict.fromkeys(["partition", "failures", "deliveries", "size", "earlier_deliveries"], _MOST_NUMBER)
+_NUMBERS["ttl"] = MAX_TTL_SECONDS
+"""Numbers of 0 or more, with the most that each may be; the other members are texts."""
 _IDS = {"message_id", "first_id"}
 
 
@@ -156,6 +162,8 @@ def with_origin(headers: Mapping[str, bytes], story: Story) -> dict[str, bytes]:
 def story_of(headers: Mapping[str, bytes]) -> Story:
     """The story in the headers of a dead letter. Members that this version does not know are ignored.
 
+    Whoever may append may write such a header. So what cannot be said again, as text or in a row, is no story.
+
     :raises ValueError: there is none, or it is no story.
     """
     try:
@@ -177,5 +185,7 @@ def without_story(headers: Mapping[str, bytes]) -> dict[str, bytes]:
 
 def _is_member(name: str, value: Any) -> bool:
     if name in _NUMBERS:
-        return type(value) is int and value >= 0
-    return isinstance(value, str) and (name not in _IDS or _ID.fullmatch(value) is not None)
+        return type(value) is int and 0 <= value <= _NUMBERS[name]
+    if not isinstance(value, str) or _SURROGATE.search(value) is not None:
+        return False
+    return name not in _IDS or _ID.fullmatch(value) is not None

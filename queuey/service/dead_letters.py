@@ -175,4 +175,4 @@ class DeadLetters:
             return DEAD_LETTER_SECONDS
         sent = MessageId.parse(story.first_message_id).ticks
         age = round((self._clock.now_ticks() - sent) / TICKS_PER_SECOND) if life.from_send else 0
-        return max(life.seconds - age, 1)
+        return min(max(life.seconds - age, 1), life.seconds)  # a forged story may name a moment to come

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import requests
 
+from queuey.model.dead_letters import STORY_HEADER, Story, story_to_header
 from tests.support import lease_requests
 from tests.support.client import Json, Server, refused
 from tests.support.lease_requests import GROUP
@@ -81,6 +82,20 @@ def moved(server: Server, queue: str, /, **asked: Any) -> Json:
     assert isinstance(task, dict)
     assert task["state"] == "done", task
     return task
+
+
+@pytest.mark.parametrize(("id_", "partition"), [("0" * 32, 1), ("1f9f6640e56711f189bf02fc00000001", 5000)])
+def test_a_forged_letter_holds_up_no_others(server: Server, id_: str, partition: int) -> None:
+    """Whoever may append may write one without its message, that names a place where no message can be."""
+    queue = server.queue()
+    dead = given_up(server, queue, a="too hot")
+    story = Story(queue, partition, id_, GROUP, 1, "forged").alone(b"message")
+    server.add_batch(dead, {"body": "forged", "headers": {STORY_HEADER: story_to_header(story).decode()}})
+
+    task = moved(server, queue)
+
+    assert (task["moved"], task["failed"]) == (1, 1)
+    assert bodies(received(server, queue, 1)) == ["a"]
 
 
 def test_dead_letters_go_back_as_they_were(server: Server) -> None:

@@ -344,7 +344,12 @@ class RedriveKind(TaskKind):
 
     async def _original(self, queue: Queue, story: Story) -> Message | None:
         """The message of a letter that is only a story, if it is still in its queue."""
-        place = Location(story.partition, MessageId.parse(story.message_id))
+        try:
+            place = Location(story.partition, MessageId.parse(story.message_id))
+        except ValueError:
+            return None  # whoever wrote it named no message
+        if not 1 <= place.partition <= queue.partitions:
+            return None
         (found,) = await self._messages.fetch(queue, [place], now_ticks=self._clock.now_ticks())
         is_it = found is not None and story.alone(found.body).sha256 == story.sha256
         return found if is_it else None

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from queuey.model import MAX_HEADERS, decode_headers, encode_headers
+from queuey.model import MAX_HEADERS, MAX_TTL_SECONDS, decode_headers, encode_headers
 from queuey.model.dead_letters import STORY_HEADER, Story, story_of, story_to_header, with_story, without_story
 
 STORY = Story("jobs", 3, "1f9f6640e56711f189bf02fc00000001", "workers", 2, "not JSON")
@@ -29,7 +29,7 @@ STORIES = st.builds(
     traceback=TEXTS,
     size=st.none(),
     sha256=st.none(),
-    ttl=st.none() | NUMBERS,
+    ttl=st.none() | st.integers(0, MAX_TTL_SECONDS),
     first_id=st.none() | st.text("0123456789abcdef", min_size=32, max_size=32),
     earlier_deliveries=NUMBERS,
 )
@@ -69,6 +69,16 @@ def test_a_story_tells_what_a_dead_letter_was_first() -> None:
     assert third.message_id.startswith("3f9f")
     for headers in ({}, {STORY_HEADER: b"{}"}, _headers(STORY._replace(message_id="0" * 32))):
         assert first.after(headers) == first
+
+
+def test_however_often_a_message_was_handed_out_before_its_story_is_one() -> None:
+    most = (1 << 53) - 1
+    forged = STORY._replace(deliveries=most, earlier_deliveries=most)
+
+    letter = STORY._replace(deliveries=1).after(_headers(forged))
+
+    assert story_of(_headers(letter)) == letter
+    assert letter.earlier_deliveries == most
 
 
 def _headers(story: Story) -> dict[str, bytes]:
@@ -116,6 +126,11 @@ def story(**changes: object) -> bytes:
         story(partition=True),
         story(partition=-1),
         story(failures=1.5),
+        story(failures=1 << 53),
+        story(deliveries=10**4299),
+        story(ttl=MAX_TTL_SECONDS + 1),
+        story(queue="\ud800"),
+        story(reason="\udfff"),
         story(message_id="1f9f"),
         story(message_id="X" * 32),
         story(traceback=["line"]),
