@@ -5,6 +5,7 @@ A queue keeps them as one JSON text beside its other settings, so a change of th
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property, lru_cache
@@ -39,6 +40,8 @@ _MOST_SOURCES = 10
 _PER_KEY = 10
 """Messages of one message group that one receive may hand out."""
 
+_ARN = re.compile(r"arn:[^:]{0,64}:sqs:[^:]{0,64}:([0-9]{12}):([^:]*)")
+"""It has a bound but for the name, which no queue has if it is long: each move task keeps ARNs."""
 _NUMBERS: Mapping[str, tuple[int, int, int | None]] = {
     "DelaySeconds": (0, 900, 0),
     "KmsDataKeyReusePeriodSeconds": (60, _MAX_KEY_AGE, None),
@@ -362,7 +365,5 @@ def parse_arn(text: str) -> tuple[str, str] | None:
     >>> parse_arn("arn:aws:sqs:eu-west-1:123456789012:jobs")
     ('123456789012', 'jobs')
     """
-    parts = text.split(":")
-    if len(parts) != 6 or parts[0] != "arn" or parts[2] != "sqs" or not (parts[4].isdigit() and len(parts[4]) == 12):
-        return None
-    return parts[4], parts[5]
+    found = _ARN.fullmatch(text)
+    return None if found is None else (found[1], found[2])

@@ -17,6 +17,7 @@ import orjson
 from queuey.errors import TaskNotFound, TaskRunning
 from queuey.model import Queue
 from queuey.model.tasks import StoredTask, TaskState
+from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission
 from queuey.service.tasks import MOVE
 from queuey.service.tasks.move import NO_DESTINATION, NO_SOURCE
@@ -167,7 +168,7 @@ async def _queue(asked: SqsRequest, name: str, arn: str) -> Queue:
     if place is None:
         raise invalid_parameter(f"Value {shown(arn)} for parameter {name} is invalid. Reason: it is no ARN of a queue.")
     found = None
-    if asked.service.keys.application_of_account(place[0]) == asked.application:
+    if place[0] == account_of(asked.application):
         found = await asked.service.queues.find(asked.application, place[1])
     if found is None:
         text = f"The resource that you specified for the {name} parameter doesn't exist."

@@ -333,12 +333,11 @@ async def _check_dead_letters(asked: SqsRequest, name: str, attributes: QueueAtt
     def wrong(reason: str) -> SqsError:
         return invalid_parameter(f"Value {shown(text)} for parameter RedrivePolicy is invalid. Reason: {reason}")
 
-    application = asked.service.keys.application_of_account(policy.account)
-    if application != asked.application:
+    if policy.account != account_of(asked.application):
         raise wrong("Dead-letter target owner should be same as the source.")
     if policy.queue == name:
         raise wrong("A queue cannot be its own dead-letter queue.")
-    dead = await asked.service.queues.find(application, policy.queue)
+    dead = await asked.service.queues.find(asked.application, policy.queue)
     if dead is None:
         raise wrong("Dead letter target does not exist.")
     theirs = attributes_of(dead)

@@ -266,6 +266,19 @@ def test_redrive_policies_that_may_not_be(timed: TimedSqs, timed_make: Callable[
     assert attributes(timed.client, url, "RedrivePolicy") == {}
 
 
+def test_an_account_that_means_two_applications_is_still_that_of_each(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timed.service.keys, "application_of_account", lambda _: None)
+    dead = attributes(timed.client, timed_make(), "QueueArn")["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": dead, "maxReceiveCount": 1})
+
+    url = timed_make(RedrivePolicy=policy)
+
+    assert attributes(timed.client, url, "RedrivePolicy") == {"RedrivePolicy": policy}
+    timed.client.start_message_move_task(SourceArn=dead)
+
+
 def test_a_dead_letter_queue_says_whose_it_is(timed: TimedSqs, timed_make: Callable[..., str]) -> None:
     client, first, second = timed.client, timed_make(), timed_make()
     arn = attributes(client, first, "QueueArn")["QueueArn"]

@@ -197,6 +197,15 @@ def test_a_destination_is_another_queue_of_the_same_type(letters: Letters, timed
         assert said == ("ClientError", text)
 
 
+def test_an_arn_has_a_bound_since_tasks_keep_it(letters: Letters) -> None:
+    letters.source()
+    long = letters.arn.replace("arn:aws:", f"arn:{'x' * 256}:")
+
+    shape, said = refused(letters.client.start_message_move_task, SourceArn=long)
+
+    assert (shape, said[-24:]) == ("ClientError", "it is no ARN of a queue.")
+
+
 def test_a_message_passes_one_queue_after_the_other_of_a_chain(timed: TimedSqs, timed_make: Make) -> None:
     """It has been received more often than the second queue allows, and is received there all the same."""
     last = Letters(timed, timed_make)
