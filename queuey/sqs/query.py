@@ -138,10 +138,13 @@ def _unknown(name: str) -> SqsError:
 
 
 def _members(structure: Structure, tree: Tree, path: str) -> dict[str, Any]:
+    """An empty list is left out, as in JSON: SDKs write it by the name that it has there."""
     values: dict[str, Any] = {}
     by_query = {field.query: field for field in structure.values()}
     for name, given in tree.items():
         field = by_query.get(name)
+        if field is None and given == "" and name in structure.containers:
+            continue
         if field is None:
             raise _unknown(path + name)
         values[field.name] = _READERS.get(field.kind, _one)(field, given, path + name)

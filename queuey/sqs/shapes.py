@@ -149,7 +149,7 @@ def check_bounds(structure: Structure, values: Mapping[str, Any]) -> None:
 def complete(action: SqsAction, values: dict[str, Any]) -> dict[str, Any]:
     """The values of a request in the form that does not depend on its protocol.
 
-    Query cannot say an empty list, so an empty list or map is as good as absent; only the entries of a batch are
+    Query cannot say an empty map, so an empty list or map is as good as absent; only the entries of a batch are
     always there, since none at all is an error of its own.
 
     :raises SqsError: a required member is missing, or a number is out of its bounds.

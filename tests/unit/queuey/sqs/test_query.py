@@ -33,6 +33,16 @@ def test_both_protocols_give_the_same(name: str, data: st.DataObject) -> None:
     assert got == json.parse(ACTIONS[name], serialized("json", name, values))
 
 
+@pytest.mark.parametrize(
+    ("name", "values"), [("ReceiveMessage", {"AttributeNames": []}), ("SendMessageBatch", {"Entries": []})]
+)
+def test_both_protocols_take_an_empty_list(name: str, values: dict[str, Any]) -> None:
+    values |= {"QueueUrl": "q"}
+    form = query.parameters(urlencode(serialized("query", name, values)))
+
+    assert query.parse(ACTIONS[name], form) == json.parse(ACTIONS[name], serialized("json", name, values))
+
+
 @pytest.mark.parametrize("name", ACTIONS)
 @settings(max_examples=10)
 @given(data=st.data())
@@ -126,6 +136,9 @@ def test_the_sdk_understands_what_is_answered(name: str, data: st.DataObject) ->
             "QueueUrl=q&Attribute.Name=Policy&Attribute.Value=",
             {"QueueUrl": "q", "Attributes": {"Policy": ""}},
         ),
+        # As SDKs write an empty list.
+        ("GetQueueAttributes", "QueueUrl=q&AttributeNames=", {"QueueUrl": "q"}),
+        ("SendMessageBatch", "QueueUrl=q&Entries=", {"QueueUrl": "q", "Entries": []}),
         # What is about the request itself.
         (
             "ListQueues",
@@ -145,6 +158,12 @@ def test_a_form_is_understood(action: str, form: str, values: dict[str, Any]) ->
     ("action", "form", "shape", "said"),
     [
         ("SendMessage", "QueueUrl=q", "MissingRequiredParameterException", "the parameter MessageBody."),
+        (
+            "GetQueueAttributes",
+            "AttributeNames=All",
+            "InvalidParameterValueException",
+            "AttributeNames is no parameter",
+        ),
         ("SendMessage", "Body=b", "InvalidParameterValueException", "Body is no parameter of this action."),
         ("SendMessage", "MessageBody.1=b", "InvalidParameterValueException", "MessageBody.1 is no parameter"),
         ("SendMessage", "MessageBody=b&MessageBody.1=b", "InvalidParameterValueException", "MessageBody.1 is no"),
@@ -173,6 +192,7 @@ def test_a_form_is_understood(action: str, form: str, values: dict[str, Any]) ->
             "MessageAttribute.1.Value.BinaryValue is invalid. Reason: Must be base64.",
         ),
         ("TagQueue", "QueueUrl=q&Tag.1.Key=x", "MissingRequiredParameterException", "Tag.1.Value."),
+        ("UntagQueue", "QueueUrl=q&TagKeys=", "MissingRequiredParameterException", "the parameter TagKeys."),
         (
             "DeleteMessageBatch",
             "QueueUrl=q&DeleteMessageBatchRequestEntry.1.Id=x",
