@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from queuey.errors import TaskNotFound, TaskRunning
+from queuey.errors import TaskNotFound, TaskRunning, TooManyTasks
 from queuey.model import Queue
 from queuey.security.permissions import Permission
 from queuey.service.tasks import PURGE
@@ -25,7 +25,7 @@ async def purge_queue(asked: SqsRequest) -> Mapping[str, Any]:
     """
     queue = await asked.queue(Permission.CONFIGURE)
     now, wait = unix_now(asked), asked.service.settings.sqs.purge_wait_seconds
-    if wait and now - attributes_of(queue).purged < wait:
+    if 0 <= now - attributes_of(queue).purged < wait:  # a clock that was set back shortens the wait
         raise SqsError(
             "PurgeQueueInProgress", f"Only one PurgeQueue operation on {queue.name} is allowed every {wait} seconds."
         )
@@ -48,11 +48,15 @@ async def _is_under_way(asked: SqsRequest, queue: Queue) -> bool:
 
 
 async def begin_noted_purge(asked: SqsRequest, queue: Queue) -> None:
-    """Begin the purge that the attributes of a queue note. While another purge goes on, it stays noted."""
+    """Begin the purge that the attributes of a queue note.
+
+    While another purge goes on, or the application has too many tasks, it stays noted, and no call is refused: the note
+    is made already.
+    """
     upto = attributes_of(queue).purging
     try:
         await asked.service.tasks.purge(queue, upto)
-    except TaskRunning:
+    except (TaskRunning, TooManyTasks):
         return
 
     def change(before: QueueAttributes) -> QueueAttributes:

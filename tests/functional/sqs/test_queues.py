@@ -251,18 +251,53 @@ def test_a_second_purge_waits_where_the_server_is_set_to(
     client, url = timed.client, timed_make()
     _set(timed, monkeypatch, purge_wait_seconds=60)
 
-    def is_over() -> bool:
-        found = run(timed.service.queues.find("queuey", url.rsplit("/", 1)[1]))
-        return found is not None and not run(timed.service.tasks.find(found, PURGE)).is_open
-
     client.purge_queue(QueueUrl=url)
-    eventually(is_over)
+    eventually(lambda: not run(timed.service.tasks.find(_queue(timed, url), PURGE)).is_open)
     timed.clock.advance(59)
     shape, said = refused(client.purge_queue, QueueUrl=url)
     timed.clock.advance(1)
     client.purge_queue(QueueUrl=url)
 
     assert (shape, said.split(" is ")[1]) == ("PurgeQueueInProgress", "allowed every 60 seconds.")
+
+
+def test_a_clock_that_is_set_back_lets_no_purge_wait_longer(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = timed.client, timed_make()
+    _set(timed, monkeypatch, purge_wait_seconds=60)
+    client.purge_queue(QueueUrl=url)
+    eventually(lambda: not run(timed.service.tasks.find(_queue(timed, url), PURGE)).is_open)
+
+    timed.clock.step(-3600)
+    client.purge_queue(QueueUrl=url)
+    timed.clock.step(3600)
+
+
+def test_a_purge_that_has_to_wait_for_other_tasks_is_done_later(
+    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = timed.client, timed_make(VisibilityTimeout="0")
+    for body in ("1", "2"):
+        client.send_message(QueueUrl=url, MessageBody=body)
+
+    with monkeypatch.context() as patched:
+        patched.setattr("queuey.service.tasks.MOST_TASKS", 0)
+        client.purge_queue(QueueUrl=url)
+        meanwhile = bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10))
+    timed.clock.advance(1)
+    client.send_message(QueueUrl=url, MessageBody="sent after it")
+
+    assert meanwhile == ["1", "2"]
+    eventually(
+        lambda: bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["sent after it"], seconds=20
+    )
+
+
+def _queue(timed: TimedSqs, url: str) -> Queue:
+    found = run(timed.service.queues.find("queuey", url.rsplit("/", 1)[1]))
+    assert found is not None
+    return found
 
 
 def _set(timed: TimedSqs, monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
