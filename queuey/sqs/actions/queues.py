@@ -10,7 +10,7 @@ from typing import Any
 from queuey.errors import QueueExists, QueueNotFound
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND
 from queuey.model import Queue, Retention
-from queuey.model.lease_groups import GroupSettings
+from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings
 from queuey.security.access_keys import account_of
 from queuey.security.permissions import Permission, permits
 from queuey.service.backlogs import count_backlog
@@ -71,6 +71,8 @@ _MAX_KEY, _MAX_VALUE = 128, 256
 
 Result = Mapping[str, Any]
 _Change = Callable[[QueueAttributes], QueueAttributes]
+_Follows = Callable[[QueueAttributes, GroupSettings], Mapping[str, Any]]
+"""The settings of lease groups that a change decides, by the attributes behind it and by the settings that there are."""
 
 
 async def create_queue(asked: SqsRequest) -> Result:
@@ -256,23 +258,32 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         _check_resources(asked, queue.name, after)
     if "RedrivePolicy" in given:  # another change is good whatever has become of the dead-letter queue
         await _check_dead_letters(asked, queue.name, after)
-    await _change_both(asked, queue, change)
+    await _change_both(asked, queue, change, _all_settings)
     return {}
+
+
+def _all_settings(attributes: QueueAttributes, _: GroupSettings) -> Mapping[str, Any]:
+    return attributes.queue_settings
 
 
 async def make_fair(asked: SqsRequest, queue: Queue) -> None:
     """Let receives from a standard queue be fair between message groups from now on."""
-    await _change_both(asked, queue, lambda before: replace(before, is_fair=True))
+    await _change_both(asked, queue, lambda before: replace(before, is_fair=True), _fairness)
 
 
-async def _change_both(asked: SqsRequest, queue: Queue, change: _Change) -> None:
+def _fairness(_: QueueAttributes, settings: GroupSettings) -> Mapping[str, Any]:
+    """Nothing of a group that REST lets order keys: no key has more than a few leases there."""
+    return {} if settings.order == ORDER_BY_KEY else {"fair": True}
+
+
+async def _change_both(asked: SqsRequest, queue: Queue, change: _Change, follows: _Follows) -> None:
     """Change attributes, and the settings of the lease group that follow from them.
 
     The settings come first: after a death in between, the attributes say that the change is still to be made.
     """
-    await _change_group(asked, queue, change)
-    await change_attributes(asked, queue, change)
-    await _change_group(asked, queue, lambda found: found)
+    await _change_group(asked, queue, change, follows)
+    await change_attributes(asked, queue, change, follows)
+    await _change_group(asked, queue, lambda found: found, follows)
 
 
 async def _last_due(asked: SqsRequest, queue: Queue) -> int:
@@ -281,9 +292,18 @@ async def _last_due(asked: SqsRequest, queue: Queue) -> int:
     return max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
 
 
-async def change_attributes(asked: SqsRequest, queue: Queue, change: _Change) -> Queue:
-    """Change what is kept with a queue, whatever others change meanwhile."""
-    now = unix_now(asked)
+def _no_settings(_: QueueAttributes, __: GroupSettings) -> Mapping[str, Any]:
+    return {}
+
+
+async def change_attributes(
+    asked: SqsRequest, queue: Queue, change: _Change, follows: _Follows = _no_settings
+) -> Queue:
+    """Change what is kept with a queue, whatever others change meanwhile.
+
+    What does not follow from the change stays as REST has set it.
+    """
+    now, default = unix_now(asked), asked.service.leases.default_settings
 
     def changed(found: Queue) -> Queue:
         before = attributes_of(found)
@@ -292,7 +312,8 @@ async def change_attributes(asked: SqsRequest, queue: Queue, change: _Change) ->
             return found
         if (after.given, after.tags) != (before.given, before.tags):
             after = replace(after, modified=now)
-        return QueueSettings(leases=after.queue_settings, attributes=after.text).changed(found)
+        leases = follows(after, found.leases.settings(default))
+        return QueueSettings(leases=leases, attributes=after.text).changed(found)
 
     try:
         return await asked.service.queues.change(queue, changed)
@@ -300,7 +321,7 @@ async def change_attributes(asked: SqsRequest, queue: Queue, change: _Change) ->
         raise no_such_queue() from None
 
 
-async def _change_group(asked: SqsRequest, queue: Queue, change: _Change) -> None:
+async def _change_group(asked: SqsRequest, queue: Queue, change: _Change, follows: _Follows) -> None:
     """Let the lease group of a queue go by its attributes, if there is one already.
 
     The queue is looked up behind its group: if the group is still the same when it is changed, nobody has changed both
@@ -313,7 +334,8 @@ async def _change_group(asked: SqsRequest, queue: Queue, change: _Change) -> Non
         found = await queues.look_anew(queue.application, queue.name)
         if found is None or found.uuid != queue.uuid:
             return
-        settings: GroupSettings = group.settings.changed(change(attributes_of(found)).lease_settings)
+        named = follows(change(attributes_of(found)), group.settings)
+        settings = group.settings.changed({name: named[name] for name in named.keys() & {*GroupSettings._fields}})
         if settings == group.settings or await leases.keep(queue, GROUP, group._replace(settings=settings), group):
             return
 

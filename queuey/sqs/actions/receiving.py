@@ -86,11 +86,11 @@ async def receive_message(asked: SqsRequest) -> Result:
         await begin_noted_purge(asked, queue)
     system = _system_names(values)
     wait = values.get("WaitTimeSeconds", attributes.numbers["ReceiveMessageWaitTimeSeconds"])
-    visibility = values.get("VisibilityTimeout", attributes.numbers["VisibilityTimeout"])
+    visibility = values.get("VisibilityTimeout")  # else that of the lease group, which follows from the attribute
     most = values.get("MaxNumberOfMessages", 1)
     receiver = " ".join([f"app:{asked.application}", asked.call.peer]).strip()
     room_bytes = min(SMALL, asked.service.settings.limits.max_answer_bytes)
-    wanted = ReceiveRequest(most, float(visibility), False, receiver, max_bytes=room_bytes, blames_each=True)
+    wanted = ReceiveRequest(most, visibility, False, receiver, max_bytes=room_bytes, blames_each=True)
     group = GroupStep(
         queue,
         GROUP,

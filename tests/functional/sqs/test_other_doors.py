@@ -12,6 +12,7 @@ from qdo.client import Settle
 from queuey.future import run
 from queuey.ids import ZERO_ID, MessageId
 from queuey.model.lease_steps import GroupStep, LeaseStep
+from queuey.service.queues import QueueSettings
 from tests.support.client import Server, new_name
 from tests.support.sqs_clients import TimedSqs, bodies, refused
 
@@ -166,6 +167,50 @@ def test_what_another_group_has_settled_stays_for_sqs_clients_that_have_not_come
     run(service.retained.turn())
 
     assert bodies(client.receive_message(QueueUrl=url)) == ["m"]
+
+
+def test_what_rest_has_set_stays_until_attributes_are_set(timed: TimedSqs) -> None:
+    """Of the queue, what its lease groups begin with and how long dead letters live; and of the group of SQS clients."""
+    client, service, name = timed.client, timed.service, new_name()
+    leases = {"max_failures": 7, "dead_letter_queue": "rest-dead", "order": "key", "visibility": 100.0}
+    made = run(service.queues.create("queuey", name, QueueSettings(leases=leases)))
+    group = service.leases.new_group(made.leases.settings(service.leases.default_settings), ZERO_ID)
+    run(service.leases.keep(made, "sqs", group, None))
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+
+    client.tag_queue(QueueUrl=url, Tags={"a": "b"})
+    client.send_message(QueueUrl=url, MessageBody="m", MessageGroupId="g")
+    client.add_permission(QueueUrl=url, Label="l", AWSAccountIds=["123456789012"], Actions=["SendMessage"])
+    client.purge_queue(QueueUrl=url)
+
+    found = run(service.queues.find("queuey", name))
+    assert found is not None
+    assert found.leases == made.leases
+    kept = service.leases.find(found, "sqs").wait()
+    assert kept is not None
+    assert kept.settings == group.settings
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    changed = service.leases.find(found, "sqs").wait()
+    assert changed is not None
+    settings = changed.settings
+    assert (settings.max_failures, settings.order, settings.visibility, settings.fair) == (0, "none", 30.0, True)
+
+
+def test_the_visibility_that_rest_has_set_is_that_of_a_receive(timed: TimedSqs, timed_make: Make) -> None:
+    client, service, url = timed.client, timed.service, timed_make()
+    queue = run(service.queues.find("queuey", name_of(url)))
+    assert queue is not None
+    group = service.leases.find(queue, "sqs").wait()
+    assert group is not None
+    run(service.leases.keep(queue, "sqs", group._replace(settings=group.settings._replace(visibility=100.0)), group))
+    client.send_message(QueueUrl=url, MessageBody="m")
+
+    found = [bodies(client.receive_message(QueueUrl=url))]
+    for seconds in (98, 3):
+        timed.clock.advance(seconds)
+        found.append(bodies(client.receive_message(QueueUrl=url)))
+
+    assert found == [["m"], [], ["m"]]
 
 
 def test_a_handle_of_another_lease_group_is_none(client: Any, make: Make, v1: Server) -> None:
