@@ -21,6 +21,7 @@ from queuey.sqs.policies import MAX_TEXT, Policy, policy_of
 
 __all__ = [
     "GROUP",
+    "MAX_DELAY",
     "MAX_RECEIVES",
     "QueueAttributes",
     "RedrivePolicy",
@@ -33,17 +34,19 @@ __all__ = [
 
 GROUP = "sqs"
 """The lease group from which SQS clients receive."""
+MAX_DELAY = 900
+"""Seconds."""
 MAX_RECEIVES = 1000
 MAX_TAGS = 50
 _MAX_KEY_AGE = 86_400
 _MOST_SOURCES = 10
+_ARN = re.compile(r"arn:[^:]{0,64}:sqs:[^:]{0,64}:([0-9]{12}):([^:]*)")
+"""It has a bound but for the name, which no queue has if it is long: each move task keeps ARNs."""
 _PER_KEY = 10
 """Messages of one message group that one receive may hand out."""
 
-_ARN = re.compile(r"arn:[^:]{0,64}:sqs:[^:]{0,64}:([0-9]{12}):([^:]*)")
-"""It has a bound but for the name, which no queue has if it is long: each move task keeps ARNs."""
 _NUMBERS: Mapping[str, tuple[int, int, int | None]] = {
-    "DelaySeconds": (0, 900, 0),
+    "DelaySeconds": (0, MAX_DELAY, 0),
     "KmsDataKeyReusePeriodSeconds": (60, _MAX_KEY_AGE, None),
     "MaximumMessageSize": (1024, 1 << 20, 1 << 20),
     "MessageRetentionPeriod": (60, 1_209_600, 345_600),

@@ -18,6 +18,7 @@ from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.sqs.attributes import (
     GROUP,
+    MAX_DELAY,
     MAX_TAGS,
     QueueAttributes,
     attributes_of,
@@ -287,9 +288,13 @@ async def _change_both(asked: SqsRequest, queue: Queue, change: _Change, follows
 
 
 async def _last_due(asked: SqsRequest, queue: Queue) -> int:
-    """The ticks at which the last message that is delayed now is due; 0 if none is."""
+    """The ticks at which the last message that is delayed now is due at the latest; 0 if none is.
+
+    What REST has scheduled for later than any delay of SQS holds nothing up.
+    """
     states = await asked.service.queues.inspect(queue)
-    return max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
+    last = max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
+    return min(last, asked.service.log.newest_ticks(queue) + MAX_DELAY * TICKS_PER_SECOND)
 
 
 def _no_settings(_: QueueAttributes, __: GroupSettings) -> Mapping[str, Any]:

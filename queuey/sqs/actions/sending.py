@@ -189,7 +189,7 @@ class _Sending:
                 raise not_for_this_type("MessageDeduplicationId", values["MessageDeduplicationId"])
         ttl = self._ttl_seconds
         if delay or self.attributes.waits_until:
-            now = self._asked.now_ticks
+            now = self._now_ticks()
             later = max(now + delay * TICKS_PER_SECOND, self.attributes.waits_until)
             if later > now:
                 own["sent"], due = unix_ms(now), later
@@ -200,6 +200,11 @@ class _Sending:
         partition = partition_for(self._queue, group)
         draft = Draft(partition, body, ttl, None, group, due, idempotency, headers)
         return _Ready(draft, size, given, system)
+
+    def _now_ticks(self) -> int:
+        """From when a delay counts. On a FIFO queue, a clock that is set back lets no message be due before former ones."""
+        now = self._asked.now_ticks
+        return max(now, self._asked.service.log.watermark(self._queue)) if self.attributes.is_fifo else now
 
     def _context_of(self, trace: str, *, named: bool) -> MessageHeaders:
         """The trace context of a message that has a header of X-Ray.

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from queuey.future import run
+from queuey.ids import TICKS_PER_SECOND
+from queuey.model import AppendRequest, Draft
 from tests.support.sqs_clients import TimedSqs, bodies, code_of, refused
 
 Make = Callable[..., str]
-WINDOW_SECONDS = 300
+WINDOW_SECONDS, DAY_SECONDS = 300, 86_400
 
 
 def send(client: Any, url: str, group: str, body: str, **more: Any) -> dict[str, Any]:
@@ -334,6 +337,33 @@ def test_a_shorter_delay_lets_no_message_overtake(timed: TimedSqs, timed_make: M
     send(client, url, "g", "c")
 
     assert (early, names(received(client, url))) == ([], ["a", "b", "c"])
+
+
+def test_what_rest_has_scheduled_for_later_holds_nothing_up(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True)
+    queue = run(timed.service.queues.find("queuey", url.rsplit("/", 1)[1]))
+    assert queue is not None
+    next_week = timed.clock.now_ticks() + 7 * DAY_SECONDS * TICKS_PER_SECOND
+    run(timed.service.log.append(AppendRequest(queue, [Draft(1, b"later", DAY_SECONDS, key="h", due_ticks=next_week)])))
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    send(client, url, "g", "a")
+    timed.clock.advance(901)
+
+    assert names(received(client, url)) == ["a"]
+
+
+def test_a_clock_that_is_set_back_lets_no_delayed_message_overtake(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="10")
+    send(client, url, "g", "a")
+    timed.clock.step(-5)
+    send(client, url, "g", "b")
+    timed.clock.advance(10.1)
+    early = names(received(client, url, VisibilityTimeout=0))
+    timed.clock.step(5)
+    timed.clock.advance(10)
+
+    assert (early, names(received(client, url))) == ([], ["a", "b"])
 
 
 def test_what_waits_in_a_closed_group_counts_as_visible(timed: TimedSqs, timed_make: Make) -> None:
