@@ -14,7 +14,7 @@ from queuey.http.answer_room import CountedRoom
 from queuey.http.pipeline import SMALL
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Columns, IdempotencyKey, Message, Queue
-from queuey.model.holes import Hole
+from queuey.model.holes import LEASED, Hole
 from queuey.model.lease_requests import Acknowledged, Action, ReceiveRequest, Settle
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.model.receipts import Receipt, Receipts, parse_receipts, receipt_ends, receipt_start
@@ -290,9 +290,14 @@ def _late(handle: str) -> SqsError:
 
 
 async def _is_late(asked: SqsRequest, queue: Queue, receipt: Receipt) -> bool:
-    """Whether a lease ran out, and its message is not settled. Then a FIFO queue deletes nothing."""
+    """Whether a lease has ended, and its message is not settled. Then a FIFO queue deletes nothing.
+
+    A message that waits, or is to go to the dead letters, is hidden as well, and has no lease.
+    """
     now, hole = await _held(asked, queue, receipt)
-    return hole is not None and (hole.deliveries != receipt.delivery or hole.visible_at <= now)
+    if hole is None:
+        return False
+    return not hole.flags & LEASED or hole.deliveries != receipt.delivery or hole.visible_at <= now
 
 
 async def _held(asked: SqsRequest, queue: Queue, receipt: Receipt) -> tuple[int, Hole | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -224,6 +225,23 @@ def test_an_expired_handle_deletes_nothing(timed: TimedSqs, timed_make: Make) ->
     reason = "Reason: The receipt handle has expired."
     assert said == ("ClientError", f"Value {handle} for parameter ReceiptHandle is invalid. {reason}")
     assert names(received(client, url)) == ["m"]
+
+
+def test_what_waits_for_its_dead_letter_queue_is_not_deleted_by_a_handle_that_has_ended(
+    timed: TimedSqs, timed_make: Make
+) -> None:
+    client, dead = timed.client, timed_make(fifo=True)
+    arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    policy = json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1})
+    url = timed_make(fifo=True, RedrivePolicy=policy, VisibilityTimeout="0")
+    send(client, url, "g", "m")
+    client.delete_queue(QueueUrl=dead)
+    (message,) = received(client, url)
+    assert received(client, url) == []  # it is given up, and its queue is gone
+
+    shape, said = refused(client.delete_message, QueueUrl=url, ReceiptHandle=message["ReceiptHandle"])
+
+    assert (shape, said[-39:]) == ("ClientError", "Reason: The receipt handle has expired.")
 
 
 def test_an_extended_lease_is_not_expired(timed: TimedSqs, timed_make: Make) -> None:
