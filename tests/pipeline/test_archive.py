@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, timedelta
 from pathlib import Path
@@ -122,6 +123,54 @@ def test_days_past_are_put_together_in_the_order_of_ids(
     rows = [(row.partition, row.timestamp) for row in found.read().collect()]
     assert rows == sorted(rows)
     assert archive(spark, str(tmp_path), options=given, compact_before=LATER) == 10
+    assert archived(found) == there(client, name)
+
+
+def test_a_step_is_on_disk_before_its_manifest_says_that_it_is_there(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    synced: list[str] = []
+    monkeypatch.setattr(os, "fsync", lambda number: synced.append(str(Path(f"/proc/self/fd/{number}").readlink())))
+    kept = Archive._keep
+    before: list[set[str]] = []
+
+    def keep(self: Archive, manifest: str, told: Mapping[str, Any]) -> None:
+        before.append({Path(name).name for name in synced})
+        kept(self, manifest, told)
+
+    monkeypatch.setattr(Archive, "_keep", keep)
+    name = filled(client, new_name())
+
+    archive(spark, str(tmp_path), options=options(running, subscribe=name))
+
+    (step,) = before
+    (file,) = Archive(spark, str(tmp_path)).files()
+    assert step >= {"offsets", "0", "metadata", f"queue={name}", f"day={file.day}", tmp_path.name}
+    assert any(each.endswith(".parquet") for each in step)
+    assert {"batch-000000000.json.partial", "_manifest"} <= {Path(name).name for name in synced}
+
+
+def test_days_that_are_in_order_stay_as_they_are_until_a_run_adds_to_them(
+    spark: SparkSession, running: RunningServer, client: Client, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A day has several files if it is large. Names of files that are put together again and again do not grow."""
+    monkeypatch.setattr("qdo.pipeline.jobs.archive.FILE_BYTES", 4_000)
+    name = filled(client, new_name())
+    given = options(running, subscribe=name)
+    archive(spark, str(tmp_path), options=given)
+    client.append(name, "second file")
+    archive(spark, str(tmp_path), options=given, compact_before=LATER)
+    found = Archive(spark, str(tmp_path))
+    files = found.files()
+
+    assert len(files) > 1
+    assert found.compact(LATER) == 0
+    assert found.files() == files
+    client.append(name, "third file")
+    assert archive(spark, str(tmp_path), options=given, compact_before=LATER) == 1
+
+    assert {*found.files()}.isdisjoint(files)
+    assert {len(file.name) for file in found.files()} == {len(file.name) for file in files}
     assert archived(found) == there(client, name)
 
 

@@ -29,7 +29,10 @@ from qdo.pipeline.jobs.archive_files import (
     ArchivedFile,
     Staged,
     checksum_of,
+    is_compacted,
     messages_in,
+    newest_in,
+    stem_of_day,
     tail_of,
     writing,
 )
@@ -139,8 +142,19 @@ class Archive:
         else:
             looked = self._write(frame.withColumn("day", expr(_DAY)), stem)
         made = self._take(looked, stem)
+        self._keep_step(number)
         self._keep(manifest, {"query": query, "files": made})
         self.stored += messages_in(made)
+
+    def _keep_step(self, number: int) -> None:
+        """Have Spark's record of a step on disk.
+
+        A step that it forgets at a power cut is planned anew, with more messages, and the manifest would hide these.
+        """
+        names = [f"{_CHECKPOINT}/metadata", f"{_CHECKPOINT}/offsets/{number}"]
+        for name in names:
+            self.folder.sync(name)
+        self.folder.sync_names(names)
 
     def reached(self) -> Offsets:
         """How far the finished steps are, by queue."""
@@ -154,7 +168,7 @@ class Archive:
     def compact(self, before: date) -> int:
         """Put the files of each queue and day together, in the order of ids.
 
-        Then remove the files they replace.
+        Then remove the files they replace. A day that is in order already stays as it is, until a run adds a file to it.
 
         :param before: only earlier days. A day that still gets messages would be compacted again and again.
         :returns: by how many the number of files fell.
@@ -166,7 +180,7 @@ class Archive:
             if file.day < before.isoformat():
                 groups.setdefault((file.queue, file.day), []).append(file)
         for (queue, day), files in sorted(groups.items()):
-            if len(files) > 1:
+            if len(files) > 1 and not all(map(is_compacted, files)):
                 gone += len(files) - self._put_together(queue, day, files)
         self._sweep()
         return gone
@@ -176,8 +190,8 @@ class Archive:
         frame = self.read(files).repartitionByRange(
             max(1, ceil(size / FILE_BYTES)), "partition", "timestamp", "message_id"
         )
-        last = max(file.name.rpartition("/")[2] for file in files).partition(".")[0]
-        stem = f"day-{day}-to-{last}"
+        last = max(map(newest_in, files))
+        stem = stem_of_day(day, last)
         made = self._take(self._write(frame.sortWithinPartitions(*_IN_ORDER), stem), stem)
         if (messages_in(made), checksum_of(made)) != (messages_in(files), checksum_of(files)):
             for file in made:
@@ -245,6 +259,7 @@ class Archive:
             target = f"{folder}/{stem}-{number:05d}.snappy.parquet"
             self.folder.move(f"{self.aside}/{file.name}", target)
             made.append(ArchivedFile(target, queue, day, file.messages, file.first, file.last, checksum))
+        self.folder.sync_names(file.name for file in made)
         self.folder.remove(self.aside)
         return made
 

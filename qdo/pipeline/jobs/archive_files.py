@@ -12,7 +12,18 @@ from qdo.pipeline.rows import COLUMNS
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, DataFrameWriter
 
-__all__ = ["FILE_COLUMNS", "ArchivedFile", "Staged", "checksum_of", "messages_in", "tail_of", "writing"]
+__all__ = [
+    "FILE_COLUMNS",
+    "ArchivedFile",
+    "Staged",
+    "checksum_of",
+    "is_compacted",
+    "messages_in",
+    "newest_in",
+    "stem_of_day",
+    "tail_of",
+    "writing",
+]
 
 FILE_COLUMNS = tuple(name for name in COLUMNS if name != "queue")
 """Of a file. Its folder says the queue."""
@@ -23,6 +34,7 @@ _PARQUET = {
 }
 """How Spark writes the files. Values that hardly repeat get no dictionary: that saves a seventh of the time of writing, and
 the files are no larger (measured). Nobody looks for bodies in a range, so a file does not say its least and greatest body."""
+_DAY, _UPTO = "day-", "-to-"
 _TIMES = "spark.sql.parquet.outputTimestampType"
 
 
@@ -77,6 +89,30 @@ def writing(frame: DataFrame) -> Iterator[DataFrameWriter]:
 def tail_of(name: str) -> str:
     """The part of a name that says queue, day and file."""
     return "/".join(name.split("/")[-3:])
+
+
+def stem_of_day(day: str, newest: str) -> str:
+    """How the names of the files begin that have the messages of a day in their order.
+
+    :param newest: of the files that they replace, by :func:`newest_in`.
+
+    >>> stem_of_day("2026-11-21", "batch-000000004-00000")
+    'day-2026-11-21-to-batch-000000004-00000'
+    """
+    return f"{_DAY}{day}{_UPTO}{newest}"
+
+
+def is_compacted(file: ArchivedFile) -> bool:
+    """Whether it has messages of several files, or a part of them, in their order."""
+    return file.name.rpartition("/")[2].startswith(_DAY)
+
+
+def newest_in(file: ArchivedFile) -> str:
+    """The newest of the files that it was made of, or the file itself: the name without its ending.
+
+    So the names of files that are compacted again and again do not grow.
+    """
+    return file.name.rpartition("/")[2].partition(".")[0].rpartition(_UPTO)[2]
 
 
 def messages_in(files: Iterable[ArchivedFile]) -> int:

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import fcntl
 import logging
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
+import os
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from queuey.errors import ConfigurationError
@@ -20,6 +21,14 @@ if TYPE_CHECKING:
 __all__ = ["Folder"]
 
 log = logging.getLogger("qdo.pipeline")
+
+
+def _sync(path: Path) -> None:
+    number = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(number)
+    finally:
+        os.close(number)
 
 
 class Folder:
@@ -121,15 +130,35 @@ class Folder:
     def move(self, old: str, new: str) -> None:
         """Move a file to a name, and replace a file of that name.
 
+        On the machine's own file system its contents are on disk then, and its name after :meth:`sync_names`.
+
         :raises OSError: it cannot be moved. If it does not exist, the other file is unchanged.
         """
         target = self._path(new)
         if not self.exists(old):
             raise OSError(f"{self.at(old)}, which was to become {self.at(new)}, is gone: is another run under way?")
+        self.sync(old)
         self._fs.mkdirs(target.getParent())
         self._fs.delete(target, False)
         if not self._fs.rename(self._path(old), target):
             raise OSError(f"{self.at(old)} cannot be moved to {self.at(new)}")
+
+    def sync(self, name: str) -> None:
+        """Have what a file contains on disk. Other file systems than the machine's own see to it in their own way.
+
+        :raises OSError: it does not exist, or the disk fails.
+        """
+        if self.local is not None:
+            path = Path(self.local, name)
+            _sync(path)
+            with suppress(FileNotFoundError):
+                _sync(path.with_name(f".{path.name}.crc"))  # where Spark wrote the file
+
+    def sync_names(self, names: Iterable[str]) -> None:
+        """Have names of files on disk, as :meth:`sync`, and those of the folders above them."""
+        if self.local is not None:
+            for parent in {parent for name in names for parent in PurePosixPath(name).parents}:
+                _sync(Path(self.local, parent))
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with everything in it. It need not exist."""
@@ -143,7 +172,7 @@ class Folder:
             stream.close()
 
     def write(self, name: str, text: str) -> None:
-        """Write a file as a whole: it never exists in part."""
+        """Write a file as a whole: it never exists in part. It is on disk then, as after :meth:`sync`."""
         partial = f"{name}.partial"
         stream = self._fs.create(self._path(partial), True)
         try:
@@ -151,3 +180,4 @@ class Folder:
         finally:
             stream.close()
         self.move(partial, name)
+        self.sync_names([name])
