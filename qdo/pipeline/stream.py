@@ -41,6 +41,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._reader = reader
         self._clock = clock
         self._backlog = Backlog(options)
+        self._recorded: Offsets = {}
+        """Of the group, by queue."""
         self._newest: Offsets | None = None
         """What was there at the last look."""
         self._held_since: float | None = None
@@ -99,11 +101,12 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._options.group is None:
             return
         for name, offset in from_json(end).items():
-            if not offset.ids:
+            if not offset.ids or self._recorded.get(name) == offset:
                 continue
             try:
                 with doing(f"recording offsets of group {self._options.group} in queue {name}"):
                     self._backlog.client.reset_offsets(name, self._options.group, dict(offset.ids))
+                self._recorded = {**self._recorded, name: offset}
             except QueueNotFound:  # the offsets went with the queue, which stays in the checkpoint
                 continue
             except QueueyError as error:

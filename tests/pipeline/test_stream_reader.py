@@ -34,6 +34,7 @@ from tests.support.pipeline import (
     settle,
 )
 from tests.support.servers import RunningServer, eventually
+from tests.support.services.proxy import Proxy
 
 SCHEMA = StructType([StructField("message_id", StringType())])
 
@@ -267,6 +268,30 @@ def test_what_was_deleted_before_it_was_read_is_told_with_its_number_and_place(
     assert len(tolerant.read(start, end)) == 7
 
 
+def test_what_is_put_into_a_span_after_it_was_counted_is_no_loss(running: RunningServer, client: Client) -> None:
+    queue = fill(client, partitions=1, messages=3)
+    stream = Stream(running, subscribe=queue, startingOffsets="earliest")
+    start = stream.reader.initialOffset()
+    end = stream.latest(start)
+    first = next(iter(client.iterate(queue)))
+    client.put(queue, f"1:{MessageId(first.id.ticks - 1, first.id.tail).hex}", NewMessage("restored"))
+
+    assert len(stream.read(start, end)) == 4
+
+
+def test_a_stream_goes_on_at_another_server_if_its_own_is_away(running: RunningServer, client: Client) -> None:
+    queue = fill(client, messages=3)
+    with Proxy(lambda: ("127.0.0.1", running.port)) as proxy:
+        stream = Stream(running, url=f"{proxy.url},{running.url}", retries="0", subscribePattern=queue)
+        start = stream.reader.initialOffset()
+        assert stream.latest(start) == start
+        (more,) = append(client, queue, "more")
+
+    end = stream.latest(start)
+
+    assert stream.read(start, end) == [more.id.hex]
+
+
 @on_both_stores
 def test_a_queue_that_was_deleted_is_told_where_it_is_planned_and_where_it_is_read(
     running: RunningServer, client: Client
@@ -319,6 +344,23 @@ def test_the_group_follows_for_people_to_see(running: RunningServer, client: Cli
     assert {str(number): id_.hex for number, id_ in ids.items() if isinstance(id_, MessageId)} == end["queues"][queue][
         "p"
     ]
+
+
+def test_the_group_learns_only_of_queues_that_went_on(running: RunningServer, client: Client) -> None:
+    still, busy = fill(client, messages=1), fill(client, messages=1)
+    stream = Stream(running, subscribe=f"{still},{busy}", startingOffsets="earliest", groupId="spark")
+    end = stream.latest(stream.reader.initialOffset())
+    stream.reader.commit(end)
+    client.reset_offsets(still, "spark", "beginning")
+    append(client, busy, "more")
+    later = stream.latest(end)
+
+    stream.reader.commit(later)
+
+    assert all(offset.id is None for offset in client.offsets(still, "spark"))
+    assert {offset.id.hex for offset in client.offsets(busy, "spark") if isinstance(offset.id, MessageId)} == {
+        *later["queues"][busy]["p"].values()
+    }
 
 
 def test_a_queue_that_was_deleted_keeps_the_query_from_nothing(running: RunningServer, client: Client) -> None:
@@ -376,6 +418,27 @@ def test_a_stream_that_begins_at_a_moment_to_come_reads_nothing_before_it(
     early = Stream(running, subscribe=queue, startingTimestamp="1500-01-01T00:00:00Z")
     start = early.reader.initialOffset()
     assert len(early.read(start, early.latest(start))) == 8
+
+
+@on_both_stores_if_drawn
+def test_a_moment_holds_for_queues_and_partitions_that_come_later(running: RunningServer, client: Client) -> None:
+    queue = fill(client, partitions=1, messages=1)
+    pattern = rf"{queue}.*"
+    start = Stream(running, startingTimestamp="9000-01-01T00:00:00Z", subscribePattern=pattern).reader.initialOffset()
+    client.update_queue(queue, partitions=2)
+    client.create_queue(f"{queue}.new", partitions=1)
+    stored = [append(client, queue, NewMessage("x", partition=2))[0].id for _ in range(2)]
+    stored += [append(client, f"{queue}.new", "x")[0].id for _ in range(3)]
+    micros = (stored[3].ticks - EPOCH_TICKS) // 10
+    moment = (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=micros)).isoformat()
+    stream = Stream(running, startingTimestamp=moment, subscribePattern=pattern)
+
+    cut = stream.latest(start, 1)
+    end = stream.latest(cut)
+
+    assert stream.read(start, cut) == [stored[3].hex]
+    assert stream.read(cut, end) == [stored[4].hex]
+    assert stream.latest(end) == end
 
 
 @pytest.mark.parametrize(
