@@ -104,12 +104,18 @@ class Given:
     def take(self, name: str, parse: Callable[[str], T], default: T) -> T:
         """:raises ConfigurationError: names the option."""
         text = self.text(name)
-        if not text:
-            return default
-        try:
-            return parse(text)
-        except ValueError as error:
-            raise ConfigurationError(f"option {name}: {text[:80]!r} {error}") from error
+        return parsed(name, text, parse) if text else default
+
+
+def parsed(name: str, text: str, parse: Callable[[str], T]) -> T:
+    """The value of an option.
+
+    :raises ConfigurationError: names the option.
+    """
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise ConfigurationError(f"option {name}: {text[:80]!r} {error}") from error
 
 
 def _unknown(name: str, known: Option | None, road: str) -> str:

@@ -51,10 +51,10 @@ class Planner:
         if self._bounds.empty:
             return []
         with connect(self._options.reach) as client:
-            names = [name for name in subscribed(client, self._options.subscription) if self._bounds.has_queue(name)]
+            names = subscribed(client, self._options.subscription)
             check_queues(self._options.start, names)
             check_queues(self._options.end, names)
-            parts = [part for name in names for part in self._parts(client, name)]
+            parts = [part for name in names if self._bounds.has_queue(name) for part in self._parts(client, name)]
             if self._options.min_partitions or self._options.max_records:
                 return [[part] for part in self._cut(client, parts)]
             many = len(parts) >= MANY_PARTS

@@ -12,7 +12,7 @@ from pyspark import __version__ as spark_version
 from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
 
 from qdo.pipeline import rows
-from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, words
+from qdo.pipeline.options import BATCH, STREAM, ReadOptions, WriteOptions, body_type, parsed, words
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.task_reader import SpanReader
 from qdo.pipeline.tasks import PartReader, Task
@@ -49,10 +49,15 @@ class QueueySource(DataSource):
         return "queuey"
 
     def schema(self) -> str:
-        """:raises ConfigurationError: an unknown column."""
-        options = {name.lower(): text for name, text in self.options.items()}
-        kind = body_type(options.get("bodytype", "binary"))
-        return rows.schema_text(words(options["columns"]) if "columns" in options else (), kind)
+        """:raises ConfigurationError: an unknown column, or an unknown type of bodies."""
+        columns, kind = self._chosen()
+        return rows.schema_text(columns, kind or "binary")
+
+    def _chosen(self) -> tuple[Sequence[str], str]:
+        """Columns and the type of bodies, as options name them; empty if they do not."""
+        given = {name.lower(): text for name, text in self.options.items()}
+        columns, kind = given.get("columns"), given.get("bodytype")
+        return parsed("columns", columns, words) if columns else (), parsed("bodyType", kind, body_type) if kind else ""
 
     def reader(self, schema: StructType) -> DataSourceReader:
         options = ReadOptions.of(self.options, BATCH)
@@ -72,7 +77,16 @@ class QueueySource(DataSource):
         return QueueyStreamReader(options, self.reads(options, schema), self.cores)
 
     def reads(self, options: ReadOptions, schema: StructType) -> PartReader:
-        """What reads in the tasks of a batch or a stream."""
+        """What reads in the tasks of a batch or a stream.
+
+        :raises ConfigurationError: options choose other columns or types than the schema that the user gave.
+        """
+        columns, kind = self._chosen()
+        fields = {field.name: field.dataType.simpleString() for field in schema.fields}
+        if columns and [*columns] != [*fields]:
+            raise ConfigurationError("option columns: the schema that was given has other columns; give one of them")
+        if kind and fields.get("body", kind) != kind:
+            raise ConfigurationError(f"option bodyType: the schema that was given has a {fields['body']} body")
         return reader_of(options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:

@@ -213,6 +213,8 @@ def test_an_empty_queue_has_no_rows_and_a_million_bytes_come_whole(
         ({"subscribe": "x", "token": "wrong"}, "InvalidApplicationKey"),
         ({"subscribe": "x", "maxOfsetsPerTrigger": "1"}, "none of the format queuey"),
         ({"subscribe": "x", "columns": "size"}, "no column 'size'"),
+        ({"subscribe": "x", "columns": "body,"}, "option columns: 'body,' has an empty name"),
+        ({"subscribe": "x", "bodyType": "text"}, "option bodyType: 'text' is not binary or string"),
         ({"subscribe": "x", "url": "http://127.0.0.1:9", "retries": "0"}, "no server answers"),
     ],
 )
@@ -221,6 +223,34 @@ def test_what_cannot_be_read_is_refused_with_a_sentence(
 ) -> None:
     with pytest.raises(PySparkException, match=said):
         read(spark, running, **options).collect()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [({"columns": "body"}, "option columns: the schema"), ({"bodyType": "string"}, "option bodyType: the schema")],
+)
+def test_a_schema_and_options_that_say_something_else_are_refused(
+    spark: SparkSession, options: dict[str, str], said: str
+) -> None:
+    with pytest.raises(PySparkException, match=said):
+        spark.read.format("queuey").schema("queue string, body binary").options(subscribe="x", **options).load().count()
+
+
+def test_a_filter_on_queues_may_leave_out_a_queue_that_the_offsets_name(
+    spark: SparkSession, running: RunningServer, client: Client
+) -> None:
+    first, other = fill(client, messages=2), fill(client, messages=2)
+    begin = json.dumps({name: {"1": "earliest"} for name in (first, other)})
+
+    found = read(
+        spark,
+        running,
+        subscribe=f"{first},{other}",
+        startingOffsets=begin,
+        endingOffsets=begin.replace("earliest", "latest"),
+    )
+
+    assert found.where(f"queue = '{first}'").count() == 4
 
 
 def test_what_is_gone_can_be_passed_over(spark: SparkSession, running: RunningServer, client: Client) -> None:
