@@ -7,6 +7,7 @@ well. What it has no name for stands in ``queuey``.
 from __future__ import annotations
 
 import math
+import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -33,6 +34,10 @@ RANKS = {
     "9999pct": 99.99,
     "99999pct": 99.999,
 }
+_SECRETS = {"key", "secret_key"}
+"""Last names of options of drivers."""
+_NOT_SHOWN = "(not shown)"
+_USER_OF_ADDRESS = re.compile(r"(?<=://)[^/\s]+(?=@)")
 _MOST_POINTS = 400
 """Of a curve, in a document."""
 _COMPARED = {"workload", "environment", "verdict"}
@@ -68,6 +73,24 @@ def _shown(value: Any) -> str:
     return str(value)
 
 
+def _shown_workload(workload: Workload) -> Document:
+    """All that the workload says but for secrets among the options of its drivers: results are passed on."""
+    found = workload.as_document()
+    options = found["queuey"]["options"]
+    found["queuey"]["options"] = {name: _shown_option(name, text) for name, text in options.items()}
+    return found
+
+
+def _shown_option(name: str, text: str) -> str:
+    """An option without its secret.
+
+    >>> _shown_option("sqs.secret_key", "abc"), _shown_option("url", "redis://joe:abc@127.0.0.1:6379/0")
+    ('(not shown)', 'redis://(not shown)@127.0.0.1:6379/0')
+    """
+    is_secret = name.rpartition(".")[2] in _SECRETS
+    return _NOT_SHOWN if is_secret else _USER_OF_ADDRESS.sub(_NOT_SHOWN, text)
+
+
 def document_of(
     subject: Subject,
     repeats: Sequence[Repeat],
@@ -84,7 +107,7 @@ def document_of(
     limits = workload.queuey.expect
     return {
         "format": FORMAT,
-        "workload": workload.as_document(),
+        "workload": _shown_workload(workload),
         "driver": driver,
         "label": subject.label,
         "values": dict(subject.values),

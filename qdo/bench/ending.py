@@ -91,6 +91,14 @@ def quiet_seconds(workload: Workload) -> float:
     return QUIET_SECONDS + own.delay + own.receiving.wait + leases + tries
 
 
+def beyond_drain(workload: Workload) -> str:
+    """What a run does not find since its ``drain`` ends it too early for that, as the end of a sentence."""
+    least = quiet_seconds(workload)
+    if not workload.leases or least <= workload.queuey.drain:
+        return ""
+    return f"; to find what is stranded of the last of them takes a drain of {least:g} s"
+
+
 def most_failures(workload: Workload) -> int:
     """After which a message may be a dead letter; 0 is never."""
     found: int = workload.queuey.group.get("max_failures", MAX_FAILURES)

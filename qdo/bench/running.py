@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 from qdo.bench.clock import SECOND
 from qdo.bench.document import Document, Subject, document_of
 from qdo.bench.drivers import Driver, MeasuredSystem, driver_class, driver_names
-from qdo.bench.ending import LoadProgress
+from qdo.bench.ending import LoadProgress, beyond_drain
 from qdo.bench.faults import FaultMaker
 from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.judge import Findings, all_received, all_sent
@@ -247,7 +247,7 @@ class OneRun:
             is_waiting = not progress.is_sending and (missing > 0 or progress.unsettled > 0)
             if is_waiting and next(looks) == WAITING_LOOKS:
                 what = f"{max(missing, 0):,} messages are to come, and {progress.unsettled:,} to come again"
-                self.tell(f"{self.name}: all is sent; {what}, within {own.drain:g} s")
+                self.tell(f"{self.name}: all is sent; {what}, within {own.drain:g} s{beyond_drain(workload)}")
             done = progress.stored + progress.distinct
             note(done if in_all else (clock.now() - first) / SECOND)
             if breaker:

@@ -1,4 +1,4 @@
-"""A system that loses, repeats and swaps messages at stated rates: the judge must find each rate."""
+"""A system that loses, repeats, swaps, forgets and overtakes messages at stated rates: the judge must find each."""
 
 from __future__ import annotations
 
@@ -20,14 +20,20 @@ class FaultyDriver(MemoryDriver):
         "repeat": "share of the messages that are handed out twice",
         "swap": "share of the messages that are handed out after the next one of their answer",
         "forget": "share of the messages that are handed out once, settled or not",
+        "overtake": "share of the messages that are handed out also while an earlier one of their key is",
     }
+
+    fault_names: ClassVar[Sequence[str]] = ("lose", "repeat", "swap", "forget", "overtake")
 
     def __init__(self, target: MeasuredSystem) -> None:
         super().__init__(target)
-        self.rates = {name: self.option(name, 0) for name in ("lose", "repeat", "swap", "forget")}
+        self.rates = {name: self.option(name, 0) for name in self.fault_names}
         for name, rate in self.rates.items():
             if rate > 1:
                 raise ConfigurationError(f"option {name}: {rate} is no share: 0 to 1")
+        workload = target.workload
+        if self.rates["overtake"] and not (workload.leases and workload.keys):
+            raise ConfigurationError("option overtake: only leases of messages with keys can be overtaken")
         self._made = 0
 
     def chance(self) -> random.Random:
@@ -46,10 +52,14 @@ class _FaultyProducer(Producer):
     def __init__(self, driver: FaultyDriver, inner: Producer) -> None:
         self._inner = inner
         self._chance = driver.chance()
-        self._lose = driver.rates["lose"]
+        self._lose, self._overtake = driver.rates["lose"], driver.rates["overtake"]
 
     def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
-        self._inner.send(topic, [one for one in messages if self._chance.random() >= self._lose])
+        kept = [one for one in messages if self._chance.random() >= self._lose]
+        if self._overtake:
+            # The system does not know the key of such a message; its name in the body has it.
+            kept = [one._replace(key=None) if self._chance.random() < self._overtake else one for one in kept]
+        self._inner.send(topic, kept)
 
 
 class _FaultyConsumer(Consumer):

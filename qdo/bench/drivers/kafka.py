@@ -111,7 +111,11 @@ class _KafkaProducer(Producer):
             (errors if error is not None else confirmed).append(error or message)
 
         for one in messages:
-            carried_out(self._client.produce, name, one.body, one.key, on_delivery=note)
+            try:
+                self._client.produce(name, one.body, one.key, on_delivery=note)
+            except KafkaException as error:  # those before it are on their way
+                errors.append(error.args[0])
+                break
         left = self._client.flush(ANSWER_SECONDS + 5)
         if left or (errors and confirmed):
             raise OutcomeUnknown(f"{len(confirmed)} of {len(messages)} messages were acknowledged")

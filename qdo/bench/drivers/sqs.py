@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from itertools import count
 from typing import Any, ClassVar
+from uuid import uuid4
 
 import boto3
 import botocore
@@ -143,7 +144,7 @@ class _SqsProducer(Producer):
         self._driver = driver
         self._client = driver.client()
         self._once = count()
-        self._name = f"{id(self):x}"
+        self._name = uuid4().hex
 
     def send(self, topic: int, messages: Sequence[OutgoingMessage]) -> None:
         entries = [self._entry(at, one) for at, one in enumerate(messages)]

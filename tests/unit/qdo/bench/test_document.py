@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
@@ -18,6 +19,7 @@ from qdo.bench.planting import Plant
 from qdo.bench.records import ReceivedRow
 from qdo.bench.tables import overview, report
 from qdo.bench.verdict import Repeat
+from qdo.bench.workload import changed
 from queuey.errors import ConfigurationError
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
@@ -148,6 +150,15 @@ def test_a_page_stands_alone_and_escapes_what_it_shows(good: Repeat, faulty: Rep
     assert "&lt;other&gt;" in text
     assert "A &lt;test&gt;." in text
     assert "<other>" not in text
+
+
+def test_results_keep_the_secrets_of_options_to_themselves(good: Repeat) -> None:
+    options = {"sqs.secret_key": "s3cret-1", "key": "s3cret-2", "url": "redis://joe:s3cret-3@127.0.0.1:6379/0"}
+
+    made = document_of(Subject(changed(WORKLOAD, options=options), "memory"), [good], ABOUT, None)
+
+    assert "s3cret" not in json.dumps(made) + page([made])
+    assert made["workload"]["queuey"]["options"]["url"] == "redis://(not shown)@127.0.0.1:6379/0"
 
 
 def test_what_varies_has_plots_over_it_and_stands_in_the_overview(good: Repeat, faulty: Repeat) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from qdo.bench.ending import QUIET_SECONDS, LoadProgress, RunEnd
+from qdo.bench.ending import QUIET_SECONDS, LoadProgress, RunEnd, beyond_drain
 from tests.support.bench_by_clock import workload_of
 
 VISIBILITY, LINGER, DRAIN = 5, 0.5, 60
@@ -102,3 +102,9 @@ def test_a_run_with_forgotten_receipts_by_plan_has_the_time_to_show_them() -> No
     assert not end.is_over(SENT, 0)
     assert not end.is_over(SENT, QUIET - 0.1)
     assert end.is_over(SENT, QUIET)
+
+
+def test_a_drain_that_is_too_short_to_find_what_is_stranded_is_told() -> None:
+    assert "takes a drain of 64 s" in beyond_drain(workload_of())
+    assert beyond_drain(workload_of(drain=64)) == ""
+    assert beyond_drain(workload_of(receiving={"mode": "pop"})) == ""

@@ -13,6 +13,7 @@ from qdo.bench.judge import judged
 from qdo.bench.receivers import OpenMessages
 from qdo.bench.records import FAILED, STORED, ReceivedRow, SentRow
 from qdo.bench.unsettled import MARGIN_SECONDS, Quiet
+from queuey.errors import ConfigurationError
 from tests.support.bench_by_clock import run_by_clock, workload_of
 
 VISIBILITY = 10
@@ -131,6 +132,28 @@ def test_a_system_that_forgets_what_its_receivers_forgot_is_found(rate: float) -
     assert found.redelivered > 200
     assert bool(found.counts["stranded"]) == bool(rate)
     assert found.counts["lost"] == found.counts["duplicates"] == 0
+
+
+@pytest.mark.parametrize("rate", [0, 0.2])
+def test_a_system_that_hands_out_what_has_to_wait_for_its_key_is_found(rate: float) -> None:
+    workload = workload_of(
+        producerRate=1000,
+        seconds=2,
+        consumerPerSubscription=4,
+        keys={"count": 2},
+        receiving={"batch": 1, "crash": 0.2, "visibility": 1, "wait": 0},
+        group={"max_failures": 0},
+    )
+
+    found = run_by_clock(workload, "faulty", {"overtake": str(rate)}).findings
+
+    assert bool(found.counts["overtaken"]) == bool(rate)
+    assert found.counts["lost"] == found.counts["duplicates"] == found.counts["stranded"] == 0
+
+
+def test_what_cannot_be_overtaken_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="leases of messages with keys"):
+        run_by_clock(workload_of(producerRate=1000, seconds=2), "faulty", {"overtake": "0.1"})
 
 
 class TestOpenMessages:
