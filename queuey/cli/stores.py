@@ -36,13 +36,23 @@ def backup_command(settings: Settings, dest: str, force: bool, output: str | Non
     files, dest = store_files(settings), named(dest, datetime.now(UTC))
     targets = [dest, f"{dest}{METADATA}"][: len(files)]
     for source, target in zip(files, targets, strict=True):
-        refuse_missing_store(source)
+        _refuse_taken(source, target, force=force)
+    for source, target in zip(files, targets, strict=True):
         with ended_by_signals():
             (_send if is_elsewhere(target) else _copy)(source, target, force=force)
         say(f"copied {source} to {target}")
     if output is not None:
         rows = [{"from": str(one), "to": str(target)} for one, target in zip(files, targets, strict=True)]
         write_rows(rows, ("from", "to"), output)
+
+
+def _refuse_taken(source: Path, dest: str, *, force: bool) -> None:
+    """Look at all places first: half a backup would be in the way of the next."""
+    from queuey.storage.sqlite.backup import refuse_taken
+
+    refuse_missing_store(source)
+    if not is_elsewhere(dest):
+        refuse_taken(source, Path(dest), force=force)
 
 
 def _copy(source: Path, dest: str, *, force: bool) -> None:

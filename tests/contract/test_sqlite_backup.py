@@ -160,3 +160,33 @@ def test_a_backup_takes_the_place_of_files_alone(tmp_path: Path, store: Path) ->
         backup(store, pipe, force=True)
 
     assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_no_store_whose_server_has_ended_is_replaced_by_a_backup(tmp_path: Path, store: Path, is_moved: bool) -> None:
+    """It has no log any more, as a backup has none."""
+    other = tmp_path / "other.db"
+    with served(other, b"of the other"):
+        pass
+    if is_moved:
+        other = other.rename(tmp_path / "data" / "moved.db")
+    before = other.read_bytes()
+
+    with pytest.raises(ConfigurationError, match="is a store and no backup"):
+        backup(store, other, force=True)
+
+    assert other.read_bytes() == before
+
+
+def test_a_backup_of_two_files_that_has_no_place_for_the_second_copies_neither(tmp_path: Path, store: Path) -> None:
+    """The copy of the first was in the way of the next backup."""
+    (tmp_path / "copy.db.metadata").write_text("a former one")
+    with served(tmp_path / "metadata.db"):
+        ended = CliRunner().invoke(
+            main,
+            ["backup", str(tmp_path / "copy.db"), "--data", str(store.parent)],
+            env={"QUEUEY_DATA": None, "QUEUEY_METADATA_PATH": str(tmp_path / "metadata.db")},
+        )
+
+    assert "copy.db.metadata exists already" in ended.output
+    assert not (tmp_path / "copy.db").exists()

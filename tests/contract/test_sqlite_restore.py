@@ -362,3 +362,62 @@ def test_a_restore_is_refused_while_a_server_runs_and_from_what_is_no_backup(
         restore(path, path)
 
     assert bodies(path, log, clock) == [b"old", b"new"]
+
+
+@pytest.fixture
+def stopped(tmp_path: Path, clock: ManualClock) -> tuple[Path, QueueLog]:
+    """A store whose server has ended, without a log; beside it ``backup.db``."""
+    path = tmp_path / "stopped" / "queuey.db"
+    stores = served(path, clock)
+    log = QueueLog(stores.messages, clock)
+    log.add(b"old")
+    backup(path, tmp_path / "backup.db")
+    log.add(b"new")
+    stores.close()
+    return path, log
+
+
+class Ended(BaseException):
+    """As by a signal."""
+
+
+def test_a_restore_that_ends_between_its_renames_lets_no_server_begin_an_empty_store(
+    tmp_path: Path, stopped: tuple[Path, QueueLog], clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, log = stopped
+
+    def ends(*_: object) -> None:
+        raise Ended
+
+    def is_refused() -> None:
+        for serve in (True, False):
+            with pytest.raises(ConfigurationError, match=r"a restore to .* was interrupted: repeat it"):
+                SqliteStores(path, clock, IdGenerator(clock), serve=serve)
+
+    with monkeypatch.context() as planted:
+        planted.setattr(Path, "replace", ends)
+        with pytest.raises(Ended):
+            restore(tmp_path / "backup.db", path)
+    is_refused()
+    with pytest.raises(Ended):
+        restore(tmp_path / "backup.db", path, ends)
+    is_refused()
+
+    restore(tmp_path / "backup.db", path)
+
+    assert bodies(path, log, clock) == [b"old"]
+    assert bodies(path.with_name("queuey.db.before-restore"), log, clock) == [b"old", b"new"]
+    assert not path.with_name("queuey.db.restoring").exists()
+
+
+def test_a_restore_to_an_empty_folder_that_ends_leaves_nothing(
+    tmp_path: Path, stopped: tuple[Path, QueueLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ends(*_: object) -> None:
+        raise Ended
+
+    monkeypatch.setattr(Path, "replace", ends)
+    with pytest.raises(Ended):
+        restore(tmp_path / "backup.db", tmp_path / "new" / "queuey.db")
+
+    assert [one.name for one in (tmp_path / "new").iterdir()] == ["queuey.db.lock"]

@@ -13,7 +13,7 @@ import apsw
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.connections import refuse_other_format
 from queuey.storage.sqlite.health import PRIVATE, beside
-from queuey.storage.sqlite.mark import new_mark, refuse_foreign_log
+from queuey.storage.sqlite.mark import is_of_a_store, new_mark, refuse_foreign_log
 from queuey.storage.sqlite.statements import SQL
 
 _PAGES_A_STEP = 2000
@@ -34,11 +34,7 @@ def backup(
     :raises ConfigurationError: there is no store at ``source``, or it has another format; ``target`` exists, is a store or cannot be written; or
         another process is making this backup. ``target`` is as it was.
     """
-    refuse_store_as_target(source, target)
-    if target.exists() and not target.is_file():
-        raise ConfigurationError(f"{target} is no file that a backup could take the place of: choose another name")
-    if target.exists() and not force:
-        raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
+    refuse_taken(source, target, force=force)
     partial = target.with_name(f"{target.name}.partial")
     with copied(source, partial, progress):
         try:
@@ -48,9 +44,18 @@ def backup(
             raise ConfigurationError(f"the backup to {target} failed: {error}") from error
 
 
+def refuse_taken(source: Path, target: Path, *, force: bool) -> None:
+    """:raises ConfigurationError: ``target`` exists, and a backup may not take its place."""
+    refuse_store_as_target(source, target)
+    if target.exists() and not target.is_file():
+        raise ConfigurationError(f"{target} is no file that a backup could take the place of: choose another name")
+    if target.exists() and not force:
+        raise ConfigurationError(f"{target} exists already: choose another name, or say --force")
+
+
 def refuse_store_as_target(source: Path, target: Path) -> None:
-    """:raises ConfigurationError: ``target`` is the store ``source``, or another one: a backup has no log beside it."""
-    if target.exists() and (target.samefile(source) or any(one.exists() for one in beside(target.resolve()))):
+    """:raises ConfigurationError: ``target`` is the store ``source``, or another one, also one whose server has ended."""
+    if target.exists() and (target.samefile(source) or is_of_a_store(target.resolve())):
         raise ConfigurationError(f"{target} is a store and no backup: choose another name")
 
 

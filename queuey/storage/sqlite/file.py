@@ -30,7 +30,7 @@ from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.connections import Connections
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.group_writer import CommittedMemory, GroupWriter
-from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private
+from queuey.storage.sqlite.health import DiskHealth, FolderLock, make_private, refuse_half_restored
 from queuey.storage.sqlite.loop_turns import CommitTimes, processor_waits
 from queuey.storage.sqlite.mark import FileMark, give_mark, refuse_foreign_log
 from queuey.storage.sqlite.moments import Moments
@@ -109,6 +109,7 @@ class File:
         mark: FileMark | None = None
         try:
             refuse_foreign_log(path)
+            refuse_half_restored(path)
             make_private(path)
             self.writer = self.connections.writer()
             dropped: list[Row] = self.writer.execute(SQL["dropped_all"]).fetchall()

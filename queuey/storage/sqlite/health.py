@@ -52,6 +52,29 @@ def beside(file: Path) -> tuple[Path, Path]:
     return file.with_name(f"{file.name}-wal"), file.with_name(f"{file.name}-shm")
 
 
+def lock_of(file: Path) -> Path:
+    """The lock file of a store. It stays where a server was."""
+    return file.with_name(f"{file.name}.lock")
+
+
+def restoring(file: Path) -> Path:
+    """The copy that a restore makes, until it is in the place of a store."""
+    return file.with_name(f"{file.name}.restoring")
+
+
+def has_content(file: Path) -> bool:
+    """False for the empty file that :class:`FolderLock` makes."""
+    return file.exists() and file.stat().st_size > 0
+
+
+def refuse_half_restored(file: Path) -> None:
+    """:raises ConfigurationError: a restore ended when it had put the former store aside: a server would begin an empty one."""
+    if restoring(file).exists() and not has_content(file):
+        raise ConfigurationError(
+            f"a restore to {file} was interrupted: repeat it, or remove {restoring(file)} to begin with an empty store"
+        )
+
+
 def refuse_second_name(file: Path) -> None:
     """:raises ConfigurationError: the file has a second name, under which its log would not be found."""
     if file.stat().st_nlink > 1:
@@ -79,7 +102,7 @@ class FolderLock:
             raise ConfigurationError(
                 f"{database.parent} is on a network file system ({kind}), where an acknowledged write could be lost: choose a local folder with --data"
             )
-        self.path = database.with_name(database.name + ".lock")
+        self.path = lock_of(database)
         self.read_only = False
         self._files = [self._open()]
         try:

@@ -31,9 +31,9 @@ from pathlib import Path
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.health import FolderLock, beside, refuse_second_name
+from queuey.storage.sqlite.health import FolderLock, beside, lock_of, refuse_second_name
 
-__all__ = ["FileMark", "give_mark", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
+__all__ = ["FileMark", "give_mark", "is_of_a_store", "new_mark", "refuse_foreign_log", "refuse_log_elsewhere"]
 
 _HEADER_BYTES = 100
 _FORMAT_AT = 18
@@ -80,7 +80,7 @@ def _has_other_mark(path: Path) -> bool:
 
     If they change, a server is running. It checked the file itself before it started.
     """
-    lock_file = path.with_name(f"{path.name}.lock")
+    lock_file = lock_of(path)
     noted = _noted(lock_file)
     for _ in range(_LOOKS):
         before, mark, noted = noted, _mark_of(path), _noted(lock_file)
@@ -97,8 +97,25 @@ def refuse_log_elsewhere(path: Path) -> None:
     A backup has no log, and may have many names.
     """
     with suppress(FileNotFoundError):
-        if path.stat().st_nlink > 1 and _header(path)[_FORMAT_AT] == _WITH_LOG:
+        if path.stat().st_nlink > 1 and _may_have_log(path):
             refuse_second_name(path)
+
+
+def is_of_a_store(path: Path) -> bool:
+    """Whether a file is a store, also of a server that has ended, and no backup.
+
+    A backup has no log, and no server had it.
+    """
+    if any(one.exists() for one in (*beside(path), lock_of(path))):
+        return True
+    try:
+        return path.is_file() and _may_have_log(path)
+    except OSError:
+        return False
+
+
+def _may_have_log(path: Path) -> bool:
+    return _header(path)[_FORMAT_AT] == _WITH_LOG
 
 
 def _header(path: Path) -> bytes:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from queuey.errors import ConfigurationError
 from queuey.storage.sqlite.backup import sync
-from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER, FolderLock, beside
+from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER, FolderLock, beside, has_content, restoring
 from queuey.storage.sqlite.mark import refuse_log_elsewhere
 
 __all__ = ["restore"]
@@ -20,14 +20,14 @@ _STEP_BYTES = 8 << 20
 def restore(source: Path, target: Path, progress: Callable[[int, int], None] | None = None) -> Path | None:
     """Copy the backup ``source`` to the store ``target``.
 
-    A former store stays beside it with its write-ahead log, under a name of its own. If the machine goes down between
-    the two renames, the next start refuses, and the restore can be repeated.
+    A former store stays beside it with its write-ahead log, under a name of its own. If this ends between the renames,
+    as the machine goes down, the next start refuses, and the restore can be repeated.
 
     :param source: an undamaged backup; the caller checks that.
     :param progress: called with (bytes copied, bytes in all) after every step.
     :returns: where the former store lies; None if there was none.
     :raises StoreInUse: a server runs on ``target``.
-    :raises ConfigurationError: ``source`` is no backup, or cannot be copied; ``target`` is unchanged.
+    :raises ConfigurationError: ``source`` is no backup, or cannot be copied; ``target`` is unchanged, or put aside.
     """
     source = source.resolve()
     refuse_log_elsewhere(source)
@@ -39,10 +39,10 @@ def restore(source: Path, target: Path, progress: Callable[[int, int], None] | N
     target = target.resolve()
     if target.exists() and target.samefile(source):
         raise ConfigurationError(f"{source} is the store itself")
-    partial = target.with_name(f"{target.name}.restoring")
+    partial = restoring(target)
     try:
         target.parent.mkdir(mode=PRIVATE_FOLDER, parents=True, exist_ok=True)
-        is_new = not target.exists()
+        is_new, is_first = not target.exists(), not (has_content(target) or partial.exists())
         lock = FolderLock(target)
         try:
             _copy(source, partial, progress)
@@ -50,10 +50,12 @@ def restore(source: Path, target: Path, progress: Callable[[int, int], None] | N
             partial.replace(target)
             sync(target.parent)
         finally:
-            if is_new and not target.stat().st_size:
-                target.unlink()  # the lock made this empty file
+            is_there = has_content(target)
+            if is_new and not is_there:
+                target.unlink(missing_ok=True)  # the lock made this empty file
             lock.close()
-            partial.unlink(missing_ok=True)
+            if is_there or is_first:
+                partial.unlink(missing_ok=True)  # else the former store is put aside, and no server begins an empty one
     except OSError as error:
         raise ConfigurationError(f"the restore to {target} failed: {error}") from error
     return kept
