@@ -30,7 +30,7 @@ _LOCATION_BYTES = 17
 class SqliteAppender:
     """Stores the messages of a request, without repeating them."""
 
-    def __init__(self, clock: Clock, dropped: dict[bytes, float]) -> None:
+    def __init__(self, clock: Clock, dropped: set[bytes]) -> None:
         """:param dropped: incarnations that accept no more messages."""
         self._clock = clock
         self._dropped = dropped

@@ -128,8 +128,8 @@ class File:
         self.health = DiskHealth(path, reserve_bytes=options.reserve_mb << 20, read_only=read_only)
         self.unsound: set[bytes] = set()
         """Keys of partitions in which an index hides messages."""
-        self.dropped: dict[bytes, float] = {queue: clock.elapsed() for (queue,) in dropped}
-        """Dropped incarnations that are remembered, and when each was dropped."""
+        self.dropped: set[bytes] = {queue for (queue,) in dropped}
+        """Dropped incarnations that are remembered."""
         self.readers = Readers(self.connections.reader)
         with self.readers.lend() as reader:
             reader.ask(SQL["dropped_all"], (), list)  # so reads go on if the file is removed (G18)

@@ -253,7 +253,7 @@ class SqliteMessages(MessageStore):
     def drop(self, queue: uuid.UUID) -> Future[None]:
         def job(transaction: Transaction) -> None:
             transaction.execute(SQL["drop_queue"], (queue.bytes,))
-            self._dropped[queue.bytes] = self.file.clock.elapsed()
+            self._dropped.add(queue.bytes)
             self.file.lease_book.forget_queue(queue)
 
         return self._committer.submit(job, grows=False)

@@ -183,8 +183,8 @@ select exists (select 1 from messages where expires <= ?1) or exists (select 1 f
 -- purge_expired: give back the space of expired messages, some at a time. The row decides, not the index, which may be damaged
 delete from messages where seq in (select seq from messages where expires <= :now limit :rows) and expires <= :now
 
--- purge_expired_packs: the same for packs whose messages have all expired
-delete from packs where seq in (select seq from packs where latest <= :now limit :packs) and latest <= :now
+-- purge_expired_packs: the same for a pack whose messages have all expired
+delete from packs where seq in (select seq from packs where latest <= :now limit 1) and latest <= :now
 
 -- purge_idempotency: forget idempotency keys older than a day: they lie in the order of their expiry
 delete from idempotency where seq in (select seq from idempotency order by seq limit :rows) and expires <= :now
@@ -198,14 +198,14 @@ select queue from dropped
 -- dropped_find: whether an incarnation still has rows
 select 1 from dropped where queue = ?1
 
--- dropped_one: an incarnation that still has rows
-select queue from dropped limit 1
+-- dropped_some: incarnations that still have rows
+select queue from dropped limit ?1
 
 -- purge_dropped: give back the space of a dropped incarnation, some at a time
 delete from messages where seq in (select seq from messages where partition_key > :queue and partition_key < :end limit :rows) and partition_key > :queue and partition_key < :end
 
--- purge_dropped_packs: the same for its packs
-delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit :packs) and partition_key > :queue and partition_key < :end
+-- purge_dropped_packs: the same for one of its packs
+delete from packs where seq in (select seq from packs where partition_key > :queue and partition_key < :end limit 1) and partition_key > :queue and partition_key < :end
 
 -- purge_dropped_idempotency: the same for its idempotency keys
 delete from idempotency where seq in (select seq from idempotency where place between :first_place and :last_place and queue = :queue limit :rows)
