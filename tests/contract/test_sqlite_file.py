@@ -175,3 +175,15 @@ def test_a_process_that_is_forked_from_a_server_refuses_and_harms_nothing(tmp_pa
 def test_locks_that_a_thread_held_at_a_fork_are_free_in_the_child() -> None:
     """Those that are taken before the store refuses."""
     ran(HELD)
+
+
+@pytest.mark.parametrize("name", ["a#b", "a?b", "50%", "a%62", "a b", "é"])
+def test_a_folder_may_have_any_name(tmp_path: Path, name: str) -> None:
+    """In an address some of these characters mean something."""
+    (tmp_path / name).mkdir()
+    with opened(tmp_path / name / "queuey.db") as stores:
+        log = QueueLog(stores.messages, ManualClock())
+        log.add(b"here")
+
+        assert log.bodies() == [b"here"]
+    assert [one.name for one in tmp_path.iterdir()] == [name]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 import weakref
 from pathlib import Path
+from urllib.parse import quote
 
 import apsw
 
@@ -93,7 +94,7 @@ class Connections:
             wal = self._path.with_name(self._path.name + "-wal")
             # On a read-only file system a store without a write-ahead log cannot change: open it as immutable.
             still = self._read_only and not (wal.exists() and wal.stat().st_size)
-            uri = f"file:{self._path}?mode=ro" + ("&immutable=1" if still else "")
+            uri = f"file:{quote(str(self._path))}?mode=ro" + ("&immutable=1" if still else "")
             connection = apsw.Connection(uri, flags=apsw.SQLITE_OPEN_READONLY | apsw.SQLITE_OPEN_URI | flags)
             if self._read_only:
                 self._has_tables(connection)
