@@ -20,6 +20,7 @@ from queuey.ids import MAX_ID, IdGenerator
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import verify as sqlite_verify
+from queuey.storage.sqlite.checked_rows import CheckedTable
 from queuey.storage.sqlite.connections import PAGE_BYTES
 from queuey.storage.sqlite.repairing import repair
 from queuey.storage.sqlite.scrub import Scrub, queue_at
@@ -408,3 +409,31 @@ def test_verify_looks_at_queues_groups_and_tasks_too(tmp_path: Path, change: str
     (other,) = set(found) - set(sums)
     assert other.startswith(what)
     assert len(sums) == (change.startswith("update") and "lease_changes" not in change)
+
+
+@pytest.mark.parametrize("column", ["token", "number"])
+def test_verify_comes_to_an_end_whatever_the_order_of_rows(
+    tmp_path: Path, sound: tuple[bytes, QueueLog], column: str
+) -> None:
+    """A number that has become text lies behind all numbers, and says 0: the walk began anew there, without end."""
+    path = tmp_path / "queuey.db"
+    with beside(path) as file:
+        file.execute("insert into lease_changes values (5, 1, 1, 0, x'00'), (5, 1, 2, 0, x'00')")
+        file.execute(f"update lease_changes set {column} = 'x' where number = 2")  # noqa: S608 - of this test
+
+    assert "changes of lease groups out of order" in [damage.what for damage in verify(path)]
+
+
+def test_a_repair_of_rows_out_of_order_says_that_it_cannot(
+    tmp_path: Path, sound: tuple[bytes, QueueLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "queuey.db"
+
+    def pages(table: CheckedTable, _: object) -> object:
+        raise ValueError(f"rows of the table {table.name} are out of order")
+
+    monkeypatch.setattr(CheckedTable, "pages", pages)
+    with pytest.raises(ConfigurationError, match=r"cannot be repaired .*restore the last backup"):
+        repair(path)
+
+    assert path.read_bytes() == sound[0]

@@ -14,8 +14,11 @@ from queuey.ids import IdGenerator
 from queuey.storage.contract.common import QueueLog
 from queuey.storage.sqlite import SqliteOptions, SqliteStores
 from queuey.storage.sqlite import search as sqlite_search
+from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.scrub import Scrub
+from queuey.storage.sqlite.search import DamageSearch
 from tests.support.servers import eventually
+from tests.support.sqlite_beside import beside
 
 
 class Disk(apsw.VFS):
@@ -104,3 +107,48 @@ def test_a_search_that_finds_nothing_leaves_no_line_in_the_log(
         stores.close()
 
     assert [record for record in caplog.records if record.name == sqlite_search.__name__] == []
+
+
+class Interrupted(apsw.Connection):
+    """Notes that it was interrupted. Its statements go on once that has happened."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(str(path))
+        self._interrupted = threading.Event()
+        self.set_progress_handler(self._hold, 100)
+
+    def interrupt(self) -> None:
+        super().interrupt()
+        self._interrupted.set()
+
+    def _hold(self) -> bool:
+        self._interrupted.clear()
+        self._interrupted.wait(5)
+        return False
+
+
+def test_a_stop_ends_a_check_that_has_not_begun(tmp_path: Path) -> None:
+    """It was interrupted before it ran, so the stop waited until all pages were checked."""
+    path, connecting, goes_on = tmp_path / "queuey.db", threading.Event(), threading.Event()
+    with beside(path) as file:
+        file.execute("create table t (i)")
+        file.execute(
+            "with recursive n (i) as (values (1) union all select i + 1 from n limit 9999) insert into t select i from n"
+        )
+        file.execute("create index by_i on t (i)")
+
+    def connect() -> apsw.Connection:
+        connecting.set()
+        assert goes_on.wait(30)
+        return Interrupted(path)
+
+    search = DamageSearch(connect, DiskHealth(path, reserve_bytes=0, read_only=False), set(), 0)
+    search.start()
+    assert connecting.wait(30)
+    stopping = threading.Thread(target=search.stop)
+    stopping.start()
+    eventually(search._ending.is_set)
+    goes_on.set()
+    stopping.join()
+
+    assert not search._looked_at_pages

@@ -59,7 +59,7 @@ def repair(path: Path) -> Repaired:
     except (apsw.FullError, OSError) as error:
         why = "the disk is full" if isinstance(error, apsw.FullError) else error
         raise ConfigurationError(f"{path} was not repaired, and is as it was: {why}") from error
-    except apsw.Error as error:
+    except (apsw.Error, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
     finally:
         lock.close()

@@ -144,7 +144,10 @@ class Scrub:
                 return
             if len(rows) < _HEADS:
                 return
-            after = rows[-1][0]
+            before, after = after, rows[-1][0]
+            if after <= before:
+                self.finds(b"", "packs out of order")
+                return
             yield
 
     def _compare_head(self, partition_key: Any, *told: Any) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import threading
 import time
@@ -10,6 +9,7 @@ from collections.abc import Callable
 
 import apsw
 
+from queuey.locks import new_lock
 from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.scrub import DAMAGE, Scrub, described, own_check
 
@@ -19,6 +19,8 @@ log = logging.getLogger(__name__)
 
 SCRUB_PAUSE_SECONDS = 60.0
 """The least time between two searches: for a small store each takes a moment."""
+_STOP_SECONDS = 0.05
+"""How long a stop waits for the step under way, before it interrupts it once more."""
 _LISTED = 5
 """Kinds of damage that readiness lists."""
 
@@ -41,6 +43,9 @@ class DamageSearch:
         self._percent = scrub_percent
         self._ending = threading.Event()
         self._connection: apsw.Connection | None = None
+        """None while there is nothing to interrupt."""
+        self._lock = new_lock()
+        """Guards it: no connection is interrupted that is being closed."""
         self._looked_at_pages = False
         self._thread = threading.Thread(target=self._work, name="store-check", daemon=True)
 
@@ -50,10 +55,11 @@ class DamageSearch:
     def stop(self) -> None:
         """Stop after the step under way; a check of the pages is interrupted."""
         self._ending.set()
-        with contextlib.suppress(apsw.ConnectionClosedError):
-            if self._connection is not None:
-                self._connection.interrupt()
-        self._thread.join()
+        while self._thread.is_alive():  # a check that has only just begun misses an interrupt
+            with self._lock:
+                if self._connection is not None:
+                    self._connection.interrupt()
+            self._thread.join(_STOP_SECONDS)
 
     def _work(self) -> None:
         """Search; after an error, search again a minute later.
@@ -74,18 +80,20 @@ class DamageSearch:
         return None
 
     def _search(self) -> None:
-        self._connection = self._connect()
+        connection = self._connection = self._connect()
         try:
             if not self._looked_at_pages:
-                (verdict,) = own_check(self._connection, "quick_check(1)")
+                (verdict,) = own_check(connection, "quick_check(1)")
                 self._looked_at_pages = True
                 self._health.search_error = ""
                 if verdict != "ok":
                     self._health.report_damage(verdict)
             while self._percent and not self._ending.is_set():
-                self._scrub(Scrub(self._connection))
+                self._scrub(Scrub(connection))
         finally:
-            self._connection.close()
+            with self._lock:
+                self._connection = None
+            connection.close()
 
     def _scrub(self, scrub: Scrub) -> None:
         """Make one pass, and pause for at least a minute."""

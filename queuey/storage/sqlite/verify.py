@@ -68,7 +68,10 @@ class _Whole(Scrub):
                 look(*row[1:])
             if len(found) < rows:
                 return
-            after = found[-1][0]
+            before, after = after, found[-1][0]
+            if after <= before:
+                self.finds(b"", "rows out of order")
+                return
             yield
 
     def _lease_changes(self) -> Iterator[None]:
@@ -81,7 +84,10 @@ class _Whole(Scrub):
                     if checksum != checksum_of_change(token, number, change):
                         place = queues.get(token, b"") + bytes((partition & 0xFF,))
                         self.finds(place, "changes of lease groups that do not match their checksum")
-                after = found[-1][:3]
+                before, after = after, found[-1][:3]
+                if after <= before:  # a number that is text lies behind all numbers: the walk would begin anew
+                    self.finds(b"", "changes of lease groups out of order")
+                    return
                 yield
         except self.unreadable as error:
             self.finds(b"", f"lease groups that cannot be read ({error})")
