@@ -12,15 +12,12 @@ from collections.abc import Callable, Iterable, Iterator
 from queue import SimpleQueue
 from typing import Any, NamedTuple
 
-import apsw
-
-from queuey.errors import QueueyError, StorageUnavailable
+from queuey.errors import StorageUnavailable
 from queuey.future import Future
 from queuey.locks import new_lock
 from queuey.model import PartitionId
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import LeaseState
-from queuey.storage.checksums import NONSENSE
 from queuey.storage.leasing.changes import StoredChanges, begun
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.statements import SQL
@@ -79,17 +76,28 @@ class StateLoader:
         return PutOff(lambda write: self._wait(place, write))
 
     def _wait(self, place: StatePlace, write: Write) -> None:
+        try:
+            waits = self._gather(place, write)
+        except RuntimeError as error:  # the system has no thread for it
+            write.future.set_error(StorageUnavailable(f"a lease group is too large to be read just now: {error}"))
+            return
+        if not waits:
+            self._file.committer.resubmit(write)
+
+    def _gather(self, place: StatePlace, write: Write) -> bool:
+        """Let a job wait for its state; False if the store is closing."""
         with self._lock:
-            if not self._closed:
-                waiting = self._waiting.setdefault(place, [])
-                waiting.append(write)
-                if len(waiting) == 1:
-                    self._asked.put(place)
-                if self._thread is None:
-                    self._thread = threading.Thread(target=self._work, name="lease states", daemon=True)
-                    self._thread.start()
-                return
-        self._file.committer.resubmit(write)
+            if self._closed:
+                return False
+            if self._thread is None:
+                thread = threading.Thread(target=self._work, name="lease states", daemon=True)
+                thread.start()
+                self._thread = thread
+            waiting = self._waiting.setdefault(place, [])
+            waiting.append(write)
+            if len(waiting) == 1:
+                self._asked.put(place)
+            return True
 
     def _work(self) -> None:
         while (place := self._asked.get()) is not None:
@@ -98,7 +106,7 @@ class StateLoader:
     def _load(self, place: StatePlace) -> None:
         try:
             loaded = self._read(place)
-        except (QueueyError, apsw.Error, *NONSENSE) as error:
+        except Exception as error:  # noqa: BLE001 - also one for want of memory: else all that wait would wait for ever
             refusal = self._file.read_failed(error)
             for write in self._taken(place):
                 write.future.set_error(refusal)

@@ -126,7 +126,7 @@ class _Folder:
             self._newest += 1  # use a number only once in a process: a reader may have its file open
         self._path.mkdir(mode=PRIVATE_FOLDER, exist_ok=True)
         with open(self._file(self._newest), "ab", opener=_private) as file:
-            at = file.tell()
+            at = self.sizes[self._newest] = file.tell()  # also of a run that does not fit on the disk: it is swept away
             file.writelines([head.data, rest.data])
             self.sizes[self._newest] = file.tell()
         return Written(self._newest, at, len(head.data), head.crc, len(rest.data), rest.crc, columns.size)

@@ -198,7 +198,10 @@ class LookupThread(Generic[K, T]):
             found = self._find_all([question for question, _ in asked])
             for (_, future), answer in zip(asked, found, strict=True):
                 future.set_result(answer)
-        except Exception as error:  # noqa: BLE001 - it goes to the askers, and the next are answered
-            for _, future in asked:
-                if not future.done:
-                    future.set_error(error)
+        except Exception as error:  # noqa: BLE001 - it goes to its asker, and the next are answered
+            left = [one for one in asked if not one[1].done]
+            if len(left) == 1:
+                left[0][1].set_error(error)
+            else:  # what is damaged is asked for by one of them
+                for one in left:
+                    self._answer([one])

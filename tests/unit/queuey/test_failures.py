@@ -87,6 +87,31 @@ def test_questions_are_answered_after_one_that_went_wrong() -> None:
     lookups.close()
 
 
+def test_a_question_that_goes_wrong_fails_no_other_that_came_with_it() -> None:
+    """One damaged queue failed requests to others, now and then."""
+    begun, goes_on, together = threading.Event(), threading.Event(), list[int]()
+
+    def find_all(asked: Sequence[int]) -> Sequence[int]:
+        begun.set()
+        assert goes_on.wait(WAIT_SECONDS)
+        together.append(len(asked))
+        if 2 in asked:
+            raise ValueError("planted")
+        return asked
+
+    lookups = LookupThread(find_all)
+    futures = [lookups.ask(0)]
+    assert begun.wait(WAIT_SECONDS)
+    futures += [lookups.ask(number) for number in (1, 2, 3)]
+    goes_on.set()
+
+    assert [futures[at].wait(WAIT_SECONDS) for at in (0, 1, 3)] == [0, 1, 3]
+    with pytest.raises(ValueError, match="planted"):
+        futures[2].wait(WAIT_SECONDS)
+    assert together[:2] == [1, 3]
+    lookups.close()
+
+
 def test_a_member_of_a_local_group_looks_again(
     fails_once: FailsOnce, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
