@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Iterable
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any
 from weakref import WeakValueDictionary
@@ -18,7 +19,7 @@ from qdo.tasks.removal import MessageWatch
 from qdo.tasks.sending import default_client
 from qdo.tasks.wire import RESULT_OF, STATUS, header
 from queuey.errors import ConfigurationError, CursorLost, InvalidParameter, QueueNotFound
-from queuey.ids import MessageId
+from queuey.ids import MessageId, parse_timestamp
 
 __all__ = ["RESULT_SECONDS", "TaskFailed", "TaskRemoved", "TaskResult", "watch"]
 
@@ -26,8 +27,8 @@ RESULT_SECONDS = 86_400
 """How long a result is kept."""
 WAIT_SECONDS = 20
 """For which the server may hold back an answer without results."""
-MOST_A_READ = 100
-"""Results of one partition. The server takes no more for an answer that waits."""
+MOST_A_READ, MOST_OF_A_WAIT = 1000, 100
+"""Results of one partition in an answer, and in one that waits."""
 LOOK_SECONDS = 0.2
 """Between two looks for a queue that does not exist yet."""
 
@@ -109,17 +110,20 @@ class TaskResult:
         self._message.look_soon(time.monotonic())
 
     def _has_ended(self, seconds: float) -> bool:
-        """Whether it is known how the task ended. The results are read once, and wait for this time at most."""
+        """Whether it is known how the task ended. All results that are there are read, or some waited for this long at most."""
         if not self._knows():
             client = default_client()
             reader = _readers.reader(client, self)
             left = min(seconds, self._message.seconds_left(time.monotonic()), WAIT_SECONDS)
-            reader.read(ceil(max(left, 0)))
+            self._read_on(reader, ceil(max(left, 0)))
             if not self._knows() and self._message.is_gone(client, time.monotonic()):
-                while not self._knows() and reader.read(0):
-                    pass  # a result may have been stored before the message went
+                self._read_on(reader, 0)  # a result may have been stored before the message went
                 self._is_removed = self.found is None
         return self._knows()
+
+    def _read_on(self, reader: _Reader, seconds: int) -> None:
+        while reader.read(seconds) and not self._knows():
+            seconds = 0
 
     def _knows(self) -> bool:
         return self._is_removed or self.found is not None
@@ -172,22 +176,28 @@ _ELSEWHERE = {
 class _Reader:
     """Reads a queue for results from a moment on, for all results that this thread waits for."""
 
-    def __init__(self, client: Client, queue: str, since: MessageId) -> None:
-        self.client, self.queue, self.since = client, queue, since
-        self.waiting: WeakValueDictionary[str, TaskResult] = WeakValueDictionary()
-        """By id. A result that nobody has any more is not waited for."""
+    def __init__(self, client: Client, queue: str, waiting: Iterable[TaskResult]) -> None:
+        self.client, self.queue = client, queue
+        self.waiting = WeakValueDictionary({one.id: one for one in waiting})
+        """By id, those that are not found. A result that nobody has any more is not waited for."""
+        self._since = min(one.since for one in self.waiting.values())
         self._cursor: str | None = None
+        self._upto = 0
+        """The watermark of the last page, in ticks."""
+
+    def has_passed(self, result: TaskResult) -> bool:
+        """Whether this result may be among those that were read."""
+        return result.since < self._since or result.since.ticks <= self._upto
 
     def read(self, seconds: int) -> bool:
         """Read what is there, or wait for some.
 
         :returns: whether there is more.
         """
-        since = self.since if self._cursor is None else None
+        since = self._since if self._cursor is None else None
+        limit = MOST_OF_A_WAIT if seconds else MOST_A_READ
         try:
-            page = self.client.read(
-                self.queue, since=since, cursor=self._cursor, limit=MOST_A_READ, wait_seconds=seconds
-            )
+            page = self.client.read(self.queue, since=since, cursor=self._cursor, limit=limit, wait_seconds=seconds)
         except QueueNotFound:
             time.sleep(min(seconds, LOOK_SECONDS))
             return False
@@ -195,10 +205,10 @@ class _Reader:
             self._cursor = None
             return True
         for message in page.messages:
-            result = self.waiting.get(header(message, RESULT_OF) or "")
-            if result is not None and result.found is None:
+            result = self.waiting.pop(header(message, RESULT_OF) or "", None)
+            if result is not None:
                 result.found = message
-        self._cursor = page.cursor
+        self._cursor, self._upto = page.cursor, parse_timestamp(page.watermark)
         return page.more
 
 
@@ -214,21 +224,17 @@ class _Readers(threading.local):
         found = self.by_queue.get(queue)
         if found is not None and found.client is client and found.waiting.get(result.id) is result:
             return found
-        made = _Reader(client, queue, result.since)
-        made.waiting[result.id] = result
-        return made
+        return self.watch(client, result)
 
-    def watch(self, client: Client, result: TaskResult) -> None:
+    def watch(self, client: Client, result: TaskResult) -> _Reader:
         """Find this result while others of its queue are read."""
-        queue = result.results_queue
-        if queue is None:
-            return
+        queue = result.results_queue or ""
         found = self.by_queue.get(queue)
-        if found is None or found.client is not client or result.since < found.since or not found.waiting:
-            before = found.waiting if found is not None and found.client is client else {}
-            found = self.by_queue[queue] = _Reader(client, queue, result.since)
-            found.waiting.update(before)
+        others = [*found.waiting.values()] if found is not None and found.client is client else []
+        if found is None or not others or found.has_passed(result):
+            found = self.by_queue[queue] = _Reader(client, queue, [*others, result])
         found.waiting[result.id] = result
+        return found
 
 
 _readers = _Readers()
@@ -236,5 +242,6 @@ _readers = _Readers()
 
 def watch(result: TaskResult) -> TaskResult:
     """Remember a result that this thread has sent the task for, until nobody has it any more."""
-    _readers.watch(default_client(), result)
+    if result.results_queue is not None:
+        _readers.watch(default_client(), result)
     return result

@@ -292,6 +292,28 @@ def test_results_come_back_with_their_type(client: Client) -> None:
     assert len(list(client.iterate("numbers-results"))) == 6
 
 
+def test_another_process_finds_a_result_behind_many_others(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It read the first of them again and again."""
+    monkeypatch.setattr("qdo.tasks.results.MOST_A_READ", 2)
+    numbers = add.send_many([{"x": number, "y": 1} for number in range(9)])
+    done()
+
+    assert [add.result(one.id).get(0) for one in numbers] == [number + 1 for number in range(9)]
+
+
+def test_a_call_that_is_sent_again_has_the_result_of_the_first(client: Client) -> None:
+    """Which was read already, while others were waited for."""
+    waits = add.schedule(in_=3000).send(3, 4)
+    first = add.schedule(unique="a sum").send(1, 2)
+    done()
+    assert first.get(WAIT) == 3
+
+    again = add.schedule(unique="a sum").send(1, 2)
+
+    assert (again.id, again.get(0)) == (first.id, 3)
+    assert not waits.is_ready
+
+
 def test_a_result_without_a_form_in_json_is_a_failure_with_what_to_do(
     client: Client, caplog: pytest.LogCaptureFixture
 ) -> None:
