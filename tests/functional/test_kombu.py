@@ -435,6 +435,21 @@ def test_a_strange_message_in_its_log_ends_no_transient_queue(
     assert Bodies(other, queue, no_ack=True).wait(2)[-1] == "good"
 
 
+@pytest.mark.parametrize(
+    "body", [b"\xff", b"hello", b"{}", b'["news", "direct", "today"]', b'["news", "direct", [], "q"]']
+)
+def test_a_message_that_is_no_binding_keeps_nobody_from_sending(
+    connection: Connection, client: Client, body: bytes
+) -> None:
+    client.create_queue("kombu-bindings")
+    client.append("kombu-bindings", body)
+    queue = jobs(connection)
+
+    send(connection, "good", exchange="jobs", key="jobs")
+
+    assert [*Bodies(connection, queue, no_ack=True).wait(1)] == ["good"]
+
+
 def test_an_eta_that_is_too_late_is_refused(connection: Connection) -> None:
     jobs(connection)
     late = datetime.now(UTC) + timedelta(days=400)

@@ -7,6 +7,7 @@ Transient queues have no bindings here: they follow the log of the exchange.
 from __future__ import annotations
 
 import json
+import logging
 import re
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from qdo.client import Client, Message, NewMessage
 from queuey.errors import QueueNotFound
 
 __all__ = ["BINDINGS", "Binding", "BindingTable"]
+
+log = logging.getLogger(__name__)
 
 BINDINGS = "kombu-bindings"
 FRESH_SECONDS = 10.0
@@ -97,9 +100,22 @@ def _read(client: Client) -> dict[Binding, list[Message]]:
     found: dict[Binding, list[Message]] = {}
     try:
         for message in client.iterate(BINDINGS):
-            found.setdefault(Binding(*json.loads(message.body)), []).append(message)
+            if (binding := _binding_in(message)) is not None:
+                found.setdefault(binding, []).append(message)
     except QueueNotFound:
         return {}
+    return found
+
+
+def _binding_in(message: Message) -> Binding | None:
+    """The binding that a message says; None for any other message. It must not keep an application from sending."""
+    try:
+        found = Binding(*json.loads(message.body))
+    except (ValueError, TypeError, RecursionError):
+        found = None
+    if found is None or not all(isinstance(part, str) for part in found):
+        log.warning("message %s of %s is no binding, and is passed over", message.id.hex, BINDINGS)
+        return None
     return found
 
 
