@@ -163,8 +163,12 @@ class QueueyBroker(dramatiq.Broker):
         :param timeout: milliseconds.
         :param interval: milliseconds between two looks.
         :raises dramatiq.errors.QueueJoinTimeout: some are left after this time.
+        :raises queuey.errors.InvalidParameter: ``timeout`` is no number, or ``interval`` none that can be waited.
         """
         self._check(queue_name)
+        if timeout is not None:
+            check_seconds("timeout", timeout, unit="milliseconds")
+        check_seconds("interval", interval, 0, "milliseconds")
         until = None if timeout is None else time.monotonic() + timeout / 1000
         while not is_done(self.clients.get(), queue_name, self.group):
             if until is not None and time.monotonic() >= until:

@@ -207,6 +207,21 @@ def test_a_queue_that_nobody_declared_is_refused(broker: QueueyBroker) -> None:
         broker.consume("none")
 
 
+@pytest.mark.parametrize(
+    ("how", "said"),
+    [
+        ({"timeout": "x"}, "timeout: is 'x'"),
+        ({"interval": "x"}, "interval: is 'x'"),
+        ({"interval": -1}, "interval: is -1"),
+    ],
+)
+def test_a_join_that_cannot_wait_so_is_refused(broker: QueueyBroker, how: dict[str, Any], said: str) -> None:
+    broker.declare_queue("default")
+
+    with pytest.raises(InvalidParameter, match=f"{said}: expected a number of milliseconds"):
+        broker.join("default", **how)
+
+
 @pytest.mark.parametrize("delay", ["x", -5, True])
 def test_a_delay_that_is_none_is_refused(broker: QueueyBroker, delay: Any) -> None:
     broker.declare_queue("default")
