@@ -22,6 +22,7 @@ import uvicorn
 from qdo.adapters.clients import is_done
 from qdo.adapters.outbox import OutboxRelay
 from qdo.client import Client, NewMessage
+from qdo.worker.dead_letters import letters
 from queuey.errors import Forbidden
 from tests.support import servers
 from tests.support.client import Server, emptied
@@ -282,6 +283,33 @@ def test_a_task_of_django_whose_worker_died_runs_again_and_counts_it(site: Site,
 
     sent.refresh()
     assert (sent.return_value, sent.attempts, sent.worker_ids[0]) == (4, 2, "dead")
+
+
+def test_a_task_of_django_that_returns_too_much_has_failed_and_runs_once(site: Site, client: Client) -> None:
+    from examples.web.django_shop.tasks import double
+    from tests.support.tasks_of_django import tasks
+
+    client.create_queue("default", retention="acknowledged", leases={"backoff": {"first": 0, "most": 0}})
+    sent = double.enqueue("x" * 600_000)
+
+    site.command("queuey_tasks", exit_at_end=True, queue=["default"])
+
+    sent.refresh()
+    assert (sent.status, sent.attempts) == (tasks.TaskResultStatus.FAILED, 1)
+    assert sent.errors[0].exception_class_path == "queuey.errors.MessageTooLarge"
+
+
+def test_a_task_of_django_with_no_room_for_its_result_is_a_dead_letter(site: Site, client: Client) -> None:
+    from examples.web.django_shop.tasks import double
+
+    client.create_queue("default", retention="acknowledged", leases={"backoff": {"first": 0, "most": 0}})
+    double.enqueue("x" * ((1 << 20) - 200))
+
+    said = site.command("queuey_tasks", exit_at_end=True, queue=["default"])
+
+    assert said.endswith("0 done, 1 given up\n")
+    (reason,) = [letter.story.reason for _, letter in letters(client, "default-dead")]
+    assert reason.startswith("what became of it cannot be stored: MessageTooLarge")
 
 
 def test_a_task_of_django_that_is_done_is_not_run_again_if_its_worker_died_then(site: Site, client: Client) -> None:

@@ -36,7 +36,7 @@ from qdo.client.values import address
 from qdo.worker.job import Context, RejectMessage, StopWorker, reason_of, unknown_task
 from qdo.worker.unread import ending_if_unread
 from queuey import tracebacks
-from queuey.errors import ConfigurationError, NotFound, QueueNotFound, QueueyError
+from queuey.errors import BadRequest, ConfigurationError, NotFound, QueueNotFound, QueueyError
 
 __all__ = ["QueueyTaskBackend", "TaskRunner", "task_backends"]
 
@@ -194,7 +194,7 @@ class TaskRunner:
 
         One whose end was recorded by a worker that died before it acknowledged the message is not run again.
 
-        :raises RejectMessage: the message is no task.
+        :raises RejectMessage: the message is no task, or what becomes of it can never be stored.
         :raises RetryLater: this site does not have the task yet.
         """
         try:
@@ -224,9 +224,8 @@ class TaskRunner:
         first = {"started_at": now} if result.started_at is None else {}
         _set(result, status=TaskResultStatus.RUNNING, last_attempted_at=now, **first)
         result.worker_ids.append(worker)
-        self._backend.record(result)
-        sender = type(self._backend)
-        signals.task_started.send(sender=sender, task_result=result)
+        self._record(result)
+        signals.task_started.send(sender=type(self._backend), task_result=result)
         context = (TaskContext(task_result=result),) if result.task.takes_context else ()
         try:
             with ending_if_unread():
@@ -235,16 +234,30 @@ class TaskRunner:
         except StopWorker:
             raise
         except Exception as error:  # noqa: BLE001 -- a user's
-            text = tracebacks.text_of(error, error.__traceback__)
-            path = f"{type(error).__module__}.{type(error).__qualname__}"
-            result.errors.append(TaskError(exception_class_path=path, traceback=text))
-            _set(result, status=TaskResultStatus.FAILED, finished_at=datetime.now(UTC))
+            self._fail(result, error)
+            return
+        _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=datetime.now(UTC), _return_value=value)
+        try:
             self._backend.record(result)
-            signals.task_finished.send(sender=sender, task_result=result)
+        except BadRequest as error:  # it is too large, for instance: to run the task again would not mend it
+            self._fail(result, error)
         else:
-            _set(result, status=TaskResultStatus.SUCCESSFUL, finished_at=datetime.now(UTC), _return_value=value)
+            signals.task_finished.send(sender=type(self._backend), task_result=result)
+
+    def _fail(self, result: Any, error: Exception) -> None:
+        text = tracebacks.text_of(error, error.__traceback__)
+        path = f"{type(error).__module__}.{type(error).__qualname__}"
+        result.errors.append(TaskError(exception_class_path=path, traceback=text))
+        _set(result, status=TaskResultStatus.FAILED, finished_at=datetime.now(UTC), _return_value=None)
+        self._record(result)
+        signals.task_finished.send(sender=type(self._backend), task_result=result)
+
+    def _record(self, result: Any) -> None:
+        """:raises RejectMessage: the server refuses it, and would another time."""
+        try:
             self._backend.record(result)
-            signals.task_finished.send(sender=sender, task_result=result)
+        except BadRequest as error:
+            raise RejectMessage(f"what became of it cannot be stored: {error.code}: {error}") from error
 
 
 def results_queue(queue: str) -> str:
