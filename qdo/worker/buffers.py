@@ -22,7 +22,6 @@ from math import inf
 from typing import NamedTuple
 
 from qdo.client.values import Message
-from qdo.client.wire import cursor_at
 from qdo.groups.coordination import Claim, CommittedOffset, last_id_of
 from qdo.worker.job import Context, FailedMessages
 from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
@@ -286,13 +285,17 @@ class Prefetched:
             self._by_queue.setdefault(partition.queue, {})[partition.number] = buffer
             self.lock.notify_all()
 
-    def shut(self, claims: Iterable[Claim]) -> None:
-        """Begin nothing more in these partitions, and drop what was fetched ahead."""
+    def shut(self, claims: Iterable[Claim], *, commits: bool = True) -> None:
+        """Begin nothing more in these partitions, and drop what was fetched ahead.
+
+        :param commits: what is done may be committed.
+        """
         with self.lock:
             for claim in claims:
                 buffer = self._by_claim.get(claim)
                 if buffer is not None:
                     buffer.open = False
+                    buffer.committed = buffer.committed if commits else buffer.done
                     self.bytes -= buffer.drop()
 
     def remove(self, claims: Iterable[Claim]) -> None:
@@ -490,11 +493,3 @@ class Prefetched:
                 if buffer.incarnation != incarnation and not buffer.running:
                     self.bytes -= buffer.drop()
                     buffer.start_over(incarnation, start if buffer.from_end else min(start, BEGINNING))
-
-
-def cursor_of(buffers: Mapping[int, PartitionBuffer], incarnation: str) -> str:
-    """The cursor that reads these buffers of one queue.
-
-    It reads each behind the last message that was fetched for it.
-    """
-    return cursor_at(incarnation, {number: buffer.fetched or ZERO_ID for number, buffer in buffers.items()})

@@ -16,13 +16,14 @@ import threading
 from collections.abc import Callable, Mapping
 
 from qdo.client import Client
+from qdo.client.wire import cursor_at
 from qdo.groups.coordination import last_id_of
-from qdo.worker.buffers import Prefetched, cursor_of
+from qdo.worker.buffers import PartitionBuffer, Prefetched
 from queuey.clock import Clock
 from queuey.errors import CursorLost, QueueNotFound, QueueyError
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 
-__all__ = ["Fetcher"]
+__all__ = ["Fetcher", "cursor_of"]
 
 log = logging.getLogger(__name__)
 
@@ -195,3 +196,11 @@ class Fetcher:
         page = client.read(queue, limit=1, with_bodies=False)
         start = last_id_of(parse_timestamp(page.watermark)) if self._from_end else ZERO_ID
         self._incarnations[queue] = (page.incarnation, start)
+
+
+def cursor_of(buffers: Mapping[int, PartitionBuffer], incarnation: str) -> str:
+    """The cursor that reads these buffers of one queue.
+
+    It reads each behind the last message that was fetched for it.
+    """
+    return cursor_at(incarnation, {number: buffer.fetched or ZERO_ID for number, buffer in buffers.items()})

@@ -27,7 +27,7 @@ from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.groups.member import GroupMember, GroupRules
 from qdo.groups.subscription import WorkerSubscription
 from qdo.groups.waking import Waker
-from qdo.worker.buffers import PartitionBuffer, Prefetched
+from qdo.worker.buffers import KeyQueue, PartitionBuffer, Prefetched
 from qdo.worker.fetching import Fetcher
 from qdo.worker.job import Context, Job
 from qdo.worker.last_look import LastLook
@@ -101,7 +101,8 @@ class MemberWork(AnyWork):
         self._stopped = self._stopped_at_once = False
         """Set by :meth:`stop`. :meth:`run` passes it on to other threads by ``_stopping``, which takes a lock."""
         self._stopping = threading.Event()
-        self._reported: set[Claim] = set()
+        self._hung: Collection[tuple[KeyQueue, float]] = ()
+        """Jobs that were reported, by where they run and when they began."""
         coordinator.changed = self._waker.wake
 
     # Life
@@ -206,7 +207,7 @@ class MemberWork(AnyWork):
         try:
             if offsets:
                 refused = self._record(offsets)
-            if gone := self._owner.record_moments():
+            if gone := self._owner.after_commit():
                 self.group.fenced(gone)
                 self._waker.wake()
         except CoordinatorUnavailable as error:
@@ -219,13 +220,13 @@ class MemberWork(AnyWork):
         self.counts.refused += len(refused)
 
     def _record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
-        """:returns: claims that are gone; the group hears of them.
+        """:returns: claims that are gone. The group hears of them once no job runs there.
         :raises CoordinatorUnavailable: the offsets may be recorded or not.
         """
         refused = self._owner.record(offsets)
         self._prefetched.committed({claim: offset for claim, offset in offsets.items() if claim not in refused})
         if refused:
-            self.group.fenced(self._owner.fenced(refused))
+            self._owner.fenced(refused)
             self._waker.wake()
         return refused
 
@@ -260,11 +261,16 @@ class MemberWork(AnyWork):
 
     def _report_hung(self) -> None:
         now, hung = self._clock.elapsed(), self.options.hung_seconds
-        for buffer in self._prefetched.all():
-            longest = max(now - key_queue.began for key_queue in buffer.key_queues)
-            if longest > hung and buffer.claim not in self._reported:
-                self._reported.add(buffer.claim)
-                log.error("a job in %s takes longer than %g s", buffer.claim.partition, hung)
+        late = {
+            (key_queue, began): buffer.claim.partition
+            for buffer in self._prefetched.all()
+            for key_queue in buffer.key_queues
+            if now - (began := key_queue.began) > hung
+        }
+        for job, partition in late.items():
+            if job not in self._hung:
+                log.error("a job in %s takes longer than %g s", partition, hung)
+        self._hung = late.keys()
 
 
 def _about(options: WorkerOptions, subscription: WorkerSubscription) -> Mapping[str, Any]:

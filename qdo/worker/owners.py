@@ -94,19 +94,16 @@ class Owner(ABC):
         """
 
     @abstractmethod
-    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
-        """Commits of these claims were refused.
+    def fenced(self, claims: Collection[Claim]) -> None:
+        """Commits of these claims were refused. Any thread may call it."""
 
-        :returns: claims of the group that are gone with them.
-        """
-
-    def record_moments(self) -> Collection[Claim]:
+    @abstractmethod
+    def after_commit(self) -> Collection[Claim]:
         """Record what the owner keeps beside the offsets, after these.
 
-        :returns: claims of the group that are gone.
+        :returns: claims of the group that are gone. The group may claim their partitions anew.
         :raises CoordinatorUnavailable: it may be recorded or not.
         """
-        return ()
 
     @abstractmethod
     def close(self) -> None:
@@ -129,6 +126,9 @@ class PartitionOwner(Owner):
         """Partitions that existed when this worker began, but for those that it has given back since: then it has recorded
         where they are, unless their queue was made anew.
         """
+        self._fenced: set[Claim] = set()
+        """Claims that are gone, and whose jobs may still run."""
+        self._fenced_lock = threading.Lock()
 
     def divided(self) -> Collection[Partition] | None:
         term, partitions = self._divided
@@ -206,8 +206,17 @@ class PartitionOwner(Owner):
     def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         return self._parts.coordinator.commit(offsets)
 
-    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
-        return claims
+    def fenced(self, claims: Collection[Claim]) -> None:
+        """Let jobs in these end first. If the offset was set by hand, this worker claims the partition anew."""
+        with self._fenced_lock:
+            self._fenced.update(claims)
+        self._parts.prefetched.shut(claims, commits=False)
+
+    def after_commit(self) -> Collection[Claim]:
+        with self._fenced_lock:
+            gone = self._parts.prefetched.drained(self._fenced)
+            self._fenced.difference_update(gone)
+        return gone
 
     def close(self) -> None:
         """It has no connections of its own; let :meth:`find_work` end."""
@@ -253,15 +262,14 @@ class SlotOwner(Owner):
     def record(self, offsets: Mapping[Claim, CommittedOffset]) -> Collection[Claim]:
         return self._offsets.record(offsets)
 
-    def fenced(self, claims: Collection[Claim]) -> Collection[Claim]:
+    def fenced(self, claims: Collection[Claim]) -> None:
         """The queues are taken over anew.
 
         The slots still belong to this worker, as far as anybody knows.
         """
         self.table.fence({claim.partition.queue for claim in claims})
-        return ()
 
-    def record_moments(self) -> Collection[Claim]:
+    def after_commit(self) -> Collection[Claim]:
         return self.table.record_moments()
 
     def close(self) -> None:

@@ -122,11 +122,13 @@ def test_a_job_that_hangs_is_reported_and_the_other_partitions_go_on(
 ) -> None:
     name = new_name()
     fill(make_client, name, [NewMessage(str(number), partition=number % 2 + 1) for number in range(20)], 2)
-    go, others = threading.Event(), set[str]()
+    go, again, others = threading.Event(), threading.Event(), set[str]()
 
     def job(message: Message, context: Context) -> None:
         if message.text == "0":
             assert go.wait(120)
+        elif message.text == "2":
+            assert again.wait(120)
         elif context.partition == 2:
             others.add(message.text)
 
@@ -135,10 +137,12 @@ def test_a_job_that_hangs_is_reported_and_the_other_partitions_go_on(
     thread.start()
     eventually(lambda: len(others) == 10 and f"a job in {name}:1 takes longer than 1 s" in caplog.text)
     go.set()
+    eventually(lambda: caplog.text.count(f"{name}:1 takes longer") == 2)  # the next one in the same partition
+    again.set()
     thread.join(90)
 
     assert found.counts.done == 20
-    assert caplog.text.count(f"{name}:1 takes longer") == 1
+    assert caplog.text.count(f"{name}:1 takes longer") == 2
 
 
 def test_a_job_is_told_where_it_is_and_how_late(worker: Run, make_client: Callable[[], Client]) -> None:

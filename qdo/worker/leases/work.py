@@ -6,7 +6,7 @@ import logging
 import socket
 import threading
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from qdo.client import Client
@@ -57,7 +57,8 @@ class LeaseWork(AnyWork):
         self._waker = Waker()
         self._stopped = self._stopped_at_once = False
         self._over = threading.Event()
-        self._reported: set[str] = set()
+        self._hung: Collection[str] = ()
+        """Receipts of jobs that were reported."""
         self._is_listed = False
 
     # Life
@@ -114,11 +115,11 @@ class LeaseWork(AnyWork):
 
     def _report_hung(self) -> None:
         now, hung = self._clock.elapsed(), self.options.hung_seconds
-        for messages, began in self._buffer.running():
-            first = messages[0]
-            if now - began > hung and first.receipt not in self._reported:
-                self._reported.add(first.receipt)
+        firsts = [messages[0] for messages, began in self._buffer.running() if now - began > hung]
+        for first in firsts:
+            if first.receipt not in self._hung:
                 log.error("a job in %s takes longer than %g s", first.queue.name, hung)
+        self._hung = {first.receipt for first in firsts}
 
     # Figures
 

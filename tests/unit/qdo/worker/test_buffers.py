@@ -9,7 +9,8 @@ import pytest
 from qdo.client.values import Message
 from qdo.groups.assign import Partition
 from qdo.groups.coordination import Claim, CommittedOffset
-from qdo.worker.buffers import FetchedUpTo, KeyQueue, PartitionBuffer, Prefetched, cursor_of
+from qdo.worker.buffers import FetchedUpTo, KeyQueue, PartitionBuffer, Prefetched
+from qdo.worker.fetching import cursor_of
 from qdo.worker.job import Context, RetryPolicy
 from queuey.clock import ManualClock
 from queuey.ids import ZERO_ID, IdGenerator, MessageId
