@@ -41,7 +41,7 @@ def run_again_and_again(say: Callable[[str], None]) -> int:
                     say(f"qdo: the worker ended with {worker.returncode}; it starts again when a file changes")
                 if (number := _signal_within(heard, LOOK_SECONDS)) is not None:
                     worker.send_signal(number)
-                    return worker.wait()
+                    return _ended(worker, heard)
             changed = sorted(dict(now.items() ^ seen.items()))
             say(f"qdo: {changed[0]} changed: the worker starts again")
             worker.terminate()
@@ -50,6 +50,14 @@ def run_again_and_again(say: Callable[[str], None]) -> int:
             except subprocess.TimeoutExpired:
                 worker.kill()
                 worker.wait()
+
+
+def _ended(worker: subprocess.Popen[bytes], heard: Heard) -> int:
+    """The exit code of a worker that was asked to end. It gets further signals too: the second one ends it at once."""
+    while worker.poll() is None:
+        if (number := _signal_within(heard, LOOK_SECONDS)) is not None:
+            worker.send_signal(number)
+    return worker.wait()
 
 
 def _signal_within(heard: Heard, seconds: float) -> int | None:

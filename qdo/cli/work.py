@@ -324,7 +324,7 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
         named = {"retries": NOT_WITH_LEASE["retry"], "session_seconds": _VISIBILITY, **NOT_WITH_LEASE}
         refuse_without_meaning(named)
         options = WorkerOptions(group=workplace.group, **shared)
-        _look_first(workplace, queues)
+        _look_first(workplace, queues, ends=options.exit_at_end)
         return Worker(function, queues, None, client, options)
     options = WorkerOptions(
         group=workplace.group,
@@ -332,7 +332,7 @@ def _made(workplace: Workplace, job: str, queues: Sequence[str], given: Mapping[
         dead_letters=None if given["dead_letters"] == "none" else given["dead_letters"],
         **shared,
     )
-    _look_first(workplace, queues)
+    _look_first(workplace, queues, ends=options.exit_at_end)
     coordinator = workplace.coordinator(given["session_seconds"], slots=options.slots)
     stack.callback(coordinator.close)
     return Worker(function, queues, coordinator, client, options)
@@ -392,11 +392,12 @@ def first_words(workplace: Workplace, job: str, queues: Sequence[str], *, lease:
     )
 
 
-def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
+def _look_first(workplace: Workplace, queues: Sequence[str], *, ends: bool = False) -> None:
     """Fail at once where waiting would not help.
 
     The worker waits for a server that is away, or a queue that is to come.
 
+    :param ends: it ends when nothing is left to do. Then it waits for no queue.
     :raises Unauthenticated, Forbidden, ApplicationNotFound: the worker could do nothing.
     """
     try:
@@ -404,16 +405,16 @@ def _look_first(workplace: Workplace, queues: Sequence[str]) -> None:
             next(client.queues(page_size=1), None)
             for queue in queues:
                 if not is_pattern(queue):
-                    _say_if_missing(client, queue)
+                    _say_if_missing(client, queue, "nothing to do there" if ends else "waiting for it")
     except ServerUnreachable as error:
         _note(f"qdo: {error}: waiting for it")
 
 
-def _say_if_missing(client: Client, queue: str) -> None:
+def _say_if_missing(client: Client, queue: str, so: str) -> None:
     try:
         client.read(queue, limit=1, with_bodies=False)
     except QueueNotFound:
-        _note(f"qdo: there is no queue {queue} yet: waiting for it")
+        _note(f"qdo: there is no queue {queue} yet: {so}")
 
 
 def backlog(workplace: Workplace, queues: Sequence[str], dead_letters: str) -> int:

@@ -25,7 +25,7 @@ from qdo.tasks.occurrences import MISSED, Cron
 from qdo.tasks.results import TaskResult, watch
 from qdo.tasks.sending import append, append_batch, delete
 from qdo.tasks.wire import RESULTS, THEN, NextStep, new_task
-from qdo.worker.options import check_number, check_options
+from qdo.worker.checking import check_number, check_options
 from queuey.errors import ConfigurationError, InvalidParameter
 
 __all__ = ["DeclaredTask", "TaskFields", "TaskOptions", "TaskSender", "task"]

@@ -6,14 +6,16 @@ import importlib
 import inspect
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
 from qdo.client.values import Message, NewMessage
 from qdo.groups.coordination import Claim
+from qdo.worker.checking import check_number
 from queuey import tracebacks
 from queuey.clock import Clock
 from queuey.errors import ConfigurationError, QueueyError
@@ -41,6 +43,16 @@ _MOST_REASON = 500
 """Characters."""
 MOST_LATER_SECONDS = 43_200.0
 """The longest delay of a message that is released."""
+_MOST_SECONDS = 31_536_000
+"""A year."""
+_BOUNDS: Mapping[str, tuple[float, float]] = {
+    "attempts": (1, inf),
+    "first_seconds": (0, _MOST_SECONDS),
+    "factor": (0, 1000),
+    "most_seconds": (0, _MOST_SECONDS),
+    "jitter": (0, 1),
+}
+"""Of a policy's fields. Behind a pause without an end nothing would ever go on."""
 UNKNOWN_ATTEMPTS = 10
 """Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
 
@@ -178,6 +190,8 @@ class RetryPolicy:
     >>> policy = RetryPolicy(attempts=4, first_seconds=1, jitter=0)
     >>> [policy.pause(attempt) for attempt in (1, 2, 3, 4)]
     [1.0, 2.0, 4.0, None]
+
+    :raises ConfigurationError: a value is no number, or out of range.
     """
 
     attempts: int = 5
@@ -187,6 +201,10 @@ class RetryPolicy:
     most_seconds: float = 60.0
     jitter: float = 0.2
     """A pause is longer or shorter by up to this share of it, at random."""
+
+    def __post_init__(self) -> None:
+        for what, (least, most) in _BOUNDS.items():
+            check_number(f"retry: {what}", getattr(self, what), least, most, whole=what == "attempts")
 
     def pause(self, attempt: int) -> float | None:
         """Seconds to wait after a failed attempt, from 1; None if it was the last."""

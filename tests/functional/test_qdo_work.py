@@ -164,12 +164,13 @@ def test_a_first_signal_lets_the_job_end_and_records_it(processes: WorkProcesses
     assert processes.notes[2:] == ["1 1-1"]
 
 
+@pytest.mark.parametrize("options", [(), ("--reload",)])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
 def test_a_second_signal_ends_at_once_and_the_job_is_done_again(
-    processes: WorkProcesses, number: int, code: int
+    processes: WorkProcesses, number: int, code: int, options: tuple[str, ...]
 ) -> None:
     queue, _ = fill(processes, 1, partitions=1)
-    worker = processes.start("work", "jobs:wait", "--queue", queue)
+    worker = processes.start("work", "jobs:wait", "--queue", queue, *options)
     processes.until_noted("begun 1-0")
 
     worker.send_signal(number)
@@ -464,6 +465,14 @@ def test_a_queue_that_is_still_to_come_is_waited_for(processes: WorkProcesses) -
 
     processes.until_noted("1 x")
     assert processes.end(worker) == 0
+
+
+@pytest.mark.parametrize("options", [(), ("--lease",)])
+def test_a_worker_that_ends_waits_for_no_queue(processes: WorkProcesses, options: tuple[str, ...]) -> None:
+    ended = processes.run("work", "jobs:note", "--queue", "q-none", "--exit-at-end", *options)
+
+    assert ended.code == 0
+    assert "there is no queue q-none yet: nothing to do there" in ended.err
 
 
 def test_a_key_that_opens_nothing_is_told_at_once(processes: WorkProcesses) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from qdo.tasks.declaring import TaskOptions
+from qdo.worker.job import RetryPolicy
 from qdo.worker.options import WorkerOptions
 from queuey.errors import ConfigurationError
 
@@ -20,6 +21,14 @@ SECONDS = ("commit_seconds", "drain_seconds", "hung_seconds")
 def test_a_worker_takes_numbers_alone(name: str, value: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"^{name} is "):
         WorkerOptions.of({name: value})
+
+
+@pytest.mark.parametrize("value", [math.nan, "5", None, True, -1])
+@pytest.mark.parametrize("name", ["attempts", "first_seconds", "factor", "most_seconds", "jitter"])
+def test_a_policy_of_retries_takes_numbers_alone(name: str, value: Any) -> None:
+    """A pause that is no number would never end, and a text would have the job run again and again."""
+    with pytest.raises(ConfigurationError, match=f"^retry: {name} is "):
+        RetryPolicy(**{name: value})
 
 
 @pytest.mark.parametrize("name", WHOLE)
