@@ -20,12 +20,12 @@ from queuey.api.lease_settings import (
     place_of,
     shown_settings,
 )
-from queuey.api.params import Problems, boolean, integer, message_ids
+from queuey.api.params import Problems, boolean, integer, one_place
 from queuey.api.queues import next_link, shown_end
 from queuey.errors import ClockUnsafe, LeaseGroupNotFound
 from queuey.http.exchange import Answer, Call, Target, json_answer
 from queuey.ids import TICKS_PER_SECOND, ZERO_ID, MessageId, format_timestamp, tail_from_low
-from queuey.model import Queue, Span
+from queuey.model import Location, Queue, Span
 from queuey.model.dead_letters import parted_reason
 from queuey.model.holes import GIVEN_UP, LEASED, UNCOUNTED, Hole
 from queuey.model.lease_groups import LeaseGroup
@@ -134,7 +134,7 @@ async def show_held(service: Service, call: Call, target: Target) -> Answer:
     query, problems = call.query, Problems()
     limit = problems.take("limit", integer(1, MAX_LEASES), query.get("limit"), MAX_LEASES)
     offset = query.get("offset")
-    number, after = problems.take("offset", _place, offset, (1, ZERO_ID))
+    number, after = problems.take("offset", one_place, offset, Location(1, ZERO_ID))
     problems.check()
     shown: list[dict[str, Any]] = []
     following = None
@@ -146,13 +146,6 @@ async def show_held(service: Service, call: Call, target: Target) -> Answer:
             following = f"{number}:{holes[-2].id.hex}" if len(holes) > 1 else f"{number}:{after.hex}"
         number, after = number + 1, ZERO_ID
     return json_answer({"status": "ok", "leases": shown[:limit]}, headers=next_link(call, following))
-
-
-def _place(text: str) -> tuple[int, MessageId]:
-    places = message_ids(text)
-    if len(places) > 1:
-        raise ValueError("must be one message, as the Link of the page before names it")
-    return places[0]
 
 
 def _shown_hole(number: int, hole: Hole, held: HeldPage, wall: int) -> dict[str, Any]:

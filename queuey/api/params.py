@@ -240,6 +240,17 @@ def _message_id(text: str) -> Location:
         raise InvalidMessageId(f"{quoted(plain)} is not a message id: {error}") from error
 
 
+def one_place(text: str) -> Location:
+    """One ``[partition:]id``, as the Link of a page names where the next one goes on.
+
+    :raises InvalidMessageId: it is no id.
+    """
+    places = message_ids(text)
+    if len(places) > 1:
+        raise ValueError("must be one message, as the Link of the page before names it")
+    return places[0]
+
+
 def words(text: str, allowed: Iterable[str]) -> list[str]:
     """A comma list of known words, each once."""
     known = list(allowed)

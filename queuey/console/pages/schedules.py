@@ -66,7 +66,7 @@ def run_now(visit: Visit, application: str, queue: str) -> PageAnswer:
     place = _place(visit)
     message = fetch(visit, application, queue, place)
     begins = f"{message['partition']}:{message['message_id']}"
-    listed = visit.ask(application, queue, scheduled="true", offset=message["message_id"], limit=1).content["messages"]
+    listed = visit.ask(application, queue, scheduled="true", offset=begins, limit=1).content["messages"]
     if not listed or f"{listed[0]['partition']}:{listed[0]['message_id']}" != begins:
         raise NotFound("This message is due already: readers and receivers get it.")
     entry = {name: message[name] for name in _MESSAGE if name in message}

@@ -57,12 +57,15 @@ def test_a_pause_that_has_ended_is_none(owner: Visitor, v1: Server) -> None:
     assert paused(32_503_680_000) == (True, "Resumepaused until somebody resumes it")
 
 
-def test_run_now_takes_each_of_two_messages_with_the_same_id(owner: Visitor, v1: Server) -> None:
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_run_now_takes_each_of_two_messages_with_the_same_id(
+    owner: Visitor, v1: Server, order: tuple[int, int]
+) -> None:
     queue = v1.queue(partitions="2")
     later = v1.add(queue, "report", X_Delay="3600", X_Partition="1")["key"]
     v1.call("PUT", queue, f"2:{later}", data=b"report")
 
-    for partition in (1, 2):
+    for partition in order:
         owner.send(f"/console/a/queuey/{queue}/scheduled/now", place=f"{partition}:{later}")
 
     assert v1.call("GET", queue, params={"info": "true"}).json()["depth"] == 2

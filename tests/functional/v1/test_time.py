@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
@@ -145,6 +146,47 @@ def test_scheduled_messages_come_in_the_order_of_their_moments(timed: Timed) -> 
 
     assert timed.server.bodies(name) == ["now", "10", "20", "30"]
     assert timed.server.bodies(name, cursor=cursor) == ["10", "20", "30"]
+
+
+def scheduled(timed: Timed, queue: str, **params: Any) -> tuple[list[tuple[int, str]], str | None]:
+    """Scheduled messages, by partition and id, and the address of the next page."""
+    answer = timed.server.get(queue, scheduled="true", **params)
+    assert answer.status_code == 200, answer.text
+    listed = [(entry["partition"], entry["message_id"]) for entry in answer.json()["messages"]]
+    return listed, answer.links.get("next", {}).get("url")
+
+
+@pytest.mark.parametrize("limit", [1, 2, 3, 100])
+def test_pages_of_scheduled_messages_pass_over_none_and_repeat_none(timed: Timed, limit: int) -> None:
+    name = timed.server.queue(partitions=3)
+    first = timed.server.add(name, x_delay=10, x_partition=2)["key"]
+    later = timed.server.add(name, x_delay=20, x_partition=1)["key"]
+    timed.server.call("PUT", name, f"1:{first},3:{first},3:{later}", data=b"x")
+    seen: list[tuple[int, str]] = []
+
+    following: str | None = ""
+    while following is not None:
+        asked = dict(parse_qsl(urlsplit(following).query)) | {"scheduled": "true", "limit": str(limit)}
+        page, following = scheduled(timed, name, **{key: asked[key] for key in asked if key != "scheduled"})
+        seen += page
+        assert len(seen) <= 5
+
+    assert seen == [(1, first), (2, first), (3, first), (1, later), (3, later)]
+
+
+def test_scheduled_messages_start_at_a_moment_an_id_or_a_message(timed: Timed) -> None:
+    name = timed.server.queue(partitions=3)
+    first = timed.server.add(name, x_delay=10, x_partition=2)
+    later = timed.server.add(name, x_delay=20, x_partition=1)["key"]
+    timed.server.call("PUT", name, f"1:{first['key']}", data=b"x")
+    both, second = [(1, first["key"]), (2, first["key"]), (1, later)], [(2, first["key"]), (1, later)]
+
+    for offset in (first["key"], first["timestamp"], f"1:{first['key']}"):
+        assert scheduled(timed, name, offset=offset) == (both, None)
+    assert scheduled(timed, name, offset=f"2:{first['key']}") == (second, None)
+    assert scheduled(timed, name, offset=f"3:{first['key']}") == ([(1, later)], None)
+    for wrong in ("x", "0:" + later, "201:" + later, f"1:{later},2:{later}", "1:"):
+        assert timed.server.get(name, scheduled="true", offset=wrong).status_code == 400
 
 
 def test_a_cancelled_message_never_comes(timed: Timed) -> None:
