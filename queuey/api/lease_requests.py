@@ -417,9 +417,9 @@ def _parsed_receive(document: Any, problems: Problems, receiver: str, partitions
     numbers = one.entries("partitions", most=partitions)
     if not numbers:  # a list that came out empty must not mean all of them
         one.wrong("partitions", "an empty list names none: leave it out for all")
-    for number in numbers:
-        if not isinstance(number, int) or isinstance(number, bool) or not 1 <= number <= partitions:
-            one.wrong("partitions", f"must be whole numbers from 1 to {partitions}")
+    if not all(type(number) is int and 1 <= number <= partitions for number in numbers):
+        one.wrong("partitions", f"must be whole numbers from 1 to {partitions}")
+        numbers = ()  # others may have no hash
     return _Receiving(wanted, wait, [*dict.fromkeys(numbers)])
 
 

@@ -32,6 +32,10 @@ BODIES: list[bytes] = [
         {**ACK, **RECEIVE, "attempt": "a1"},
         {**RECEIVE, "attempt": "a1", "receiver": "w 1"},
         {**RECEIVE, "receiver": "ü"},
+        {"receive": {"partitions": [2, 1, 2]}},
+        {"receive": {"partitions": [[1]]}},
+        {"receive": {"partitions": [{}]}, **ACK},
+        {"receive": {"partitions": [True]}},
         {"attempt": "alone"},
         {"attempt": ""},
         {"attempt": None, **RECEIVE},
@@ -72,3 +76,10 @@ def test_the_short_way_says_what_the_long_way_says(house: House, body: bytes, mo
 
     monkeypatch.setattr(lease_requests, "_plainly_asked", lambda *asked: None)
     assert found == _said(house, body)
+
+
+@pytest.mark.parametrize("numbers", ["[[1]]", "[{}]", "[1.0]", "[true]", "[0]", "[4]", '["1"]', "[null]"])
+def test_what_is_no_partition_is_named(house: House, numbers: str) -> None:
+    said = _said(house, b'{"receive":{"partitions":%b}}' % numbers.encode())
+
+    assert said[2] == {"receive.partitions": "must be whole numbers from 1 to 3"}
