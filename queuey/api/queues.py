@@ -20,7 +20,7 @@ from queuey.api.lease_settings import (
 from queuey.api.params import Problems, boolean, integer, new_queue_name, one_of, principals
 from queuey.errors import InvalidParameter
 from queuey.future import run
-from queuey.http.exchange import JSON, Answer, Call, Headers, MadeStream, Target, json_answer
+from queuey.http.exchange import JSON, Answer, Call, Chunk, Headers, MadeStream, Target, json_answer
 from queuey.ids import EPOCH_TICKS, TICKS_PER_SECOND, MessageId, format_timestamp
 from queuey.model import MAX_PARTITIONS, Consistency, Queue, QueueKind, Retention
 from queuey.model.lease_groups import NO_DEFAULTS, LeaseDefaults
@@ -243,27 +243,60 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
     count = boolean(query.get("include_count"))
     details = count or boolean(query.get("details"))
     most = MAX_LIST if limit is None else limit
-    page = await _page(service, target.application, query.get("offset", ""), min(most, _PAGE))
-    listed = [await _listed(service, queue, details=details, count=count) for queue in page.queues]
-    if page.following is None or most <= _PAGE:
-        return json_answer({"status": "ok", "queues": listed}, headers=next_link(call, page.following))
+    listing = _Listing(service, target.application, details, count)
+    first = await listing.piece(query.get("offset", ""), min(most, _PAGE))
+    if first.following is None or most <= _PAGE:
+        headers = [("content-type", JSON), *next_link(call, first.following)]
+        return Answer(200, b"".join((_LIST_BEGINS, first.shown, _LIST_ENDS)), headers)
+    chunks = MadeStream(_chunks(listing, first, most - first.number))
+    return Answer(200, b"", [("content-type", JSON)], chunks, held_bytes=len(first.shown))
 
-    def chunks() -> Iterator[bytes]:
-        """Pages as they are needed. The brackets that close the list are its end mark."""
-        left, shown, start = most, listed, page.following
-        yield b'{"status":"ok","queues":['
-        while True:
-            yield orjson.dumps(shown)[1:-1]
-            left -= len(shown)
-            if start is None or not left:
-                break
-            further = run(_page(service, target.application, start, min(left, _PAGE)))
-            shown = [run(_listed(service, queue, details=details, count=count)) for queue in further.queues]
-            start = further.following
-            yield b"," if shown else b""
-        yield b"]}"
 
-    return Answer(200, b"", [("content-type", JSON)], MadeStream(chunks()))
+_LIST_BEGINS, _LIST_ENDS = b'{"status":"ok","queues":[', b"]}"
+
+
+class _Piece(NamedTuple):
+    """A part of a list of queues."""
+
+    shown: bytes
+    """As JSON, without the brackets."""
+    number: int
+    following: str | None
+    """The name of the next queue, if there is one."""
+
+
+class _Listing(NamedTuple):
+    """The queues of an application, and what is shown of them."""
+
+    service: Service
+    application: str
+    with_details: bool
+    with_count: bool
+
+    async def piece(self, start: str, most: int) -> _Piece:
+        """Up to ``most`` queues from a name on."""
+        page = await _page(self.service, self.application, start, most)
+        listed = [
+            await _listed(self.service, one, details=self.with_details, count=self.with_count) for one in page.queues
+        ]
+        return _Piece(orjson.dumps(listed)[1:-1], len(listed), page.following)
+
+
+def _chunks(listing: _Listing, piece: _Piece, left: int) -> Iterator[Chunk]:
+    """A list in pieces, as they are needed. While the client takes one, the server holds no other (G17).
+
+    The brackets that close the list are its end mark.
+
+    :param piece: the first one.
+    :param left: the most queues behind it.
+    """
+    yield _LIST_BEGINS, piece.shown
+    while piece.following is not None and left:
+        piece = run(listing.piece(piece.following, min(left, _PAGE)))
+        left -= piece.number
+        if piece.number:
+            yield b",", piece.shown
+    yield _LIST_ENDS
 
 
 async def list_mine(service: Service, call: Call, target: Target) -> Answer:

@@ -204,7 +204,7 @@ class BodyStream(Protocol):
         """Whether chunks come when there is news, at any time.
 
         Such a stream takes no place among the calls, and nothing in it blocks. The chunks of any other are made by a
-        thread, and its call keeps its place to the end.
+        thread, and its call holds the bytes of :attr:`Answer.held_bytes` to the end.
         """
 
     async def more(self) -> Chunk | None:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 
 import pytest
 
+from queuey.api import queues
 from queuey.api.reading import STREAM_HELD_BYTES, stream
 from queuey.clock import ManualClock
 from queuey.future import run
-from queuey.http.exchange import ARROW, NDJSON, Call
+from queuey.http.exchange import ARROW, NDJSON, Call, Target, joined
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, Draft, Queue
 from queuey.service import Service
@@ -63,3 +65,20 @@ def test_a_stream_that_goes_on_holds_what_any_stream_may(service: Service, queue
     append(service, queue, 2, 1)
     for query in ("", "partitions=1,2&limit=1", "partitions=2,1"):
         assert held(service, queue, query, media_type) == STREAM_HELD_BYTES
+
+
+def test_a_list_of_queues_holds_the_piece_that_its_client_takes(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"n{number}" for number in range(7)]
+    for name in names:
+        run(service.queues.create("demo", name, QueueSettings()))
+    monkeypatch.setattr(queues, "_PAGE", 3)
+
+    answer = run(queues.list_queues(service, Call("GET", "/v1/demo", "details=true", {}), Target("demo")))
+
+    assert answer.stream is not None
+    pieces = [joined(run(answer.stream.more()) or b"") for _ in range(4)]
+    assert run(answer.stream.more()) is None
+    assert max(map(len, pieces)) <= answer.held_bytes + len(b'{"status":"ok","queues":[')
+    assert [entry["queue_name"] for entry in json.loads(b"".join(pieces))["queues"]] == names
