@@ -128,8 +128,8 @@ async def known_to_reader(service: Service, call: Call, queue: Queue) -> Queue:
     """The queue, with all partitions that the call or its cursor names: those that are not known give no messages."""
     if service.queues.hears_of_changes:
         return queue
-    cursor = call.query.get("cursor") or call.header("last-event-id")
-    highest = 0 if cursor is None else highest_named(cursor).get(queue.uuid.hex, 0)
+    cursors = call.query.get("cursor", ""), call.headers.get("last-event-id", "")  # a browser sends both again
+    highest = max([highest_named(cursor).get(queue.uuid.hex, 0) for cursor in cursors])
     none: list[int] = []
     numbers = Problems().take("partitions", lambda text: partition_list(text, 0), call.query.get("partitions"), none)
     return await service.queues.with_partitions(queue, max([highest, *numbers]))

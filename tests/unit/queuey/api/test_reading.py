@@ -8,14 +8,14 @@ from collections.abc import Iterator
 import pytest
 
 from queuey.api import queues
-from queuey.api.reading import STREAM_HELD_BYTES, stream
+from queuey.api.reading import STREAM_HELD_BYTES, known_to_reader, stream
 from queuey.clock import ManualClock
 from queuey.future import run
 from queuey.http.exchange import ARROW, NDJSON, Call, Target, joined
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, Draft, Queue
 from queuey.service import Service
-from queuey.service.queues import QueueSettings
+from queuey.service.queues import Queues, QueueSettings
 from queuey.settings import load_settings
 from queuey.storage.memory import MemoryStores
 
@@ -82,3 +82,16 @@ def test_a_list_of_queues_holds_the_piece_that_its_client_takes(
     assert run(answer.stream.more()) is None
     assert max(map(len, pieces)) <= answer.held_bytes + len(b'{"status":"ok","queues":[')
     assert [entry["queue_name"] for entry in json.loads(b"".join(pieces))["queues"]] == names
+
+
+def test_a_browser_that_comes_back_is_known_by_the_last_of_its_cursors(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = run(service.queues.create("demo", "grows", QueueSettings(partitions=1)))
+    grown = run(service.queues.update(before, QueueSettings(partitions=3)))
+    monkeypatch.setattr(Queues, "hears_of_changes", False)
+    first, last = (f"{before.uuid.hex}.all~{number}.{'0' * 31}" for number in (1, 3))
+
+    call = Call("GET", "/v1/demo/grows", f"cursor={first}", {"accept": "text/event-stream", "last-event-id": last})
+
+    assert run(known_to_reader(service, call, before)) == grown
