@@ -38,9 +38,13 @@ def test_a_page_of_a_named_origin_may_ask_and_see_what_it_needs(open_to_pages: S
     assert (asked.status_code, asked.content) == (204, b"")
     assert "Content-Length" not in asked.headers, "RFC 9110, 8.6"
     assert asked.headers["Access-Control-Allow-Origin"] == answer.headers["Access-Control-Allow-Origin"] == PAGE
-    assert {"authorization", "last-event-id"} <= set(asked.headers["Access-Control-Allow-Headers"].split(", "))
+    assert {"authorization", "last-event-id", "prefer", "traceparent", "tracestate"} <= set(
+        asked.headers["Access-Control-Allow-Headers"].split(", ")
+    )
     assert "GET" in asked.headers["Access-Control-Allow-Methods"]
-    assert {"queuey-cursor", "etag"} <= set(answer.headers["Access-Control-Expose-Headers"].split(", "))
+    assert {"queuey-cursor", "etag", "preference-applied"} <= set(
+        answer.headers["Access-Control-Expose-Headers"].split(", ")
+    )
     assert "origin" in answer.headers["Vary"]
     assert "Access-Control-Allow-Credentials" not in answer.headers
 
