@@ -120,7 +120,8 @@ class _KafkaProducer(Producer):
         if left or (errors and confirmed):
             raise OutcomeUnknown(f"{len(confirmed)} of {len(messages)} messages were acknowledged")
         if errors:
-            raise _as_ours(errors[0])
+            ours = [_as_ours(error) for error in errors]
+            raise next((one for one in ours if isinstance(one, OutcomeUnknown)), ours[0])
 
     def close(self) -> None:
         self._client.flush(ANSWER_SECONDS)
