@@ -12,7 +12,7 @@ from math import inf
 from typing import Any
 
 from queuey.clock import Clock
-from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, StorageUnavailable
+from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, QueueyError
 from queuey.future import Future
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionId, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
@@ -243,7 +243,7 @@ class Queues:
         self._waiters.changed(queue.uuid)
         try:
             await self._drop(queue.uuid)
-        except (StorageUnavailable, OutcomeUnknown) as error:
+        except QueueyError as error:
             self.is_left()
             raise OutcomeUnknown from error  # the queue is gone; its unreadable messages go later
         self._waiters.changed(queue.uuid)  # again: a receiver that looked before found a queue without messages
@@ -264,7 +264,7 @@ class Queues:
             for incarnation in left:
                 try:
                     await self._drop(incarnation)
-                except (StorageUnavailable, OutcomeUnknown) as error:
+                except QueueyError as error:
                     self._left.add(incarnation)
                     if incarnation not in left_before:  # log a repeated failure only once
                         log.warning("what is left of the removed queue %s stays for now: %s", incarnation, error)

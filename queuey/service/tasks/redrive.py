@@ -394,7 +394,7 @@ class RedriveKind(TaskKind):
             return 0
         moved = 0
         if _noted(task):
-            with suppress(InvalidReceipt, LeaseGroupNotFound):  # it was forgotten by the end before
+            with suppress(InvalidReceipt, LeaseGroupNotFound, QueueNotFound):  # gone by the end before
                 moved = await self._recover(task, dead)
         await self._leases.forget_group(dead.uuid, _group_of(task))
         self._monitor.count(DEAD_LETTERS_MOVED, moved, task.application, "moved")

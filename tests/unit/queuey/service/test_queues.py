@@ -7,7 +7,7 @@ from uuid import UUID
 
 import pytest
 
-from queuey.errors import OutcomeUnknown, StorageUnavailable
+from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future, run
 from queuey.model import EMPTY_PARTITION, PartitionId, PartitionState
 from queuey.service import Service
@@ -79,11 +79,13 @@ def test_a_removal_that_cannot_be_finished_keeps_no_other_from_it(
     assert [*service.stores.metadata.removed().wait()] == []
 
 
+@pytest.mark.parametrize("failure", [StorageUnavailable(), QueueNotFound()])
 def test_a_removal_that_could_not_be_finished_goes_on_by_itself(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch, failure: QueueyError
 ) -> None:
     queue = run(service.queues.create("demo", "a", QueueSettings()))
-    drop, failures = service.stores.messages.drop, [OutcomeUnknown(), StorageUnavailable(), StorageUnavailable()]
+    drop = service.stores.messages.drop
+    failures: list[QueueyError] = [OutcomeUnknown(), StorageUnavailable(), QueueNotFound(), failure]
 
     def drop_later(incarnation: UUID) -> Future[None]:
         return Future.failed(failures.pop()) if failures else drop(incarnation)

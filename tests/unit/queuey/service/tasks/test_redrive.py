@@ -459,6 +459,19 @@ def test_a_redrive_leaves_nothing_behind_when_its_queue_is_removed(is_other: boo
     assert removals > 8
 
 
+@pytest.mark.parametrize("at", [1, 2, 3])
+def test_a_queue_and_its_dead_letter_queue_are_removed_at_once(
+    service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: DyingStores, at: int
+) -> None:
+    bury(service, dead)
+    begin(service, queue)
+    for _ in range(3):
+        run(service.tasks.turn())
+    stores.calls, stores.at_call[at] = 0, lambda: run(service.queues.delete(dead))
+    run(service.queues.delete(queue))
+    assert not stores.metadata.removed().wait()
+
+
 def test_a_removal_that_a_death_broke_off_leaves_no_redrive(
     service: Service, queue: Queue, dead: Queue, clock: ManualClock, stores: DyingStores
 ) -> None:
