@@ -64,22 +64,28 @@ class Retained(BackgroundWork):
         self._noted: OrderedDict[UUID, Queue] = OrderedDict()
         self._gone: OrderedDict[PartitionId, MessageId] = OrderedDict()
         """Up to where partitions are empty, as far as it is known."""
+        self._failing, self._failed = set[UUID](), set[UUID]()
+        """Queues of which something could not be removed in this turn, and in the one before."""
         self._lock = new_lock()
 
     def note(self, queue: Queue) -> None:
         """Messages of this queue may be settled by all of its lease groups now."""
         if queue.retention is not Retention.ACKNOWLEDGED:
             return
+        self._keep(queue)
+        self.wake()
+
+    def _keep(self, queue: Queue) -> None:
         with self._lock:
             self._noted[queue.uuid] = queue
             if len(self._noted) > _MOST_QUEUES:
                 self._noted.popitem(last=False)
-        self.wake()
 
     async def turn(self) -> None:
         """Look at each queue that was noted."""
         with self._lock:
             noted, self._noted = self._noted, OrderedDict()
+        self._failing, self._failed = set(), self._failing
         for queues in _portions([*noted.values()]):
             for settled in _portions(await self._settled(queues)):
                 if self.stopping:
@@ -91,7 +97,7 @@ class Retained(BackgroundWork):
         asked = [(queue, future.start(self._settled_of(queue))) for queue in queues]
         found: list[_Settled] = []
         for queue, settled in asked:
-            with _told(queue):
+            with self._kept_if_failing(queue):
                 found += [_Settled(queue, number, upto) for number, upto in (await settled).items()]
         return [one for one in found if self._gone.get(one.place, ZERO_ID) < one.upto]
 
@@ -99,11 +105,22 @@ class Retained(BackgroundWork):
         """Remove what may go: a share of each partition in one commit, then the rest of one after the other."""
         share = _MOST_TOGETHER // len(several)
         for one, removal in [(one, self._removal(one, share)) for one in several]:
-            with _told(one.queue):
+            with self._kept_if_failing(one.queue):
                 before, gone = self._gone.get(one.place, ZERO_ID), self._note(one, await removal)
                 while before < gone < (upto := await self._upto(one)) and not self.stopping:
                     removal = self._removal(one._replace(upto=upto), _MOST_TOGETHER)  # noqa: PLW2901
                     before, gone = gone, self._note(one, await removal)
+
+    @contextmanager
+    def _kept_if_failing(self, queue: Queue) -> Iterator[None]:
+        """What cannot be removed now stays for the next look, and the log says so once."""
+        try:
+            yield
+        except QueueyError as error:
+            if queue.uuid not in self._failing | self._failed:
+                log.info("settled messages of %s/%s stay for now: %s", queue.application, queue.name, error)
+            self._failing.add(queue.uuid)
+            self._keep(queue)
 
     async def _upto(self, one: _Settled) -> MessageId:
         """Up to where its messages may go still: a group may have begun, or was reset, while others of them went."""
@@ -135,12 +152,3 @@ class Retained(BackgroundWork):
 def _portions(values: Sequence[T]) -> Iterator[Sequence[T]]:
     for start in range(0, len(values), _PLACES_TOGETHER):
         yield values[start : start + _PLACES_TOGETHER]
-
-
-@contextmanager
-def _told(queue: Queue) -> Iterator[None]:
-    """What cannot be removed now stays for the next look, and the log says so."""
-    try:
-        yield
-    except QueueyError as error:
-        log.info("settled messages of %s/%s stay for now: %s", queue.application, queue.name, error)

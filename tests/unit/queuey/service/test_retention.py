@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from queuey.clock import ManualClock
+from queuey.errors import StorageUnavailable
 from queuey.future import run
 from queuey.http.admission import EXEMPT
 from queuey.http.answer_room import CountedRoom
@@ -140,6 +142,27 @@ def test_what_one_group_had_not_settled_goes_once_that_group(service: Service, h
             service.leases.default_settings, MessageId.last_of(service.log.watermark(queue))
         )
         run(service.leases.keep(queue, "two", at_the_end, service.leases.find(queue, "two").wait()))
+    run(service.retained.turn())
+    assert run(service.queues.inspect(queue))[0].depth == 0
+
+
+def test_what_could_not_be_removed_goes_with_the_next_look(
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level(logging.INFO, retention.__name__)
+    queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 5)))
+    _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest(9, pop=True))
+
+    async def cannot(*_: Any, **__: Any) -> SpanRemoval:
+        raise StorageUnavailable("away")
+
+    with monkeypatch.context() as away:
+        away.setattr(service.log, "delete_span", cannot)
+        for _ in range(3):
+            run(service.retained.turn())
+    assert [record.getMessage() for record in caplog.records] == ["settled messages of demo/a stay for now: away"]
+    assert run(service.queues.inspect(queue))[0].depth == 5
     run(service.retained.turn())
     assert run(service.queues.inspect(queue))[0].depth == 0
 
