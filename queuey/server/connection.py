@@ -77,8 +77,8 @@ class Connection(asyncio.Protocol):
         self._is_tls = server.is_tls
         self._state = _HEAD
         self._early = EarlyBytes(server.admission)
-        self._heading = False
-        """Part of a head has arrived, and its time runs."""
+        self._heading = True
+        """The time of a head runs: it is the first one, or part of it has arrived."""
         self._stripped = False
         """The empty line before a head was skipped."""
         self._refused = False
@@ -214,7 +214,7 @@ class Connection(asyncio.Protocol):
             self._break_off(self._server.pipeline.finisher.turn_away(error))
 
     def _wait_for_head(self, data: bytes) -> None:
-        """Store part of a head. Its time starts with its first byte, and only then."""
+        """Store part of a head. Its time starts with its first byte, if it does not run already, and only then."""
         if data and not self._heading:
             self._heading = True
             self.deadline = self._server.after(HEADER_SECONDS)

@@ -163,6 +163,19 @@ def test_a_head_that_comes_slowly_has_one_time_for_all_of_it() -> None:
     at_home(test)
 
 
+@pytest.mark.parametrize("first", [b"G", b"\r\n", b"\r\nG"])
+def test_the_time_of_the_first_head_begins_with_the_connection(first: bytes) -> None:
+    async def test(house: House) -> None:
+        wire = house.wire()
+        await house.pass_time(9)
+        wire.connection.data_received(first)
+        assert not wire.is_over()
+        await house.pass_time(1)
+        assert wire.is_over()
+
+    at_home(test)
+
+
 @pytest.mark.parametrize("accept", [b"application/json", b"application/x-ndjson"])
 def test_a_large_answer_is_sent_as_the_client_takes_it(accept: bytes) -> None:
     async def test(house: House) -> None:
