@@ -21,7 +21,7 @@ from queuey.errors import (
     UnsupportedEncoding,
 )
 from queuey.http.access import allowed, refresh_keys, target_at_hand
-from queuey.http.admission import EXEMPT, Admission, Ticket
+from queuey.http.admission import Admission, Ticket
 from queuey.http.carrying import carry_out
 from queuey.http.exchange import Answer, Call, Target
 from queuey.http.face import Body, Face, Operation
@@ -195,8 +195,6 @@ class Pipeline:
         :returns: whether there is room for it.
         """
         small = size <= SMALL
-        if call.ticket is EXEMPT and not small:  # answers about the server itself can be large too
-            call.ticket = Ticket(self.admission, payers(call.identity.principals))
         call.ticket.give_up_place()
         return not small or call.ticket.try_hold(size, owed=call.method not in ("GET", "HEAD"))
 
