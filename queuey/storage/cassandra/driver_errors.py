@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import logging
 
-from cassandra import InvalidRequest, OperationTimedOut, ReadFailure, ReadTimeout, Unauthorized, Unavailable
+from cassandra import (
+    ConsistencyLevel,
+    InvalidRequest,
+    OperationTimedOut,
+    ReadFailure,
+    ReadTimeout,
+    Unauthorized,
+    Unavailable,
+)
 from cassandra.cluster import NoHostAvailable
 from cassandra.connection import ConnectionShutdown
 from cassandra.pool import NoConnectionsAvailable
@@ -60,7 +68,18 @@ def _nothing_was_sent(error: BaseException) -> bool:
     return isinstance(error, _NOT_SENT)
 
 
-def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> QueueyError:
+def _may_be_decided(error: BaseException) -> bool:
+    """Whether a lightweight transaction may be carried out though a node refused it.
+
+    It is decided by the serial level. What is decided is then written by a level of its own. A node that sees another one go
+    away in between, or has too many hints waiting, refuses that write. The next transaction on these rows completes it.
+    """
+    if isinstance(error, Unavailable):
+        return not ConsistencyLevel.is_serial(error.consistency)
+    return isinstance(error, OverloadedErrorMessage)
+
+
+def our_error(error: BaseException, *, writes: bool, alone: bool = True, decides: bool = False) -> QueueyError:
     """The driver's error as ours (G10).
 
     It is a refusal only if nothing can have been written. Every error that is not known to be harmless means an unknown
@@ -68,11 +87,13 @@ def our_error(error: BaseException, *, writes: bool, alone: bool = True) -> Queu
     transaction whose end is not known.
 
     :param alone: no other node was asked to do the same.
+    :param decides: the statement is a lightweight transaction.
     """
     if isinstance(error, QueueyError):
         return error
     what = type(error).__name__
-    if not writes or (alone and _nothing_was_sent(error)):
+    is_decided = decides and _may_be_decided(error)
+    if not writes or (alone and _nothing_was_sent(error) and not is_decided):
         if _is_of_tombstones(error):
             return TooManyTombstones(f"Cassandra did not take the request ({_WHY[ReadFailure]}, tombstones): try again")
         if not isinstance(error, (Unavailable, ReadTimeout, OperationTimedOut, NoHostAvailable, ConnectionShutdown)):

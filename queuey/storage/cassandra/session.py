@@ -294,7 +294,8 @@ class CassandraSession:
             # What one node did not take, the other node that was asked may have taken.
             if is_of_tables(error):
                 self._tables.doubt()
-            told = our_error(error, writes=writes, alone=len(asked) < 2)
+            decides = statement.serial_consistency_level is not None
+            told = our_error(error, writes=writes, alone=len(asked) < 2, decides=decides)
             self._observer.failed(name, told.code)
             future.set_error(told)
 

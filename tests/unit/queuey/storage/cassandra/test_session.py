@@ -97,6 +97,25 @@ def test_a_refusal_tells_nothing_where_another_node_was_asked_as_well(error: Exc
     assert type(our_error(error, writes=True, alone=False)) is OutcomeUnknown
 
 
+@pytest.mark.parametrize(
+    ("error", "is_known"),
+    [
+        (Unavailable("too few", consistency=ConsistencyLevel.SERIAL), True),
+        (Unavailable("too few", consistency=ConsistencyLevel.LOCAL_SERIAL), True),
+        (Unavailable("too few", consistency=ConsistencyLevel.QUORUM), False),
+        (OverloadedErrorMessage(code=0x1001, message="too many hints", info=None), False),
+        (InvalidRequest("no such table"), True),
+    ],
+)
+def test_a_transaction_that_is_refused_after_its_decision_is_of_unknown_outcome(
+    error: Exception, is_known: bool
+) -> None:
+    """What is decided is written by the level of a write, and the next transaction completes it if it was not."""
+    told = our_error(error, writes=True, decides=True)
+
+    assert type(told) is (StorageUnavailable if is_known else OutcomeUnknown)
+
+
 @pytest.mark.parametrize("error", [*HARMLESS, *UNKNOWN, *READING], ids=name)
 def test_a_read_that_fails_is_unavailable_whatever_the_reason(error: Exception) -> None:
     assert type(our_error(error, writes=False)) is StorageUnavailable
