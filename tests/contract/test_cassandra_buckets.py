@@ -5,16 +5,18 @@ So spans, pages and histories of a few messages cross the edges that others meet
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import product
 from typing import Any
+from uuid import uuid4
 
 import pytest
+from cassandra import ConsistencyLevel
 
 from queuey.clock import ManualClock
-from queuey.future import start
+from queuey.future import Future, start
 from queuey.ids import MAX_ID, TICKS_PER_SECOND, ZERO_ID, IdGenerator, MessageId
-from queuey.model import Location, Overwrite, ReadRequest, Span
+from queuey.model import AppendRequest, Consistency, Draft, Location, Overwrite, Queue, ReadRequest, Span
 from queuey.storage import MessageStore
 from queuey.storage.cassandra import allocation as cassandra_fills
 from queuey.storage.cassandra import bucket_scan as cassandra_walk
@@ -63,6 +65,27 @@ def to_the_edge(clock: ManualClock) -> None:
     width = WIDTHS[FINEST]
     clock.advance(1.0)
     clock.advance((width - clock.now_ticks() % width - 300) / TICKS_PER_SECOND)
+
+
+def test_marks_of_a_weak_queue_are_written_again_once_it_is_stronger(
+    session: CassandraSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Readers of a quorum passed its later messages where one replica alone had the mark."""
+    tell, levels = session.tell_together, list[int]()
+
+    def tells(name: str, rows: Sequence[Sequence[Any]], level: int) -> Future[Rows]:
+        levels.append(level)
+        return tell(name, rows, level)
+
+    monkeypatch.setattr(session, "tell_together", tells)
+    clock, uuid = ManualClock(), uuid4()
+    stores = CassandraStores(session, clock, IdGenerator(clock))
+    for consistency in (Consistency.WEAK, Consistency.WEAK, Consistency.STRONG, Consistency.STRONG):
+        queue = Queue("app", "q", uuid, 0, consistency=consistency)
+        done(stores.messages.append(AppendRequest(queue, [Draft(1, b"one", 60)])))
+    stores.close()
+
+    assert levels == [ConsistencyLevel.ONE, ConsistencyLevel.QUORUM]
 
 
 class TestSmallBuckets(Reading, Fetching, CountingSpans):

@@ -6,10 +6,10 @@ It fills a partition's widest bucket first, then finer ones.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from queuey.locks import new_lock
-from queuey.model import PartitionId
+from queuey.model import Consistency, PartitionId
 from queuey.storage.cassandra.buckets import WIDTHS, Bucket, Mark
 from queuey.storage.cassandra.rows import PartitionKey
 
@@ -36,8 +36,8 @@ class BucketUse:
         self.partition_key = partition_key
         self.rows = 0
         self.size = 0
-        self.marks: frozenset[Mark] = frozenset()
-        """Marks that are acknowledged."""
+        self.marks: Mapping[Mark, Consistency] = {}
+        """Marks that are acknowledged, and by which copies: those of a weak append say nothing to readers of stronger ones."""
 
     @property
     def has_room(self) -> bool:
@@ -48,9 +48,9 @@ class BucketUse:
         self.rows += rows
         self.size += size
 
-    def learn(self, mark: Mark) -> None:
+    def learn(self, mark: Mark, consistency: Consistency) -> None:
         """Note that this mark is acknowledged."""
-        self.marks |= {mark}
+        self.marks = {**self.marks, mark: consistency}
 
 
 class _Known:

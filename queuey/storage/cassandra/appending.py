@@ -107,9 +107,9 @@ class CassandraAppender:
         """
         for write in stamped.writes:
             use, mark = write.use, write.mark
-            if mark not in use.marks:
+            if use.marks.get(mark) is not queue.consistency:
                 await self.mark(queue, write.partition, use.bucket, mark)
-                use.learn(mark)
+                use.learn(mark, queue.consistency)
 
     def mark(self, queue: Queue, partition: PartitionId, bucket: Bucket, mark: Mark) -> Future[Rows]:
         now = self.clock.now_ticks()

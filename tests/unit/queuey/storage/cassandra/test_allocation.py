@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.ids import TICKS_PER_SECOND
-from queuey.model import PartitionId
+from queuey.model import Consistency, PartitionId
 from queuey.storage.cassandra.allocation import FULL_BYTES, FULL_ROWS, BucketAllocator
 from queuey.storage.cassandra.buckets import FINEST, WIDTHS, Bucket, Mark
 from queuey.storage.cassandra.rows import PartitionKey, partition_key_of
@@ -77,10 +77,10 @@ def test_a_scheduled_message_has_the_bucket_of_its_moment_and_changes_nothing_fo
 
 def test_marks_are_remembered_with_their_bucket(fills: BucketAllocator) -> None:
     mark = Mark.of(0, 60, 10)
-    fills.choose(PARTITION, START).learn(mark)
+    fills.choose(PARTITION, START).learn(mark, Consistency.STRONG)
 
-    assert mark in fills.choose(PARTITION, START).marks
-    assert fills.choose(PARTITION, START + WIDTHS[0]).marks == frozenset()
+    assert fills.choose(PARTITION, START).marks == {mark: Consistency.STRONG}
+    assert fills.choose(PARTITION, START + WIDTHS[0]).marks == {}
 
 
 def test_partitions_are_forgotten_the_least_used_first() -> None:
