@@ -20,7 +20,7 @@ from queuey.clock import Clock
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, at_turns_end, settled_together, start
 from queuey.locks import new_lock
-from queuey.model import Consistency, Draft, Location, Queue
+from queuey.model import Consistency, Draft, Location, Queue, bytes_of
 from queuey.storage.observing import Observer
 
 UNDER_WAY = 4
@@ -152,7 +152,7 @@ class GroupCommit:
                     continue
                 group.append(one)
                 rows += len(one.drafts)
-                size += sum([len(draft.body) for draft in one.drafts])
+                size += bytes_of(one.drafts)
             if not group:
                 line.under_way -= 1
                 if not line.under_way and not line.starting:

@@ -100,6 +100,19 @@ def test_what_comes_while_enough_is_under_way_goes_together_in_its_order(groups:
     assert [ticks(placed) for placed in (first, second, third)] == [[1], [2, 3], [4]]
 
 
+def test_headers_take_room_in_a_group(groups: GroupCommit, store: Store) -> None:
+    """A thousand small messages with headers were one write of 64 MiB, which no node takes."""
+    large = Draft(1, b"", 60, headers=b"h" * (GROUP_BYTES // 2))
+    busy(groups, store)
+    for _ in range(4):
+        groups.append(QUEUE, [large])
+
+    store.finish()
+    store.finish()
+
+    assert [len(bodies) for bodies in store.bodies[-2:]] == [2, 2]
+
+
 def test_another_partition_does_not_wait(groups: GroupCommit, store: Store) -> None:
     busy(groups, store)
 
