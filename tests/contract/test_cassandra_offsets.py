@@ -6,8 +6,10 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from typing import Any
 
 import pytest
+from cassandra import ConsistencyLevel, Unavailable
 
 from queuey.clock import ManualClock
 from queuey.errors import OutcomeUnknown, StaleGeneration, StorageUnavailable
@@ -93,6 +95,55 @@ def test_a_dropped_queue_leaves_nothing(
 
     assert [rows(session, group) for group in (first, *others)] == [(0, 0)] * 121
     assert second.offsets() == {}
+
+
+LATER_MICROSECONDS = 4_102_444_800_000_000
+"""The date of what a server writes whose clock is at the year 2100."""
+
+
+@pytest.mark.parametrize(("table", "value"), [("offset_groups", "life"), ("lease_groups", "tag")])
+def test_a_drop_ends_though_a_server_with_a_wrong_clock_has_listed_a_group(
+    session: CassandraSession, stores: CassandraStores, first: Group, table: str, value: str
+) -> None:
+    """It went on removing the name for as long as that clock was ahead."""
+    life = "now()" if value == "life" else "1"
+    session.driver.execute(
+        f"insert into {session.options.keyspace}.{table} (queue, name, {value}) values (%s, 'g', {life}) "  # noqa: S608
+        f"using timestamp {LATER_MICROSECONDS}",
+        (first.queue,),
+    )
+
+    stores.messages.drop(first.queue).wait(60)
+
+
+def late_refusal(answer: Any) -> Any:
+    """An answer of a node that has carried a transaction out, and then sees too few copies to write what is decided."""
+
+    class Refused:
+        attempted_hosts = answer.attempted_hosts
+
+        def add_callbacks(self, answered: Any, failed: Any, errback_args: Any) -> None:
+            error = Unavailable("too few", consistency=ConsistencyLevel.QUORUM)
+            answer.add_callbacks(lambda _: failed(error, *errback_args), failed, errback_args=errback_args)
+
+    return Refused()
+
+
+def test_a_change_that_a_node_refuses_after_it_was_decided_is_done(
+    session: CassandraSession, first: Group, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was answered as refused, though it was stored."""
+    send = session.driver.execute_async
+
+    def sends(statement: Any, **how: Any) -> Any:
+        answer = send(statement, **how)
+        return answer if statement.serial_consistency_level is None else late_refusal(answer)
+
+    monkeypatch.setattr(session.driver, "execute_async", sends)
+
+    first.commit({1: at(1)})
+
+    assert first.ids() == {1: at(1)}
 
 
 def test_groups_that_are_forgotten_and_made_anew_at_once_are_listed(first: Group, second: Group) -> None:

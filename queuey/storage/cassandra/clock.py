@@ -155,7 +155,7 @@ class WriteTimes:
         self._clock = clock
         self._apart = round(2 * bound_seconds * 1_000_000)
         self._lock = new_lock()
-        self._appended = self._put = self._last_put = self._deleted = 0
+        self._appended = self._put = self._last_put = 0
 
     def _now(self) -> int:
         return (self._clock.now_ticks() - EPOCH_TICKS) // 10
@@ -192,8 +192,11 @@ class WriteTimes:
         return min(max(0, date - self._apart - self._now()), _MOST_APART * self._apart) / 1_000_000
 
     def delete(self) -> int:
-        """For the removal of a row."""
+        """For the removal of a row.
+
+        No deletion has to beat an earlier one. So none is remembered: those that are refused, or undo appends, while the
+        clock is wrong date no later ones.
+        """
         with self._lock:
             now = max(self._now(), self._appended)
-            self._deleted = max(now + 2 * self._apart, self._last_put + 1, self._deleted)
-            return self._deleted
+            return max(now + 2 * self._apart, self._last_put + 1)

@@ -139,7 +139,7 @@ class Deleter:
         The note carries the time at which the search began. A put below the head clears the note with a later time, so
         the order in which the two arrive does not matter.
         """
-        time, watermark = self._server.times.append(), self._server.watermark()
+        watermark, time = self._server.watermark(), self._server.times.append()
         upto = MessageId(watermark, _FIRST_TAIL)
         request = ReadRequest(partition, Span(upto=upto), 1, with_bodies=False)
         page = await read_page(self._session, request, 0, self._session.to_read_all(consistency))

@@ -32,6 +32,7 @@ from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.future import Future, Waiting
 from queuey.ids import MessageId
 from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.storage.cassandra.deleting import failures_of
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Change, Rows
 from queuey.storage.checksums import NOTHING_BESIDE, checksum_of, making_sense
 
@@ -417,17 +418,14 @@ class LeaseRows:
         :param last: is called before each end: the messages may be for other queues.
         :raises StorageUnavailable, OutcomeUnknown: some groups are left.
         """
-        failure: QueueyError | None = None
-        begin = ""  # behind the names that are removed: no read steps over them
-        while failure is None and (rows := await self.session.ask("lease_list", (queue, begin, _PAGE), ALL_CENTRES)):
-            for ended in [future.start(self._end((queue, name), token, last)) for name, token in rows]:
-                try:
-                    await ended
-                except QueueyError as error:
-                    failure = error
-            begin = rows[-1][0]
-        if failure is not None:
-            raise failure
+        begin: str | None = ""  # behind the names that are removed: no read steps over them
+        while begin is not None:
+            rows = await self.session.ask("lease_list", (queue, begin, _PAGE), ALL_CENTRES)
+            failures = await failures_of([future.start(self._end((queue, name), token, last)) for name, token in rows])
+            if failures:
+                raise failures[0]
+            # A name that a server has added whose clock is ahead may stay listed.
+            begin = rows[-1][0] if len(rows) == _PAGE else None
 
 
 class _Changes:

@@ -93,6 +93,7 @@ class Overwriter:
         over = max(over, self._server.deletions.date(partition, id_))
         for attempt in range(_TRIES):
             try:
+                self._server.check_clock()  # a date is remembered, and dates later overwrites
                 date = times.put(attempt, over=over)
                 self._server.check_clock()
                 row = RowEncoder(now, date, over=True).row(

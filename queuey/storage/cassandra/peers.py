@@ -67,7 +67,9 @@ class CassandraPeers(Peers):
 
     async def _poll(self) -> Sequence[AppendNotice]:
         now = self._clock.now_ticks()
-        heard = max(self._heard_ticks, now - _MOST_BACK_TICKS)
+        since = now - self._heard_ticks
+        # A clock that was set back says nothing of when this server has polled last.
+        heard = self._heard_ticks if 0 <= since <= _MOST_BACK_TICKS else now - _MOST_BACK_TICKS
         after, upto = heard - self._back_ticks, now + self._back_ticks
         level = self._session.to_read(Consistency.STRONG)
         slices = range(after // _SLICE_TICKS, upto // _SLICE_TICKS + 1)

@@ -165,7 +165,7 @@ def test_what_undoes_a_write_is_dated_after_it_however_the_clock_is_stepped(
         over = max((earlier for kind, earlier in made if kind is not WriteTimes.append), default=0)
         date = times.put(over=over) if call is WriteTimes.put else call(times)
         if call is not WriteTimes.append:
-            beaten = [earlier for _, earlier in made]
+            beaten = [earlier for kind, earlier in made if call is WriteTimes.put or kind is not WriteTimes.delete]
             same = [earlier for kind, earlier in made if kind is call]
             assert all(date >= earlier for earlier in beaten)
             others = [earlier for kind, earlier in made if kind is not call and kind is not WriteTimes.append]
@@ -215,6 +215,17 @@ def test_an_overwrite_waits_for_no_clock_that_was_set_back_by_an_hour() -> None:
     clock.step(-3600)
 
     assert 0 < times.seconds_ahead(times.put(over=before)) <= 10 * BOUND
+
+
+def test_a_deletion_while_the_clock_is_wrong_dates_no_later_one() -> None:
+    """Deletions were dated an hour ahead for an hour, and hid all overwrites of other servers."""
+    clock = ManualClock()
+    times = WriteTimes(clock, BOUND)
+    clock.step(3600)
+    times.delete()
+    clock.step(-3600)
+
+    assert times.delete() == WriteTimes(clock, BOUND).delete()
 
 
 def test_a_node_whose_clock_is_off_those_of_the_others_is_named(guard: ClockGuard, clock: ManualClock) -> None:
