@@ -5,9 +5,9 @@ from __future__ import annotations
 import logging
 import socket
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 from cassandra import (
     AuthenticationFailed,
@@ -19,6 +19,7 @@ from cassandra import (
     ReadTimeout,
     Unavailable,
     WriteFailure,
+    WriteTimeout,
 )
 from cassandra.auth import PlainTextAuthProvider
 from cassandra.cluster import EXEC_PROFILE_DEFAULT, Cluster, ExecutionProfile, NoHostAvailable, Session
@@ -53,14 +54,19 @@ __all__ = [
     "nodes_of",
     "none_reached",
     "prepared",
+    "repeated",
 ]
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 CONNECT_SECONDS = 10.0
 """The shortest time limit to connect to a node and to learn the cluster. A busy node took more than the driver's 2 s."""
 _ATTEMPTS = 3
 """The number of times that a start asks for something; each may take ten seconds."""
+_AWAY = (NoHostAvailable, OperationTimedOut, ReadTimeout, WriteTimeout, Unavailable)
+"""Errors over nodes that are away."""
 AUTO, OFF = "auto", "off"
 """Values of ``peer_address``."""
 SPECULATIVE: Final = "speculative"
@@ -190,25 +196,38 @@ def know_replicas(cluster: Cluster, keyspace: str) -> bool:
     return False
 
 
-def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
-    """Ask, and ask again while the driver still asks a node that has just died.
+def repeated(session: Session, ask: Callable[[], T], refusal: str) -> T:
+    """Ask, and ask again while the driver still asks a node that has just died, or one that does not know the tables yet.
 
-    Once the driver has noticed, another node answers. So it does for a node that does not know the tables yet.
+    Once the driver has noticed, another node answers.
 
+    :param ask: may be called again, whatever came of it.
+    :param refusal: what the error says.
     :raises StorageUnavailable: too few nodes answer.
-    :source: a server that was started in the moment a node was killed ended with the driver's error.
+    :source: servers that were started in the moment a node was killed, or came back after the tables were made, ended with
+        the driver's error.
     """
     for _ in range(_ATTEMPTS):
         try:
-            return list(session.execute(statement, values))
-        except (NoHostAvailable, OperationTimedOut, ReadTimeout, Unavailable) as error:
+            return ask()
+        except _AWAY as error:
             last: Exception = error
         except (InvalidRequest, ReadFailure, WriteFailure) as error:
             if isinstance(error, InvalidRequest) and not is_of_tables(error):
                 raise
             last = error
             agree(session)  # a copy that does not know the table fails
-    raise StorageUnavailable(f"[cassandra] the tables cannot be read, too few nodes answer: {last}") from last
+    raise StorageUnavailable(f"[cassandra] {refusal}: {last}") from last
+
+
+def asked(session: Session, statement: Any, values: Sequence[Any]) -> Sequence[tuple[Any, ...]]:
+    """The answer to a statement that may be repeated.
+
+    :raises StorageUnavailable: too few nodes answer.
+    """
+    return repeated(
+        session, lambda: list(session.execute(statement, values)), "the tables cannot be read, too few nodes answer"
+    )
 
 
 def agree(session: Session) -> None:
@@ -220,22 +239,11 @@ def agree(session: Session) -> None:
 
 
 def prepared(session: Session, text: str) -> PreparedStatement:
-    """Prepare a statement, and ask another node if one does not answer, or does not know the tables yet.
+    """A prepared statement.
 
-    :raises StorageUnavailable: none of some nodes does.
-    :source: a server that was started while a node came back that had been away when the tables were made.
+    :raises StorageUnavailable: none of some nodes knows the tables, or they do not answer.
     """
-    for _ in range(_ATTEMPTS):
-        try:
-            return session.prepare(text)
-        except OperationTimedOut as error:
-            last: Exception = error
-        except InvalidRequest as error:
-            if not is_of_tables(error):
-                raise
-            last = error
-            agree(session)
-    raise StorageUnavailable(f"[cassandra] nodes do not know the tables yet, or do not answer: {last}") from last
+    return repeated(session, lambda: session.prepare(text), "nodes do not know the tables yet, or do not answer")
 
 
 def contact(host: str, port: int) -> str | tuple[str, int]:

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
 
-from queuey.errors import ConfigurationError, StorageUnavailable
-from queuey.storage.cassandra.cluster import Options, agree, asked, connect, none_reached, prepared
-from queuey.storage.cassandra.driver_errors import is_of_tables
+from queuey.errors import ConfigurationError
+from queuey.storage.cassandra.cluster import Options, agree, asked, connect, none_reached, prepared, repeated
 from queuey.storage.cassandra.tables import CQL, check_columns
 
 VERSION = 1
 """Version of the tables. A server refuses a keyspace of another version; ``queuey init`` upgrades it."""
 _PART = "tables"
 _SCHEMA_SECONDS = 60.0
-_ATTEMPTS = 3
-"""Nodes that are asked to make a table."""
 _REPLICATION = re.compile(r"[1-9][0-9]*|[\w.-]+:[1-9][0-9]*(,\s*[\w.-]+:[1-9][0-9]*)*")
 GC_GRACE_SECONDS = 864_000
 """Cassandra's own default. A node that was away for longer must be repaired or replaced before it returns."""
@@ -72,7 +70,8 @@ def make_tables(
     try:
         session = cluster.connect()
         for number, name in enumerate(steps, 1):
-            _make(session, CQL[name] % names)
+            make = partial(session.execute, CQL[name] % names, timeout=_SCHEMA_SECONDS)
+            repeated(session, make, "nodes do not know the new tables yet, or do not answer, try again")
             say(name, number, len(steps))
         agree(session)  # of a table that another 'queuey init' makes just now, the driver waits for no node
         check_columns(session, options.keyspace)
@@ -85,26 +84,6 @@ def make_tables(
         ) from error
     finally:
         cluster.shutdown()
-
-
-def _make(session: Session, text: str) -> None:
-    """Carry out a statement, and again if a node does not know yet what was made before.
-
-    It was away a moment ago, or another ``queuey init`` makes the same.
-
-    :raises StorageUnavailable: some nodes lack it.
-    """
-    for _ in range(_ATTEMPTS):
-        try:
-            session.execute(text, timeout=_SCHEMA_SECONDS)
-        except InvalidRequest as error:
-            if not is_of_tables(error):
-                raise
-            last = error
-            agree(session)
-        else:
-            return
-    raise StorageUnavailable(f"[cassandra] a node does not know the new tables yet, try again: {last}") from last
 
 
 def _listed(seconds: int) -> str:
