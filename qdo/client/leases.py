@@ -15,7 +15,7 @@ from qdo.client.endpoint import Endpoint
 from qdo.client.extending import MIN_EXTENSION_SECONDS, HeldLease
 from qdo.client.given import check_list, check_text
 from qdo.client.lease_groups import LeaseGroup
-from qdo.client.lease_values import D, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
+from qdo.client.lease_values import D, ExtendAll, Lease, Queues, Receive, ReceiveOptions, Release, Settle, Settled
 from qdo.client.moments import moment_to_wire, place_to_wire
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Repeats, Reply, Steps, call, listing
 from qdo.client.values import Appended
@@ -167,7 +167,7 @@ class LeaseCalls(ABC, Generic[D]):
         # Whoever names an attempt repeats it, and gets the same messages.
         withdrawn = what.receive is not None and what.attempt is None
         withdraw = partial(self._withdrawn, queue, group, what, wanted) if withdrawn else None
-        answer = yield from self._step(queue, group, wanted, withdraw)
+        answer = yield from self._step(queue, group, wanted, withdraw, **_in_time(what))
         return self._settled(queue, group, what, answer)
 
     def _withdrawn(self, queue: Queues, group: str, what: Settle, wanted: dict[str, Any]) -> Steps[None]:
@@ -350,6 +350,13 @@ class LeaseCalls(ABC, Generic[D]):
 
 
 _JSON = {"Content-Type": "application/json"}
+
+
+def _in_time(what: Settle) -> dict[str, float]:
+    """An attempt to extend all leases of a receiver ends in time for another one before they run out."""
+    if not isinstance(what.extend, ExtendAll) or not isinstance(what.extend.seconds, int | float):
+        return {}
+    return {"patience_seconds": max(what.extend.seconds / 3, MIN_EXTENSION_SECONDS)}
 
 
 def _check_queues(queue: Queues) -> None:

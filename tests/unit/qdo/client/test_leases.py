@@ -221,6 +221,17 @@ def test_an_extension_ends_in_time_for_another_before_the_lease_runs_out() -> No
             steps.send(Reply(429, "", {"Retry-After": "11"}, b"", asked.url))
 
 
+def test_an_extension_of_all_leases_ends_in_time_for_another_too() -> None:
+    """A worker sends these, and a connection that is dead would take half a minute to say so."""
+    with Client("http://queuey.example") as client:
+        heartbeat = next(client._settle("q", "g", Settle(extend=ExtendAll("me", 30))))
+        other = next(client._settle("q", "g", Settle(acknowledge=["r"])))
+
+    assert isinstance(heartbeat, Request)
+    assert isinstance(other, Request)
+    assert (heartbeat.silence_seconds, other.silence_seconds) == (10, 30)
+
+
 def test_a_lost_extension_is_not_repeated_until_all_others_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("qdo.client.endpoint.time.monotonic", lambda: now)
