@@ -120,8 +120,10 @@ class JobThreads:
     def _committed_first(self, buffer: PartitionBuffer, message: Message) -> bool:
         """At most once: record the message before its job begins.
 
-        So nobody runs it again.
+        So nobody runs it again. Where the partition begins at the end, that is recorded before: it would come after this.
         """
+        if buffer.dirty:
+            return False
         try:
             return not self._record({buffer.claim: CommittedOffset(buffer.incarnation, message.id)})
         except CoordinatorUnavailable:
