@@ -20,6 +20,7 @@ from queuey.storage.sqlite import read_cache as sqlite_read_cache
 from queuey.storage.sqlite.backup import backup
 from queuey.storage.sqlite.health import DiskHealth
 from queuey.storage.sqlite.pages import PageBuilder
+from queuey.storage.sqlite.rows import key_of
 from tests.support.sqlite_beside import beside
 
 Read = list[Message]
@@ -412,6 +413,26 @@ class TestCachedRuns(StoreContract):
         assert pages(log) == whole
         assert cached_runs(stores) == []
         assert [file.name for file in other.parent.iterdir()] == [other.name]
+
+    def test_none_is_made_around_messages_that_have_expired(
+        self, log: QueueLog, stores: SqliteStores, clock: ManualClock
+    ) -> None:
+        """While the run of these was there it was neither found nor forgotten with its packs, and made again in vain."""
+        ids = [id_ for number in range(4) for id_ in log.add(b"%d" % number)]
+        expiring = [place.id for place in log.append(*[draft(b"gone", ttl_seconds=5)] * 16).placed]
+        log.append(*[draft(b"stays")] * 12)
+        for _ in range(2):
+            pages(log, after=ids[-1], upto=expiring[-1])
+        copy(stores)
+        assert cached_runs(stores) == [16]
+        clock.advance(60)
+
+        for body in (b"0", b"new", b"newer"):
+            log.put((1, ids[0]), body=body)
+            stores.messages.tidying.loose[key_of(log.queue.partition(1))] = ZERO_ID
+            for _ in range(3):
+                assert [message.body for message in pages(log)][:4] == [body, b"1", b"2", b"3"]
+                copy(stores)
 
     def test_a_dropped_queue_leaves_none(self, whole: Read, log: QueueLog, stores: SqliteStores) -> None:
         stores.messages.drop(log.queue.uuid).wait()

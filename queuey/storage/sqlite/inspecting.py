@@ -23,6 +23,7 @@ from queuey.storage.sqlite.counts import end_of
 from queuey.storage.sqlite.packs import read_rest
 from queuey.storage.sqlite.pages import Ask, pack_of
 from queuey.storage.sqlite.readers import Reader, Readers
+from queuey.storage.sqlite.rows import BEFORE_ALL
 from queuey.storage.sqlite.statements import SQL
 
 __all__ = ["FEW", "Inspector"]
@@ -32,8 +33,6 @@ FEW = 200
 millisecond. It needs no turn of the committer, and no counter."""
 _ALL = -1
 """A limit that is none."""
-_BEFORE_ALL = -1
-"""A moment before anything expires."""
 _PATIENCE_SECONDS = 1.0
 """How long a reader waits for a turn of the committer. After that it counts."""
 
@@ -166,7 +165,7 @@ class _Look:
 
     def stored(self, partition_key: bytes) -> Totals:
         """What the partition stores, counted."""
-        return self._counted(partition_key, _BEFORE_ALL, _ALL)[2]
+        return self._counted(partition_key, BEFORE_ALL, _ALL)[2]
 
     def unexpired(self, partition_key: bytes, stored: Totals) -> Totals:
         """The live ones of the messages that a partition stores."""

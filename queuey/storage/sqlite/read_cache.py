@@ -34,6 +34,7 @@ from queuey.storage.sqlite.pages import (
     is_bulk,
     pack_of,
 )
+from queuey.storage.sqlite.rows import BEFORE_ALL
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import Row, Transaction
 
@@ -226,12 +227,13 @@ class _Run:
 def find_run(ask: Ask, partition_key: bytes, span: Span, now_ticks: int) -> RunCandidate:
     """Find packs for a run that no cached run has yet.
 
-    All of their messages are alive.
+    All of their messages are alive, and nothing that has expired lies between them: a run around another one is neither
+    found nor forgotten with its packs.
 
     :param span: not past the watermark.
     """
     run, begin, last = _Run(), span.after, span.after
-    rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
+    rows = ask(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, BEFORE_ALL))
     try:
         for row in islice(rows, _LOOKED_AT):
             entry, end = entry_of(row), MessageId(*row[:2])
@@ -268,10 +270,10 @@ def read_run(ask: Ask, packs: Sequence[PackEntry]) -> Columns | None:
     return Columns.joined(parts)
 
 
-def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, written: Written, now_ticks: int) -> None:
+def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, written: Written) -> None:
     """Note a cached run, unless something has changed since its packs were read."""
     span = run.span
-    rows = transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
+    rows = transaction.execute(SQL["ids_ascending"], (partition_key, *span.after, *span.upto, BEFORE_ALL))
     if [entry_of(row) for row in rows] != run.packs:
         return
     messages, earliest = sum([one.messages for one in run.packs]), min([one.earliest_ticks for one in run.packs])

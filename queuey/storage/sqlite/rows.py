@@ -9,10 +9,12 @@ from queuey.model import Message, PartitionId
 from queuey.storage.checksums import Beside, checksum_of
 from queuey.storage.sqlite.transaction import Row
 
-__all__ = ["PARTITION_BYTES", "key_of", "message_of_row", "message_row", "partition_of"]
+__all__ = ["BEFORE_ALL", "PARTITION_BYTES", "key_of", "message_of_row", "message_row", "partition_of"]
 
 PARTITION_BYTES = [number.to_bytes(1, "big") for number in range(256)]
 """The last byte of a partition's key, by its number."""
+BEFORE_ALL = -1
+"""A moment before anything expires."""
 
 
 def key_of(partition: PartitionId) -> bytes:

@@ -91,7 +91,7 @@ class Tidying:
             except OSError as error:
                 log.warning("no run could be cached: %s", error)
                 return False
-            job = partial(keep, partition_key=partition_key, run=run, written=written, now_ticks=now)
+            job = partial(keep, partition_key=partition_key, run=run, written=written)
             self._file.committer.submit(job, grows=True).wait()
         return True
 
