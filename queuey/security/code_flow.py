@@ -124,6 +124,6 @@ def _object_in(content: bytes) -> dict[str, Any]:
     """A JSON object; an empty one for anything else."""
     try:
         found = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         return {}
     return found if isinstance(found, dict) else {}

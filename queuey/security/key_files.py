@@ -45,6 +45,7 @@ class KeySource(Generic[T]):
         self._content = b""
         self._keys: T | None = None
         self._read_at = 0.0
+        self._has_lapsed = False
 
     def keys(self) -> T | None:
         """The keys in force; None if they are not known.
@@ -73,7 +74,15 @@ class KeySource(Generic[T]):
             raise KeyFileError(f"{self.issuer.keys} holds no keys for it: {error}") from error
         changed = content != self._content
         self._content, self._keys, self._read_at = content, keys, self._clock.elapsed()
+        self._has_lapsed = False
         return changed
+
+    def lapse(self) -> bool:
+        """Whether its keys have begun to count no longer, since they were last read or this was last asked."""
+        if self._has_lapsed or self._keys is None or self.keys() is not None:
+            return False
+        self._has_lapsed = True
+        return True
 
 
 class Refresher:
@@ -83,7 +92,7 @@ class Refresher:
     """
 
     def __init__(self, sources: Sequence[KeySource[Any]], changed: Callable[[], None]) -> None:
-        """:param changed: called when other keys are in force."""
+        """:param changed: called when other keys are in force, or none any more."""
         self._sources = sources
         self._changed = changed
         self._stop = threading.Event()
@@ -133,6 +142,8 @@ class Refresher:
                 self._changed()
         except KeyFileError as error:
             log.warning("[issuer:%s] keys: %s", source.issuer.name, error)
+            if source.lapse():  # what they proved before counts no longer, either
+                self._changed()
         except Exception:  # a thread that ended here would never look again
             log.exception("[issuer:%s] keys cannot be looked at", source.issuer.name)
 

@@ -166,7 +166,9 @@ def test_a_token_of_another_key_proves_nothing(joe: Visitor, issuer: Provider) -
     refused(joe, returned(joe), "The token proves nothing here.")
 
 
-@pytest.mark.parametrize("answer", [b"", b"[]", b"{}", b'{"id_token": 1}', b'{"id_token": "a b.c.d"}', b"x" * 70_000])
+@pytest.mark.parametrize(
+    "answer", [b"", b"[]", b"{}", b'{"id_token": 1}', b'{"id_token": "a b.c.d"}', b"x" * 70_000, b"[" * 60_000]
+)
 def test_an_issuer_that_answers_with_something_else_lets_nobody_in(
     joe: Visitor, issuer: Provider, answer: bytes
 ) -> None:

@@ -189,6 +189,29 @@ def test_keys_stay_when_a_look_fails_and_for_a_day(site: Site, clock: ManualCloc
     assert keys.keys() == "two"
 
 
+def test_keys_that_lapse_are_told_of_once(site: Site, clock: ManualClock) -> None:
+    """What they proved is remembered elsewhere, and has to be forgotten then."""
+    keys, told = source(site.url, clock), list[str]()
+    refresher = Refresher([keys], lambda: told.append("changed"))
+    refresher.look(keys)
+    site.status = 500
+    seen = []
+    for hours in (0, 23, 2, 1, 1):
+        told.clear()
+        clock.advance(hours * 3600)
+        refresher.look(keys)
+        seen.append(len(told))
+    assert seen == [0, 0, 1, 0, 0]
+
+    site.status = 200
+    refresher.look(keys)
+    site.status = 500
+    clock.advance(25 * 3600)
+    refresher.look(keys)
+
+    assert told == ["changed"]
+
+
 def test_a_look_says_whether_something_changed(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "keys"
     keys = source(str(path), clock)
