@@ -117,5 +117,5 @@ def _row(line: bytes) -> dict[str, Any] | None:
         return {"action": told["audit"], "principals": principals} | {
             name: told.get(name, "") for name in COLUMNS if name not in ("action", "principals")
         }
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None

@@ -46,7 +46,7 @@ class MeasureKind(NamedTuple):
 def _number(text: str) -> float:
     try:
         return float(int(text))
-    except ValueError:
+    except (ValueError, OverflowError):
         raise ValueError(f"{text!r} is not a whole number") from None
 
 

@@ -118,7 +118,7 @@ def _version_findings(answer: _Reply) -> Iterator[Diagnosis]:
     try:
         told = json.loads(answer.body)
         name, version = told["name"], told["version"]
-    except (ValueError, LookupError, TypeError):
+    except (ValueError, LookupError, TypeError, RecursionError):
         yield Diagnosis(
             FindingLevel.WRONG, "server", f"what answers is no Queuey (status {answer.status})", "mend --url"
         )

@@ -138,7 +138,7 @@ class _Read:
     def _object(self) -> dict[str, Any]:
         try:
             entry = json.loads(self._line.text)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise self._line.refuse(f"it is no JSON: {error}") from error
         if not isinstance(entry, dict):
             raise self._line.refuse("it is no JSON object")

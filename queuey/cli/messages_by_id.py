@@ -112,7 +112,7 @@ def _id_in(line: str) -> str:
     try:
         entry = json.loads(line)
         return f"{entry['partition']}:{entry['message_id']}"
-    except (ValueError, LookupError):
+    except (ValueError, LookupError, RecursionError):
         raise click.UsageError(f"A line has no partition and message_id: {line[:60]}") from None
 
 

@@ -95,7 +95,7 @@ def _arguments(body: str) -> str:
     """:raises BadParameter: the body is no JSON object."""
     try:
         found = json.loads(body)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise click.BadParameter(f"it is no JSON: {error}", param_hint="'BODY'") from error
     if not isinstance(found, dict):
         raise click.BadParameter("a task takes a JSON object of arguments by name.", param_hint="'BODY'")

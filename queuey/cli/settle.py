@@ -152,6 +152,6 @@ def _receipt_in(line: str) -> str:
         return line
     try:
         receipt = json.loads(line)["receipt"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         raise click.UsageError(f"A line has no receipt: {line[:60]}") from None
     return str(receipt)

@@ -251,7 +251,7 @@ def _proof(grant: Grant) -> dict[str, Any]:
     if grant.application is not None:
         row["application"] = grant.application
         row["queues"] = None if grant.queues is None else sorted(grant.queues)
-        row["verbs"] = [verb for verb in VERBS if verb in (grant.verbs or VERBS)]
+        row["verbs"] = [verb for verb in VERBS if grant.verbs is None or verb in grant.verbs]
     return row
 
 
@@ -265,7 +265,7 @@ def _claims(text: str) -> dict[str, Any]:
         try:
             payload = part.split(".")[1]
             found[name] = json.loads(urlsafe_b64decode(payload + "=" * (-len(payload) % 4)))
-        except (ValueError, LookupError):
+        except (ValueError, LookupError, RecursionError):
             continue
     return found
 

@@ -11,6 +11,7 @@ Values stay text here: only the row of a setting knows its type.
 from __future__ import annotations
 
 import configparser
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -76,13 +77,14 @@ def read_ini(path: Path, environ: Mapping[str, str]) -> Sections:
     return _read(path.absolute(), environ, ())
 
 
-def _read(path: Path, environ: Mapping[str, str], extended_by: tuple[Path, ...]) -> Sections:
-    if path in extended_by:
+def _read(path: Path, environ: Mapping[str, str], extended_by: tuple[str, ...]) -> Sections:
+    real = os.path.realpath(path)  # a/../a/x.ini is x.ini as well
+    if real in extended_by:
         raise ConfigurationError(f"{path}: this file extends itself")
     sections = _parse(path)
     extends = sections.get("DEFAULT", {}).get("extends")
     for name in extends.lines(environ) if extends else ():
-        for section, entries in _read(path.parent / name, environ, (*extended_by, path)).items():
+        for section, entries in _read(path.parent / name, environ, (*extended_by, real)).items():
             sections[section] = entries | sections.get(section, {})
     return sections
 

@@ -116,6 +116,7 @@ def test_lines_of_several_queues_go_to_their_own(queuey: Run, seen: Server) -> N
     ("line", "why"),
     [
         ("no", "it is no JSON"),
+        ('{"body": ' + "[" * 10_000, "it is no JSON"),
         ("[]", "it is no JSON object"),
         ("{}", "it has no member 'body'"),
         ('{"body": 1}', "its body is 1, which cannot be one"),

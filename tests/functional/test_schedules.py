@@ -478,6 +478,7 @@ def test_the_command_line(environment: dict[str, str], tmp_path: Path) -> None:
     [
         (("x", "--cron", "* * * * *", "--queue", "q"), "Missing argument 'BODY'"),
         (("x", "no", "--cron", "* * * * *", "--queue", "q", "--task", "t"), "it is no JSON"),
+        (("x", "[" * 100_000, "--cron", "* * * * *", "--queue", "q", "--task", "t"), "it is no JSON"),
         (("x", "[1]", "--cron", "* * * * *", "--queue", "q", "--task", "t"), "a JSON object of arguments"),
         (("x", "hello", "--cron", "61 * * * *", "--queue", "q"), "cron is '61 * * * *'"),
     ],

@@ -5,12 +5,15 @@ from __future__ import annotations
 import json
 import re
 import stat
+from base64 import urlsafe_b64encode
 from pathlib import Path
 
 import pytest
 from click.testing import CliRunner, Result
 
 from queuey.cli import main
+from queuey.clock import SystemClock
+from queuey.security.tokens import Tokens
 from queuey.settings import load_settings
 from tests.support.client import Server
 from tests.support.servers import APPLICATIONS
@@ -91,6 +94,17 @@ def test_what_is_minted_is_what_is_inspected(config: str) -> None:
     assert told["claims"]["exp"] - told["claims"]["iat"] == 60
 
 
+def test_verbs_that_this_version_does_not_know_are_no_verbs(config: str) -> None:
+    """They are of a later version. They prove nothing here, and are not all that there are."""
+    settings = load_settings(config, {"QUEUEY_TOKENS_KEYS": "k" * 64})
+    tokens = Tokens(settings.tokens.keys, settings.tokens.audience, 60, SystemClock())
+    text = tokens.mint(f"bid:{JOE}", "app", verbs=["fly"]).text
+
+    told = json.loads(run("token", "inspect", text, "-c", config, "-o", "json", QUEUEY_TOKENS_KEYS="k" * 64).stdout)
+
+    assert (told["proves"], told["verbs"]) == (f"bid:{JOE}", [])
+
+
 @pytest.mark.parametrize("given", [("--queue", ""), ("-a", "")])
 def test_a_restriction_that_restricts_nothing_is_refused(config: str, given: tuple[str, str]) -> None:
     assert run("token", "mint", f"bid:{JOE}", "-c", config, *given).exit_code == 2
@@ -134,7 +148,10 @@ def test_what_proves_nothing_is_shown_with_why_and_exit_code_4(
     assert why in told["why"]
 
 
-@pytest.mark.parametrize("text", ["x", "a.b.c", "~", "", "\x1b[31m~x"])
+DEEP = urlsafe_b64encode(b"[" * 100_000).decode()
+
+
+@pytest.mark.parametrize("text", ["x", "a.b.c", "~", "", "\x1b[31m~x", f"a.{DEEP}.c"])
 def test_what_is_no_token_is_none(config: str, text: str) -> None:
     result = run("token", "inspect", "-c", config, "-o", "table", given=text)
 

@@ -131,6 +131,12 @@ def test_what_is_wrong_in_a_file_is_named_with_the_file(ini: Write, text: str, s
     assert [part for part in said if part not in error] == []
 
 
+def test_a_file_that_extends_itself_by_another_name_is_refused(ini: Write, tmp_path: Path) -> None:
+    (tmp_path / "x").mkdir()
+
+    assert "this file extends itself" in refusal(ini("[DEFAULT]\nextends = x/../queuey.ini\n"))
+
+
 def test_a_missing_file_is_refused(tmp_path: Path) -> None:
     assert "none.ini: no such file" in refusal(str(tmp_path / "none.ini"))
 

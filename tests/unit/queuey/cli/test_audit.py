@@ -89,6 +89,15 @@ def test_a_row_has_what_was_done_by_whom_and_from_where() -> None:
     }
 
 
+def test_a_line_of_any_depth_stops_no_reading() -> None:
+    line = '{"audit": ' + "[" * 100_000
+
+    result = run(given=f"{line}\n{TEXT}")
+
+    assert ids(result) == ["a1", "a2", "a3"]
+    assert "could not read 1 line:" in result.stderr
+
+
 def test_files_are_read_and_half_a_line_is_counted(tmp_path: Path) -> None:
     log = tmp_path / "said.txt"
     log.write_text(TEXT + '{"audit": "DELETE", "pa')

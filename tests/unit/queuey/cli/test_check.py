@@ -65,6 +65,7 @@ def test_whatever_an_error_says_is_one_line_and_no_performance_data(said: str) -
         (("q", "-w", "dept=1"), "'dept=1': expected NAME=BOUND"),
         (("q", "-w", "depth"), "expected NAME=BOUND"),
         (("q", "-w", "depth=1.5"), "'1.5' is not a whole number"),
+        (("q", "-w", f"depth={'9' * 400}"), "is not a whole number"),
         (("q", "-w", "oldest=soon"), "a duration such as 90"),
         (("-c", "disk=much"), "a size such as"),
         (("q", "--no-such"), "No such option"),
