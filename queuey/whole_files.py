@@ -1,10 +1,20 @@
-"""Files that are there as a whole, or as they were."""
+"""Files that are there as a whole, or as they were, and on the disk."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
-__all__ = ["write_whole"]
+__all__ = ["sync", "write_whole"]
+
+
+def sync(path: Path) -> None:
+    """Let a file, or the names in a folder, be on the disk."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
 
 
 def write_whole(path: Path, content: bytes) -> None:

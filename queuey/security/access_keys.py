@@ -26,6 +26,7 @@ from pathlib import Path
 
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
+from queuey.whole_files import sync
 
 __all__ = ["FILE_NAME", "AccessKey", "MasterSecrets", "access_key_id_of", "account_of", "digest_of_access_key"]
 
@@ -219,7 +220,7 @@ def _write_once(file: Path, text: str) -> None:
             _link(partial, file)
         finally:
             partial.unlink()
-        _sync_folder(file.parent)
+        sync(file.parent)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be made: {error.strerror}") from error
 
@@ -228,11 +229,3 @@ def _link(partial: Path, file: Path) -> None:
     """Give a whole file its name. A name that is taken stays with its file, which is whole as well."""
     with contextlib.suppress(FileExistsError):
         os.link(partial, file)
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

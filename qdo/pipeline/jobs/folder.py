@@ -7,13 +7,13 @@ from __future__ import annotations
 
 import fcntl
 import logging
-import os
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from queuey.errors import ConfigurationError
+from queuey.whole_files import sync
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -21,14 +21,6 @@ if TYPE_CHECKING:
 __all__ = ["Folder"]
 
 log = logging.getLogger("qdo.pipeline")
-
-
-def _sync(path: Path) -> None:
-    number = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(number)
-    finally:
-        os.close(number)
 
 
 class Folder:
@@ -150,15 +142,15 @@ class Folder:
         """
         if self.local is not None:
             path = Path(self.local, name)
-            _sync(path)
+            sync(path)
             with suppress(FileNotFoundError):
-                _sync(path.with_name(f".{path.name}.crc"))  # where Spark wrote the file
+                sync(path.with_name(f".{path.name}.crc"))  # where Spark wrote the file
 
     def sync_names(self, names: Iterable[str]) -> None:
         """Have names of files on disk, as :meth:`sync`, and those of the folders above them."""
         if self.local is not None:
             for parent in {parent for name in names for parent in PurePosixPath(name).parents}:
-                _sync(Path(self.local, parent))
+                sync(Path(self.local, parent))
 
     def remove(self, name: str) -> None:
         """Remove a file, or a folder with everything in it. It need not exist."""

@@ -15,6 +15,7 @@ from queuey.storage.sqlite.connections import refuse_other_format
 from queuey.storage.sqlite.health import PRIVATE, beside
 from queuey.storage.sqlite.mark import is_of_a_store, new_mark, refuse_foreign_log
 from queuey.storage.sqlite.statements import SQL
+from queuey.whole_files import sync
 
 _PAGES_A_STEP = 2000
 
@@ -151,14 +152,4 @@ def _copy(source: Path, partial: Path, progress: Callable[[int, int], None] | No
     finally:
         writing.close()
         reading.close()
-    with partial.open("rb") as file:
-        os.fsync(file.fileno())
-
-
-def sync(path: Path) -> None:
-    """Let a file, or the names in a folder, be on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    sync(partial)

@@ -8,9 +8,9 @@ from itertools import chain, count
 from pathlib import Path
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.backup import sync
 from queuey.storage.sqlite.health import PRIVATE, PRIVATE_FOLDER, FolderLock, beside, has_content, restoring
 from queuey.storage.sqlite.mark import refuse_log_elsewhere
+from queuey.whole_files import sync
 
 __all__ = ["restore"]
 

@@ -245,14 +245,19 @@ def test_a_purge_removes_what_is_visible_delayed_and_out(client: Any, make: Call
     assert bodies(client.receive_message(QueueUrl=url, MaxNumberOfMessages=10)) == ["sent after it"]
 
 
-def test_a_second_purge_waits_where_the_server_is_set_to(
-    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, url = timed.client, timed_make()
+@pytest.fixture
+def purged(timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch) -> str:
+    """A queue that was purged just now, at a server where the next purge waits for a minute."""
+    url = timed_make()
     _set(timed, monkeypatch, purge_wait_seconds=60)
-
-    client.purge_queue(QueueUrl=url)
+    timed.client.purge_queue(QueueUrl=url)
     eventually(lambda: not run(timed.service.tasks.find(_queue(timed, url), PURGE)).is_open)
+    return url
+
+
+def test_a_second_purge_waits_where_the_server_is_set_to(timed: TimedSqs, purged: str) -> None:
+    client, url = timed.client, purged
+
     timed.clock.advance(59)
     shape, said = refused(client.purge_queue, QueueUrl=url)
     timed.clock.advance(1)
@@ -261,16 +266,9 @@ def test_a_second_purge_waits_where_the_server_is_set_to(
     assert (shape, said.split(" is ")[1]) == ("PurgeQueueInProgress", "allowed every 60 seconds.")
 
 
-def test_a_clock_that_is_set_back_lets_no_purge_wait_longer(
-    timed: TimedSqs, timed_make: Callable[..., str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    client, url = timed.client, timed_make()
-    _set(timed, monkeypatch, purge_wait_seconds=60)
-    client.purge_queue(QueueUrl=url)
-    eventually(lambda: not run(timed.service.tasks.find(_queue(timed, url), PURGE)).is_open)
-
+def test_a_clock_that_is_set_back_lets_no_purge_wait_longer(timed: TimedSqs, purged: str) -> None:
     timed.clock.step(-3600)
-    client.purge_queue(QueueUrl=url)
+    timed.client.purge_queue(QueueUrl=purged)
     timed.clock.step(3600)
 
 
