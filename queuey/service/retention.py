@@ -1,7 +1,8 @@
 """Gives back messages that all lease groups of a queue have settled, if the queue says so.
 
-Each step of a lease group that may settle messages notes its queue, and so does a group that is forgotten or begins anew,
-and a change of the queue. A thread then looks how far all groups of the queue are, and removes what lies before that. So nothing is removed that a group may still hand out, and a queue at rest costs nothing.
+Each step of a lease group that may settle messages notes its queue, and so does a group that is forgotten or begins
+anew, and a change of the queue. A thread then looks how far all groups of the queue are, and removes what lies before
+that. So nothing is removed that a group may still hand out, and a queue at rest costs nothing.
 """
 
 from __future__ import annotations
@@ -72,14 +73,11 @@ class Retained(BackgroundWork):
         """Messages of this queue may be settled by all of its lease groups now."""
         if queue.retention is not Retention.ACKNOWLEDGED:
             return
-        self._keep(queue)
-        self.wake()
-
-    def _keep(self, queue: Queue) -> None:
         with self._lock:
             self._noted[queue.uuid] = queue
             if len(self._noted) > _MOST_QUEUES:
                 self._noted.popitem(last=False)
+        self.wake()
 
     async def turn(self) -> None:
         """Look at each queue that was noted."""
@@ -120,7 +118,9 @@ class Retained(BackgroundWork):
             if queue.uuid not in self._failing | self._failed:
                 log.info("settled messages of %s/%s stay for now: %s", queue.application, queue.name, error)
             self._failing.add(queue.uuid)
-            self._keep(queue)
+            with self._lock:
+                self._noted.setdefault(queue.uuid, queue)  # what was noted meanwhile is newer
+            self.wake()
 
     async def _upto(self, one: _Settled) -> MessageId:
         """Up to where its messages may go still: a group may have begun, or was reset, while others of them went."""

@@ -348,6 +348,7 @@ class RedriveKind(TaskKind):
             place = Location(story.partition, MessageId.parse(story.message_id))
         except ValueError:
             return None  # whoever wrote it named no message
+        queue = await self._queues.with_partitions(queue, place.partition)
         if not 1 <= place.partition <= queue.partitions:
             return None
         (found,) = await self._messages.fetch(queue, [place], now_ticks=self._clock.now_ticks())

@@ -167,6 +167,27 @@ def test_what_could_not_be_removed_goes_with_the_next_look(
     assert run(service.queues.inspect(queue))[0].depth == 0
 
 
+def test_what_could_not_be_removed_wakes_the_thread_and_takes_no_newer_note_away(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = run(service.queues.create("demo", "a", QueueSettings(retention=Retention.ACKNOWLEDGED)))
+    run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 5)))
+    _step(service, GroupStep(queue, "one", _new_group(service), receive_from=(1,)), ReceiveRequest(9, pop=True))
+    larger, woken = queue._replace(partitions=4), list[bool]()
+
+    async def cannot(*_: Any, **__: Any) -> SpanRemoval:
+        service.retained.note(larger)
+        woken.clear()
+        raise StorageUnavailable("away")
+
+    monkeypatch.setattr(service.log, "delete_span", cannot)
+    monkeypatch.setattr(service.retained, "wake", lambda: woken.append(True))
+    run(service.retained.turn())
+
+    assert woken == [True]
+    assert [*service.retained._noted.values()] == [larger]
+
+
 def test_a_queue_that_gives_away_from_now_on_looks_at_what_was_settled(service: Service) -> None:
     queue = run(service.queues.create("demo", "a", QueueSettings()))
     run(service.log.append(AppendRequest(queue, [Draft(1, b"x", 3600)] * 5)))
