@@ -313,12 +313,11 @@ async def change_attributes(
     def changed(found: Queue) -> Queue:
         before = attributes_of(found)
         after = change(before)
-        if after == before:
-            return found
         if (after.given, after.tags) != (before.given, before.tags):
             after = replace(after, modified=now)
         leases = follows(after, found.leases.settings(default))
-        return QueueSettings(leases=leases, attributes=after.text).changed(found)
+        text = found.attributes if after == before else after.text
+        return QueueSettings(leases=leases, attributes=text).changed(found)
 
     try:
         return await asked.service.queues.change(queue, changed)

@@ -203,8 +203,10 @@ class _Sending:
 
     def _now_ticks(self) -> int:
         """From when a delay counts. On a FIFO queue, a clock that is set back lets no message be due before former ones."""
-        now = self._asked.now_ticks
-        return max(now, self._asked.service.log.watermark(self._queue)) if self.attributes.is_fifo else now
+        now, log = self._asked.now_ticks, self._asked.service.log
+        if not self.attributes.is_fifo:
+            return now
+        return max(now, log.watermark(self._queue) + round(log.read_delay_seconds * TICKS_PER_SECOND))
 
     def _context_of(self, trace: str, *, named: bool) -> MessageHeaders:
         """The trace context of a message that has a header of X-Ray.

@@ -196,6 +196,20 @@ def test_what_rest_has_set_stays_until_attributes_are_set(timed: TimedSqs) -> No
     assert (settings.max_failures, settings.order, settings.visibility, settings.fair) == (0, "none", 30.0, True)
 
 
+def test_attributes_that_are_set_again_count_again(timed: TimedSqs) -> None:
+    client, service, name = timed.client, timed.service, new_name()
+    made = run(service.queues.create("queuey", name, QueueSettings()))
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+    client.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "45"})
+    run(service.queues.update(made, QueueSettings(leases={"visibility": 100.0})))
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": "45"})
+
+    found = run(service.queues.find("queuey", name))
+    assert found is not None
+    assert found.leases.settings(service.leases.default_settings).visibility == 45.0
+
+
 def test_the_visibility_that_rest_has_set_is_that_of_a_receive(timed: TimedSqs, timed_make: Make) -> None:
     client, service, url = timed.client, timed.service, timed_make()
     queue = run(service.queues.find("queuey", name_of(url)))
