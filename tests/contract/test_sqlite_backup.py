@@ -190,3 +190,14 @@ def test_a_backup_of_two_files_that_has_no_place_for_the_second_copies_neither(t
 
     assert "copy.db.metadata exists already" in ended.output
     assert not (tmp_path / "copy.db").exists()
+
+
+def test_a_repaired_backup_is_a_backup_still(tmp_path: Path, store: Path) -> None:
+    """The lock of the repair stayed beside it, as beside a store, which no backup may replace."""
+    copy = tmp_path / "copy.db"
+    backup(store, copy)
+    repair(copy)
+
+    backup(store, copy, force=True)
+
+    assert not copy.with_name("copy.db.lock").exists()

@@ -26,7 +26,7 @@ def large(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> Opened:
 
 @pytest.mark.parametrize("error", [MemoryError, RuntimeError])
 def test_a_state_that_cannot_be_read_just_now_is_read_later(
-    large: Opened, monkeypatch: pytest.MonkeyPatch, error: type[Exception]
+    large: Opened, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, error: type[Exception]
 ) -> None:
     """What waited for it waited for ever."""
 
@@ -35,10 +35,11 @@ def test_a_state_that_cannot_be_read_just_now_is_read_later(
 
     with monkeypatch.context() as planted:
         planted.setattr(StoredChanges, "read", fails)
-        with pytest.raises(StorageUnavailable):
+        with pytest.raises(StorageUnavailable, match="planted"):
             large.jobs().receive()
 
     assert bodies(large.jobs().receive()) == [b"1"]
+    assert "makes no sense" not in caplog.text
 
 
 def test_a_thread_that_cannot_begin_fails_what_needs_it_alone(large: Opened, monkeypatch: pytest.MonkeyPatch) -> None:

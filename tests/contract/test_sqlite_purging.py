@@ -65,8 +65,7 @@ def test_large_messages_go_in_several_transactions(
     stores: SqliteStores, log: QueueLog, clock: ManualClock, monkeypatch: pytest.MonkeyPatch, is_dropped: bool
 ) -> None:
     """All appends wait for each."""
-    monkeypatch.setattr(purging, "_MOST_BYTES", 1 << 20)
-    monkeypatch.setattr(purging, "_ROWS_AT_ONCE", 5)
+    monkeypatch.setattr(purging, "_MOST_BYTES", 1 << 19)
     for number in range(40):
         log.append(draft(bytes(100_000), ttl_seconds=5), idempotency=IdempotencyKey(str(number), b"", 5))
     if is_dropped:
@@ -82,7 +81,7 @@ def test_large_messages_go_in_several_transactions(
 
     assert left[0] == 40
     assert left[-1] == 0
-    assert max(before - after for before, after in pairwise(left)) <= 15
+    assert max(before - after for before, after in pairwise(left)) <= 10
 
 
 def test_many_dropped_queues_go_together(stores: SqliteStores, clock: ManualClock) -> None:

@@ -244,10 +244,12 @@ class File:
             return error
         if isinstance(error, DAMAGE):
             self.health.found_damage(str(error))
-        elif not isinstance(error, apsw.Error):
+        elif isinstance(error, NONSENSE):
             log.error("the store holds what makes no sense", exc_info=error)
+        elif not isinstance(error, apsw.Error):
+            log.error("the store could not be read", exc_info=error)
         self.observer.failed("read", StorageUnavailable.__name__)
-        return StorageUnavailable(f"the store could not be read: {error}")
+        return StorageUnavailable(f"the store could not be read: {str(error) or type(error).__name__}")
 
 
 def _hint(error: apsw.Error) -> str:

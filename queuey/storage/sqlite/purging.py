@@ -22,8 +22,9 @@ __all__ = ["Purge", "Purger"]
 
 PURGE_ROWS = 2000
 """Rows deleted in one transaction: a few milliseconds of the committer's time."""
-_ROWS_AT_ONCE = 100
-"""Rows of one statement. They are deleted in the time of one pack."""
+_FIRST_ROWS, _ROWS_AT_ONCE = 10, 100
+"""Rows of the first statement, as they may be large, and of one at most: each has twice as many as the one before. A hundred
+are deleted in the time of one pack."""
 _MOST_BYTES = 16 << 20
 """Bytes that a statement frees in one transaction: nearly all pages that had them are read for it."""
 _QUEUES = 16
@@ -132,14 +133,14 @@ class _Deletion:
         return all(found)
 
     def _delete(self, sql: str, more: Mapping[str, Any]) -> bool:
-        free, left = self._free_pages(), self._most
+        free, left, at_once = self._free_pages(), self._most, _FIRST_ROWS
         while left > 0 and (self._free_pages() - free) * PAGE_BYTES < _MOST_BYTES:
-            rows = min(left, _ROWS_AT_ONCE)
+            rows = min(left, at_once)
             deleted = self._transaction.execute(sql, {**self._given, **more, "rows": rows})
             if not (gone := self._transaction.connection.changes()):
                 return True
             self.gone += gone
-            left -= rows
+            left, at_once = left - rows, min(2 * at_once, _ROWS_AT_ONCE)
             for partition_key, messages, size in deleted:
                 self._transaction.counted.add(partition_key, -messages, -size)
         return False

@@ -15,12 +15,12 @@ from typing import NamedTuple
 import apsw
 
 from queuey.errors import ConfigurationError
-from queuey.storage.sqlite.backup import sync
 from queuey.storage.sqlite.checked_rows import CHECKED_TABLES
 from queuey.storage.sqlite.health import PRIVATE, FolderLock, beside
-from queuey.storage.sqlite.mark import new_mark
+from queuey.storage.sqlite.mark import is_of_a_store, new_mark
 from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.verify import check_is_there, connected
+from queuey.whole_files import sync
 
 __all__ = ["Repaired", "repair"]
 
@@ -48,6 +48,7 @@ def repair(path: Path) -> Repaired:
     """
     path = path.resolve()
     check_is_there(path)
+    is_backup = not is_of_a_store(path)
     lock = FolderLock(path)
     try:
         with closing(connected(path)) as connection:
@@ -62,6 +63,8 @@ def repair(path: Path) -> Repaired:
     except (apsw.Error, ValueError) as error:
         raise ConfigurationError(f"{path} cannot be repaired ({error}): restore the last backup") from error
     finally:
+        if is_backup:
+            lock.path.unlink(missing_ok=True)  # beside a backup it would make a store of it
         lock.close()
     return Repaired(kept, mended)
 
