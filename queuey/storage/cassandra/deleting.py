@@ -54,7 +54,8 @@ class Deleter:
         for number, id_ in dict.fromkeys(wanted):
             at = queue.partition(number), Bucket.of(id_)
             groups[at].append((time, *at[0], at[1].number, id_.uuid))
-            self._server.deletions.note(at[0], [id_], time)
+            if not withdraws:  # nobody knows the id of what is withdrawn, so nobody overwrites it
+                self._server.deletions.note(at[0], [id_], time)
         for place in groups:
             self._server.counts.forget(place)
         failures = await failures_of(

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cassandra import ConsistencyLevel, InvalidRequest, Unauthorized
+from cassandra import ConsistencyLevel, InvalidRequest, OperationTimedOut, Unauthorized
 from cassandra.cluster import NoHostAvailable, Session
 
 from queuey.errors import ConfigurationError
@@ -70,7 +70,7 @@ def make_tables(
     try:
         session = cluster.connect()
         for number, name in enumerate(steps, 1):
-            make = partial(session.execute, CQL[name] % names, timeout=_SCHEMA_SECONDS)
+            make = partial(_make, session, CQL[name] % names)
             repeated(session, make, "nodes do not know the new tables yet, or do not answer, try again")
             say(name, number, len(steps))
         agree(session)  # of a table that another 'queuey init' makes just now, the driver waits for no node
@@ -84,6 +84,14 @@ def make_tables(
         ) from error
     finally:
         cluster.shutdown()
+
+
+def _make(session: Session, statement: str) -> None:
+    try:
+        session.execute(statement, timeout=_SCHEMA_SECONDS)
+    except OperationTimedOut:
+        agree(session)  # the node may still be at it, and another one would make the table under another id
+        raise
 
 
 def _listed(seconds: int) -> str:
