@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from math import inf
 from typing import Any, NamedTuple
 from urllib.parse import parse_qsl, urlencode
 
@@ -36,6 +37,8 @@ _LEASE_TEXTS = ("lease_order", "lease_dead_letter_queue", "lease_paused_reason",
 """Others are JSON, of which a number is a part."""
 MAX_LIST = 1_000_000_000
 _PAGE = 1000
+_MOST_PIECE, _MOST_ENTRY = 1 << 20, 1 << 15
+"""Bytes of a later piece of a long list, without its last entry, and of an entry."""
 MAX_FIELDS = 100
 """Fields in a form."""
 MAX_CONTENT_TYPE = 256
@@ -249,7 +252,8 @@ async def list_queues(service: Service, call: Call, target: Target) -> Answer:
         headers = [("content-type", JSON), *next_link(call, first.following)]
         return Answer(200, b"".join((_LIST_BEGINS, first.shown, _LIST_ENDS)), headers)
     chunks = MadeStream(_chunks(listing, first, most - first.number))
-    return Answer(200, b"", [("content-type", JSON)], chunks, held_bytes=len(first.shown))
+    held_bytes = max(len(first.shown), _MOST_PIECE + _MOST_ENTRY)
+    return Answer(200, b"", [("content-type", JSON)], chunks, held_bytes)
 
 
 _LIST_BEGINS, _LIST_ENDS = b'{"status":"ok","queues":[', b"]}"
@@ -273,13 +277,21 @@ class _Listing(NamedTuple):
     with_details: bool
     with_count: bool
 
-    async def piece(self, start: str, most: int) -> _Piece:
-        """Up to ``most`` queues from a name on."""
+    async def piece(self, start: str, most: int, most_bytes: float = inf) -> _Piece:
+        """Up to ``most`` queues from a name on.
+
+        :param most_bytes: no queue is added to this many bytes.
+        """
         page = await _page(self.service, self.application, start, most)
-        listed = [
-            await _listed(self.service, one, details=self.with_details, count=self.with_count) for one in page.queues
-        ]
-        return _Piece(orjson.dumps(listed)[1:-1], len(listed), page.following)
+        shown: list[bytes] = []
+        size = 0
+        for one in page.queues:
+            if size >= most_bytes:
+                return _Piece(b",".join(shown), len(shown), one.name)
+            entry = await _listed(self.service, one, details=self.with_details, count=self.with_count)
+            shown.append(orjson.dumps(entry))
+            size += len(shown[-1]) + 1
+        return _Piece(b",".join(shown), len(shown), page.following)
 
 
 def _chunks(listing: _Listing, piece: _Piece, left: int) -> Iterator[Chunk]:
@@ -292,7 +304,8 @@ def _chunks(listing: _Listing, piece: _Piece, left: int) -> Iterator[Chunk]:
     """
     yield _LIST_BEGINS, piece.shown
     while piece.following is not None and left:
-        piece = run(listing.piece(piece.following, min(left, _PAGE)))
+        most = min(left, _PAGE, 2 * piece.number)  # behind a piece that was cut, few are read in vain
+        piece = run(listing.piece(piece.following, most, _MOST_PIECE))
         left -= piece.number
         if piece.number:
             yield b",", piece.shown

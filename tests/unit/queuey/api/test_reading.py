@@ -84,6 +84,28 @@ def test_a_list_of_queues_holds_the_piece_that_its_client_takes(
     assert [entry["queue_name"] for entry in json.loads(b"".join(pieces))["queues"]] == names
 
 
+def test_a_later_piece_of_a_list_of_queues_is_cut_where_its_queues_are_large(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"n{number}" for number in range(9)]
+    large = QueueSettings(principals=tuple(f"app:{number:050}" for number in range(20)))
+    for name in names:
+        run(service.queues.create("demo", name, QueueSettings() if name < "n4" else large))
+    monkeypatch.setattr(queues, "_PAGE", 4)
+    monkeypatch.setattr(queues, "_MOST_PIECE", 2000)
+    monkeypatch.setattr(queues, "_MOST_ENTRY", 1500)
+
+    answer = run(queues.list_queues(service, Call("GET", "/v1/demo", "details=true", {}), Target("demo")))
+
+    assert answer.stream is not None
+    pieces = []
+    while (chunk := run(answer.stream.more())) is not None:
+        pieces.append(joined(chunk))
+    assert [piece.count(b"queue_name") for piece in pieces] == [4, 2, 2, 1, 0]
+    assert max(map(len, pieces[1:])) <= answer.held_bytes == 3500
+    assert [entry["queue_name"] for entry in json.loads(b"".join(pieces))["queues"]] == names
+
+
 def test_a_browser_that_comes_back_is_known_by_the_last_of_its_cursors(
     service: Service, monkeypatch: pytest.MonkeyPatch
 ) -> None:
