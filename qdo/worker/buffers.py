@@ -160,11 +160,11 @@ class PartitionBuffer:
     def is_over(self, most: int) -> bool:
         """Whether nothing is left to do here, as far as the last answer knew.
 
-        What is held does not count.
+        What is held does not count. A partition in which nothing may begin is yet to be claimed anew, or given back.
 
         :param most: messages that are fetched and not finished, at most. Behind that many held ones nothing is fetched.
         """
-        if self.running or self.dirty:
+        if self.running or self.dirty or not self.open:
             return False
         if any(key_queue.messages and not key_queue.held for key_queue in self.key_queues):
             return False

@@ -289,6 +289,20 @@ def test_the_end_is_where_all_that_was_fetched_is_done_and_committed(
     assert prefetched.places_at_end() == {"q": FetchedUpTo(INCARNATION, {1: message.id})}
 
 
+def test_a_partition_in_which_nothing_may_begin_is_not_at_the_end(
+    prefetched: Prefetched, clock: ManualClock, make: Maker
+) -> None:
+    """It is claimed anew, and messages that were fetched ahead are not done."""
+    buffer = buffer_of(prefetched, clock)
+    prefetched.fill({1: buffer}, make.messages(1), more=False)
+    prefetched.shut([buffer.claim], commits=False)
+
+    assert prefetched.fetched_if_over is None
+
+    prefetched.remove([buffer.claim])
+    assert prefetched.fetched_if_over == 1
+
+
 def test_partitions_that_a_commit_left_out_come_first_in_the_next_one(
     prefetched: Prefetched, clock: ManualClock, make: Maker
 ) -> None:
