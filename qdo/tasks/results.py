@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterable
 from math import ceil, inf
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 import msgspec
 
@@ -110,19 +110,20 @@ class TaskResult:
         self._message.look_soon(time.monotonic())
 
     def _has_ended(self, seconds: float) -> bool:
-        """Whether it is known how the task ended. All results that are there are read, or some waited for this long at most."""
+        """Whether it is known how the task ended. For this long at most, results are read or waited for. With 0, all that are there are read."""
         if not self._knows():
             client = default_client()
             reader = _readers.reader(client, self)
             left = min(seconds, self._message.seconds_left(time.monotonic()), WAIT_SECONDS)
-            self._read_on(reader, ceil(max(left, 0)))
+            self._read_on(reader, ceil(max(left, 0)), time.monotonic() + seconds if seconds > 0 else inf)
             if not self._knows() and self._message.is_gone(client, time.monotonic()):
-                self._read_on(reader, 0)  # a result may have been stored before the message went
+                self._read_on(reader, 0, inf)  # a result may have been stored before the message went
                 self._is_removed = self.found is None
         return self._knows()
 
-    def _read_on(self, reader: _Reader, seconds: int) -> None:
-        while reader.read(seconds) and not self._knows():
+    def _read_on(self, reader: _Reader, seconds: int, until: float) -> None:
+        """:param until: by the monotonic clock; what is there then is left to the next call."""
+        while reader.read(seconds) and not self._knows() and time.monotonic() < until:
             seconds = 0
 
     def _knows(self) -> bool:
@@ -217,13 +218,27 @@ class _Readers(threading.local):
 
     def __init__(self) -> None:
         self.by_queue: dict[str, _Reader] = {}
+        self.behind: WeakKeyDictionary[TaskResult, _Reader] = WeakKeyDictionary()
+        """Of results that are looked for by id, where the reader of the queue is farther already."""
 
     def reader(self, client: Client, result: TaskResult) -> _Reader:
-        """The reader that finds a result: one that has not passed it yet."""
+        """The reader that finds a result: one that has not passed it yet.
+
+        A look by id takes nothing from those that this thread waits for: it neither sets their reader back nor takes the
+        place of one of them.
+        """
         queue = result.results_queue or ""
         found = self.by_queue.get(queue)
         if found is not None and found.client is client and found.waiting.get(result.id) is result:
             return found
+        own = self.behind.get(result)
+        if own is not None and own.client is client:
+            return own
+        if found is None or found.client is not client or not found.waiting:
+            return self.watch(client, result)
+        if result.id in found.waiting or found.has_passed(result):
+            own = self.behind[result] = _Reader(client, queue, [result])
+            return own
         return self.watch(client, result)
 
     def watch(self, client: Client, result: TaskResult) -> _Reader:
