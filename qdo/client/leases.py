@@ -28,6 +28,9 @@ __all__ = ["LeaseCalls", "Popped"]
 _MOST_WAIT_SECONDS = 60
 """Of a receive, at every server."""
 
+_MOST_VISIBILITY_SECONDS = 43_200
+"""Of a lease, at every server."""
+
 _REPEATS = Repeats(within_seconds=240)
 """A server knows an attempt for five minutes. A later repeat would receive, or pop, other messages."""
 
@@ -353,8 +356,13 @@ _JSON = {"Content-Type": "application/json"}
 
 
 def _in_time(what: Settle) -> dict[str, float]:
-    """An attempt to extend all leases of a receiver ends in time for another one before they run out."""
+    """An attempt to extend all leases of a receiver ends in time for another one before they run out.
+
+    Where it ends the leases, or is refused, there is nothing to be in time for.
+    """
     if not isinstance(what.extend, ExtendAll) or not isinstance(what.extend.seconds, int | float):
+        return {}
+    if not 0 < what.extend.seconds <= _MOST_VISIBILITY_SECONDS:
         return {}
     return {"patience_seconds": max(what.extend.seconds / 3, MIN_EXTENSION_SECONDS)}
 

@@ -232,6 +232,15 @@ def test_an_extension_of_all_leases_ends_in_time_for_another_too() -> None:
     assert (heartbeat.silence_seconds, other.silence_seconds) == (10, 30)
 
 
+@pytest.mark.parametrize("seconds", [0, -1, 43_201, pytest.param(10**400, id="huge")])
+def test_an_extension_that_extends_nothing_is_waited_for_as_long_as_any_request(seconds: float) -> None:
+    with Client("http://queuey.example") as client:
+        asked = next(client._settle("q", "g", Settle(extend=ExtendAll("me", seconds))))
+
+    assert isinstance(asked, Request)
+    assert asked.silence_seconds == 30
+
+
 def test_a_lost_extension_is_not_repeated_until_all_others_are_late(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("qdo.client.endpoint.time.monotonic", lambda: now)
