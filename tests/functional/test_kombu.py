@@ -436,7 +436,16 @@ def test_a_strange_message_in_its_log_ends_no_transient_queue(
 
 
 @pytest.mark.parametrize(
-    "body", [b"\xff", b"hello", b"{}", b'["news", "direct", "today"]', b'["news", "direct", [], "q"]']
+    "body",
+    [
+        b"\xff",
+        b"hello",
+        b"{}",
+        b'"news"',
+        b'{"a": 1, "b": 2, "c": 3, "d": 4}',
+        b'["news", "direct", "today"]',
+        b'["news", "direct", [], "q"]',
+    ],
 )
 def test_a_message_that_is_no_binding_keeps_nobody_from_sending(
     connection: Connection, client: Client, body: bytes

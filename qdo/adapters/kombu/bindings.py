@@ -110,13 +110,14 @@ def _read(client: Client) -> dict[Binding, list[Message]]:
 def _binding_in(message: Message) -> Binding | None:
     """The binding that a message says; None for any other message. It must not keep an application from sending."""
     try:
-        found = Binding(*json.loads(message.body))
-    except (ValueError, TypeError, RecursionError):
+        found = json.loads(message.body)
+    except (ValueError, RecursionError):
         found = None
-    if found is None or not all(isinstance(part, str) for part in found):
+    is_one = isinstance(found, list) and len(found) == len(Binding._fields)
+    if not is_one or not all(isinstance(part, str) for part in found):
         log.warning("message %s of %s is no binding, and is passed over", message.id.hex, BINDINGS)
         return None
-    return found
+    return Binding(*found)
 
 
 def _write(client: Client, binding: Binding) -> None:
