@@ -96,7 +96,9 @@ def beyond_drain(workload: Workload) -> str:
     least = quiet_seconds(workload)
     if not workload.leases or least <= workload.queuey.drain:
         return ""
-    return f"; to find what is stranded of the last of them takes a drain of {least:g} s"
+    if least == inf:
+        return "; what is stranded is not found, since a message that always fails closes its key for ever"
+    return f"; what is stranded at the end is found only with a drain of {least:g} s"
 
 
 def most_failures(workload: Workload) -> int:

@@ -105,6 +105,12 @@ def test_a_run_with_forgotten_receipts_by_plan_has_the_time_to_show_them() -> No
 
 
 def test_a_drain_that_is_too_short_to_find_what_is_stranded_is_told() -> None:
-    assert "takes a drain of 64 s" in beyond_drain(workload_of())
+    assert "found only with a drain of 64 s" in beyond_drain(workload_of())
     assert beyond_drain(workload_of(drain=64)) == ""
     assert beyond_drain(workload_of(receiving={"mode": "pop"})) == ""
+
+
+def test_a_message_that_closes_its_key_for_ever_needs_no_endless_drain() -> None:
+    told = beyond_drain(workload_of(keys={"count": 4}, group={"max_failures": 0}, receiving={"poison": 0.1}))
+
+    assert told == "; what is stranded is not found, since a message that always fails closes its key for ever"
