@@ -132,7 +132,7 @@ class Refresher:
         if source.issuer.fetches:
             self.look(source)
         first.set()
-        while not self._stop.wait(max(source.issuer.refresh_seconds, LEAST_PAUSE_SECONDS)):
+        while not self._stop.wait(_pause(source)):
             self.look(source)
 
     def look(self, source: KeySource[Any]) -> None:
@@ -146,6 +146,15 @@ class Refresher:
                 self._changed()
         except Exception:  # a thread that ended here would never look again
             log.exception("[issuer:%s] keys cannot be looked at", source.issuer.name)
+
+
+def _pause(source: KeySource[Any]) -> float:
+    """Seconds until the next look: one comes soon after the keys lapse, so that this is noticed."""
+    pause = max(source.issuer.refresh_seconds, LEAST_PAUSE_SECONDS)
+    age = source.age_seconds
+    if age is None or age > KEPT_SECONDS:
+        return pause
+    return min(pause, max(KEPT_SECONDS - age + 1, LEAST_PAUSE_SECONDS))
 
 
 def _from_disk(path: Path) -> bytes:

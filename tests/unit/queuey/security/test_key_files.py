@@ -212,6 +212,25 @@ def test_keys_that_lapse_are_told_of_once(site: Site, clock: ManualClock) -> Non
     assert told == ["changed"]
 
 
+def test_a_look_comes_soon_after_keys_lapse(tmp_path: Path, clock: ManualClock) -> None:
+    file = tmp_path / "keys"
+    file.write_text('"one"')
+    issuer = Issuer("login", "oidc", "https://login.example.org", ("us",), str(file), refresh_seconds=80_000)
+    keys: KeySource[Any] = KeySource(issuer, _text, clock)
+    day = key_files.KEPT_SECONDS
+
+    assert key_files._pause(keys) == 80_000  # never read
+    keys.read()
+    assert key_files._pause(keys) == 80_000
+    clock.advance(80_000)
+    assert key_files._pause(keys) == day - 80_000 + 1
+    clock.advance(day - 80_000 - 10)
+    assert key_files._pause(keys) == key_files.LEAST_PAUSE_SECONDS
+    clock.advance(11)
+    assert keys.keys() is None
+    assert key_files._pause(keys) == 80_000
+
+
 def test_a_look_says_whether_something_changed(tmp_path: Path, clock: ManualClock) -> None:
     path = tmp_path / "keys"
     keys = source(str(path), clock)
