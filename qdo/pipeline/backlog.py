@@ -167,15 +167,16 @@ class Backlog:
                 continue
             if offset is None or offset.incarnation != found.incarnation:
                 offset = QueueOffset(found.incarnation, {})
+            begins: dict[int, MessageId] = {}
             if self._beginning > ZERO_ID and not offset.ids.keys() >= found.spans.keys():
-                # They were counted from their first message.
+                # They were counted from their first message. The offset names them from now on.
                 begins = {number: self._reached(offset, number) for number in found.spans}
                 found = self._survey(name, QueueOffset(found.incarnation, begins), counting)
                 if found is None or found.incarnation != offset.incarnation:
                     continue
             ends = self._ends(name, found)
             ahead = {number: end for number, end in ends.items() if end > self._reached(offset, number)}
-            newest[name] = QueueOffset(found.incarnation, {**offset.ids, **ahead})
+            newest[name] = QueueOffset(found.incarnation, {**offset.ids, **begins, **ahead})
             for number, end in ahead.items():
                 span = found.spans[number]
                 waiting[name, number] = span.messages or 1

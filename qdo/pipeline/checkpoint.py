@@ -3,7 +3,8 @@
 The last id read of each partition, by queue and incarnation.
 
 The form is JSON: ``{"v":1,"queues":{"orders":{"u":"<incarnation>","p":{"1":"<id>"}}}}``. Members are always in the same
-order, since Spark compares offsets as texts. A partition that is not named is at its beginning. An offset has no clock:
+order, since Spark compares offsets as texts. A partition that is not named is at its beginning,
+which a query with ``startingTimestamp`` names once it makes a micro-batch. An offset has no clock:
 one that moved with time would make a micro-batch at every trigger. ``"tasks"`` says how many tasks read the micro-batch
 that ends here. A batch that is repeated is divided as before; otherwise its tasks would send other requests (G7).
 """

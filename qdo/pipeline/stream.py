@@ -66,8 +66,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
         It is ``start`` itself if there is nothing new.
 
-        A partition that is added to a queue is read from its beginning, and so is a queue that begins to match the
-        pattern.
+        A partition that is added to a queue is read from its beginning, or from ``startingTimestamp``, and so is a
+        queue that begins to match the pattern.
         """
         offsets = from_json(start)
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else None
@@ -86,7 +86,7 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return None if self._newest is None else to_json(self._newest)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        """The tasks of a micro-batch, by its offsets alone.
+        """The tasks of a micro-batch, by its offsets, and by ``startingTimestamp`` for partitions new in it.
 
         The same tasks when the batch is repeated.
         """
@@ -107,8 +107,8 @@ class QueueyStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 with doing(f"recording offsets of group {self._options.group} in queue {name}"):
                     self._backlog.client.reset_offsets(name, self._options.group, dict(offset.ids))
                 self._recorded = {**self._recorded, name: offset}
-            except QueueNotFound:  # the offsets went with the queue, which stays in the checkpoint
-                continue
+            except QueueNotFound:  # the offsets went with the queue; one made anew has another incarnation
+                self._recorded = {**self._recorded, name: offset}
             except QueueyError as error:
                 if not may_pass(error):
                     raise

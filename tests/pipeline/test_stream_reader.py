@@ -364,7 +364,7 @@ def test_the_group_learns_only_of_queues_that_went_on(running: RunningServer, cl
 
 
 def test_a_queue_that_was_deleted_keeps_the_query_from_nothing(running: RunningServer, client: Client) -> None:
-    """It stays in the checkpoint, so the query could never go on."""
+    """It stays in the checkpoint, so the query could never go on. A queue made anew learns nothing of it."""
     gone, left = fill(client, messages=1), fill(client, messages=1)
     stream = Stream(running, subscribe=f"{gone},{left}", startingOffsets="earliest", groupId="spark")
     end = stream.latest(stream.reader.initialOffset())
@@ -373,6 +373,9 @@ def test_a_queue_that_was_deleted_keeps_the_query_from_nothing(running: RunningS
     stream.reader.commit(end)
 
     assert all(offset.id is not None for offset in client.offsets(left, "spark"))
+    client.create_queue(gone, partitions=1)
+    stream.reader.commit(end)
+    assert all(offset.id is None for offset in client.offsets(gone, "spark"))
 
 
 def test_an_older_spark_is_told_which_one_can(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -439,6 +442,9 @@ def test_a_moment_holds_for_queues_and_partitions_that_come_later(running: Runni
     assert stream.read(start, cut) == [stored[3].hex]
     assert stream.read(cut, end) == [stored[4].hex]
     assert stream.latest(end) == end
+    assert [list(offset["p"]) for _, offset in sorted(cut["queues"].items())] == [["1", "2"], ["1"]]
+    another = Stream(running, startingTimestamp="1500-01-01T00:00:00Z", subscribePattern=pattern)
+    assert another.latest(end) == end, "what the checkpoint has is where each partition goes on"
 
 
 @pytest.mark.parametrize(
