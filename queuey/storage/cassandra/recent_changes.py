@@ -67,8 +67,8 @@ class RecentDeletions:
         dates = self._dates
         with self._lock:
             for id_ in ids:
-                dates.pop((partition, id_), None)
-                dates[partition, id_] = date
+                former = dates.pop((partition, id_), 0)
+                dates[partition, id_] = max(date, former)  # the clock may have been set back in between
             while (first := next(iter(dates), None)) and (
                 dates[first] < date - self._kept or len(dates) > _MOST_DELETIONS
             ):
