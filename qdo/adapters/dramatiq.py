@@ -163,7 +163,7 @@ class QueueyBroker(dramatiq.Broker):
         :param timeout: milliseconds.
         :param interval: milliseconds between two looks.
         :raises dramatiq.errors.QueueJoinTimeout: some are left after this time.
-        :raises queuey.errors.InvalidParameter: ``timeout`` is no number, or ``interval`` none that can be waited.
+        :raises queuey.errors.InvalidParameter: ``timeout`` is no number, or ``interval`` is no time to wait.
         """
         self._check(queue_name)
         if timeout is not None:

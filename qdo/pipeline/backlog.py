@@ -133,7 +133,7 @@ class Backlog:
                 raise
         self.close()
         self._opened = None
-        # The look that failed may have been told of queues, and nobody tells of them again.
+        # The look that failed may have learned of new queues, which are named once only.
         self._candidates = Candidates(self._options.subscription)
         return self._looked(offsets, most)
 

@@ -52,7 +52,7 @@ _BOUNDS: Mapping[str, tuple[float, float]] = {
     "most_seconds": (0, _MOST_SECONDS),
     "jitter": (0, 1),
 }
-"""Of a policy's fields. Behind a pause without an end nothing would ever go on."""
+"""Of a policy's fields. After a pause without end nothing would go on."""
 UNKNOWN_ATTEMPTS = 10
 """Of a message whose task this worker does not have. Their pauses, 1 to 256 s, leave eight minutes to bring it out."""
 

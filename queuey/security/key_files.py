@@ -78,7 +78,7 @@ class KeySource(Generic[T]):
         return changed
 
     def lapse(self) -> bool:
-        """Whether its keys have begun to count no longer, since they were last read or this was last asked."""
+        """Whether its keys have lapsed since they were last read, or since the last call."""
         if self._has_lapsed or self._keys is None or self.keys() is not None:
             return False
         self._has_lapsed = True

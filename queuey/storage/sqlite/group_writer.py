@@ -56,7 +56,7 @@ class GroupWriter:
         self._counters, self._leases = memory
         self.times = times
         self.page_bytes = self._pragma("page_size")
-        """Paths of the file and of its log."""
+        """Bytes of a page of the file."""
         self._sparing = SparingLog(log)
         self._waits_for_others = True
         self._took = 0.0
