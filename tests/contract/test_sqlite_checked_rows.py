@@ -167,10 +167,21 @@ def test_a_damaged_key_gives_no_rights_and_takes_none_from_others(tmp_path: Path
     with closing(SqliteStores(path, clock, IdGenerator(clock))) as stores:
         for at, name in enumerate((b"a", b"b")):
             done(stores.metadata.add_key(PrincipalKey("app:demo", name * 32, f"label {at}", at)))
-    damage(path, TABLES["app_keys"], "principal", chance)
+    sound = path.read_bytes()
+    for change in ("principal = cast(x'ff' as text)", "label = x'ff'", "digest = 'text'", "created = 0.5"):
+        with beside(path) as file:
+            file.execute(f"update app_keys set {change} where label = 'label 1'")  # noqa: S608 - of the line above
+        assert labels_of_keys(path, clock) == ["label 0"], change
+        path.write_bytes(sound)
+    for column in TABLES["app_keys"].columns:
+        damage(path, TABLES["app_keys"], column, chance)
+        assert labels_of_keys(path, clock) == ["label 0"], column
+        path.write_bytes(sound)
 
+
+def labels_of_keys(path: Path, clock: ManualClock) -> list[str]:
     with closing(SqliteStores(path, clock, IdGenerator(clock))) as stores:
-        assert [key.label for key in done(stores.metadata.keys())] == ["label 0"]
+        return [key.label for key in done(stores.metadata.keys())]
 
 
 def test_rows_are_read_with_their_checksum_alone() -> None:

@@ -177,8 +177,9 @@ def _queue(row: Row) -> Queue:
 def _keys(rows: Sequence[Row]) -> list[PrincipalKey]:
     """Those that are sound. A damaged one gives no rights, and takes none from the others; the search for damage names it."""
     keys = []
-    for row in rows:
-        with suppress(ValueError):
+    for stored_digest, *texts, stored_created, checksum in rows:
+        with suppress(*NONSENSE):
+            row = (stored_digest, *(str(text, "utf-8") for text in texts), stored_created, checksum)
             digest, principal, label, created = without_checksum(row)
             keys.append(PrincipalKey(principal, digest, label, created))
     return keys

@@ -491,8 +491,8 @@ delete from removed where queue = ?1
 -- key_insert: store the digest of a key
 insert or ignore into app_keys (digest, principal, label, created, checksum) values (:digest, :principal, :label, :created, :checksum)
 
--- key_list: all keys, oldest first
-select digest, principal, label, created, checksum from app_keys order by created, digest
+-- key_list: all keys, oldest first; texts as bytes, since a damaged one may be no UTF-8 any more
+select digest, cast(principal as blob), cast(label as blob), created, checksum from app_keys order by created, digest
 
 -- key_delete: delete keys by label
 delete from app_keys where principal = :principal and label = :label
