@@ -334,6 +334,8 @@ def test_servers_that_take_each_other_for_away_hand_nothing_out_twice(lease_serv
     homes = cycle([one.links.contact for one in several[:2]])
     several[2].homes.home = lambda place: next(homes)  # type: ignore[method-assign]
     receivers = [one.server.jobs(first) for one in several for _ in range(2)]
+    asked = receivers[-1].step(receive=ReceiveRequest(1, pop=True)).handed
+    assert several[2].counted.handed["done"] == 1
 
     def work(jobs: Receiver) -> list[bytes]:
         found: list[bytes] = []
@@ -344,8 +346,7 @@ def test_servers_that_take_each_other_for_away_hand_nothing_out_twice(lease_serv
     with ThreadPoolExecutor(len(receivers)) as threads:
         found = [body for each in threads.map(work, receivers) for body in each]
 
-    assert sorted(map(int, found)) == list(range(200))
-    assert several[2].counted.handed["done"]
+    assert sorted(map(int, [*bodies([*asked]), *found])) == list(range(200))
     assert {one.homes.home(place) for one in several[:2]} <= {None, several[2].links.contact}
 
 
