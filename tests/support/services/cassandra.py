@@ -111,7 +111,7 @@ class CassandraNode(Node):
 
     @contextmanager
     def joining(self, *, replaces: bool = False) -> Iterator[None]:
-        """Started while the block runs, it takes its time to come into a cluster that is busy.
+        """Started while the block runs, or later where it does not join before, it takes its time to come into a busy cluster.
 
         :param replaces: it takes the place of the node that had its address and is gone.
         """
@@ -122,7 +122,8 @@ class CassandraNode(Node):
         try:
             yield
         finally:
-            self._command = before
+            if self.has_joined:
+                self._command = before
 
     def _replies(self, statement: str) -> bool:
         from cassandra import ConsistencyLevel, DriverException, OperationTimedOut
