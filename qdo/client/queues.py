@@ -151,8 +151,8 @@ class QueueCalls:
         told = answer.json()
         found = {entry["queue"] for entry in told["messages"]}
         found |= {entry["queue"] for entry in told["refused"] if entry["code"] != QueueNotFound.__name__}
-        watermark = answer.headers["Queuey-Watermark"]
-        return found, 0 if watermark.startswith("-") else parse_timestamp(watermark)
+        watermark = answer.headers.get("Queuey-Watermark")
+        return found, 0 if watermark is None else parse_timestamp(watermark)
 
     @call
     def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Steps[ChangedQueues]:

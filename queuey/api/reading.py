@@ -227,7 +227,8 @@ class PageEnd(NamedTuple):
 
     cursor: str
     """The cursor to continue from."""
-    watermark: int
+    watermark: int | None
+    """None if no queue was read."""
     more: bool
     """There are more messages than the page has."""
     corrupt: int = 0
@@ -239,14 +240,15 @@ def answer_page(call: Call, body: bytes, rows: int, end: PageEnd) -> tuple[Answe
 
     If If-None-Match says that the reader has this page, the answer is 304, with no rows.
     """
-    tag = f'W/"{crc32c(body):08x}{len(body):x}.{crc32c(end.cursor.encode()):08x}"'
+    tag = f'"{crc32c(body):08x}{len(body):x}.{crc32c(end.cursor.encode()):08x}"'
     headers: Headers = [
         ("content-type", JSON),
-        ("queuey-watermark", format_timestamp(end.watermark)),
         ("queuey-cursor", end.cursor),
         ("queuey-more", "true" if end.more else "false"),
-        ("etag", tag),
+        ("etag", f"W/{tag}"),
     ]
+    if end.watermark is not None:
+        headers.append(("queuey-watermark", format_timestamp(end.watermark)))
     if end.corrupt:
         headers.append(("queuey-corrupt", str(end.corrupt)))
     known = call.header("if-none-match")

@@ -169,12 +169,15 @@ def test_who_may_not_read_does_not_wait(server: Server, anonymous: Server) -> No
 # If-None-Match
 
 
-def test_what_the_reader_has_is_not_sent_again(server: Server) -> None:
+@pytest.mark.parametrize("weak", ["W/", ""])
+def test_what_the_reader_has_is_not_sent_again(server: Server, weak: str) -> None:
+    """RFC 9110, 8.8.3.2: whether a tag is said to be weak plays no part here."""
     name = server.queue()
     server.fill(name, "a")
     first = server.get(name)
 
-    again = server.call("GET", name, headers={"If-None-Match": first.headers["ETag"]})
+    known = weak + first.headers["ETag"].removeprefix("W/")
+    again = server.call("GET", name, headers={"If-None-Match": known})
     server.fill(name, "b")
     changed = server.call("GET", name, headers={"If-None-Match": first.headers["ETag"]})
 
@@ -241,6 +244,18 @@ def test_several_queues_are_read_in_one_answer(server: Server, other: Server) ->
         ("gone", "QueueNotFound"),
     ]
     assert server.call("GET", params={**params, "cursor": answer.headers["Queuey-Cursor"]}).json()["messages"] == []
+
+
+def test_nothing_is_complete_where_none_of_several_queues_was_read(server: Server) -> None:
+    """The header named a moment in the year 1582."""
+    name = server.queue()
+
+    answer = server.call("GET", params={"queues": "gone,lost"})
+
+    assert answer.status_code == 200
+    assert [entry["queue"] for entry in answer.json()["refused"]] == ["gone", "lost"]
+    assert "Queuey-Watermark" not in answer.headers
+    assert "Queuey-Watermark" in server.call("GET", params={"queues": f"gone,{name}"}).headers
 
 
 def test_a_queue_among_several_tells_no_more_than_alone(server: Server, anonymous: Server) -> None:

@@ -303,7 +303,8 @@ async def _page_of_several(
 ) -> tuple[Answer, int]:
     """A page of each partition, as far as there is room."""
     progress = Progress(since.base, since.apart)
-    more, watermark = False, 0
+    more = False
+    watermark: int | None = None
     columns = None if asked.columns is None else (*asked.columns, "queue")
     with JsonPage(call, service.settings.limits.max_answer_bytes) as made:
         for queue in queues:
@@ -319,7 +320,7 @@ async def _page_of_several(
                 skip_corrupt=asked.skip_corrupt,
             )
             answer = await made.add(await service.log.read(queue, request, made), _named(queue, columns))
-            watermark = min(watermark or answer.watermark, answer.watermark)
+            watermark = answer.watermark if watermark is None else min(watermark, answer.watermark)
             for number, found in answer.pages:
                 more = more or found.more
                 if found.messages:
@@ -327,7 +328,7 @@ async def _page_of_several(
             rows = sum([len(found.messages) for _, found in answer.pages])
             service.monitor.delivered(call.identity.counted_as(queue.application), "json", rows, answer.size)
         body = made.body(refused=list(refused))
-    if queues and not more:
+    if watermark is not None and not more:
         progress.complete(MessageId.last_of(watermark))
     return answer_page(call, body, made.rows, PageEnd(format_several(queues, progress), watermark, more))
 
