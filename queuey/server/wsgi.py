@@ -83,15 +83,21 @@ def headers_of(environ: Environ) -> dict[str, str]:
 
 
 def decoded_path(environ: Environ) -> str:
-    """The path, decoded here if the server passes the raw one.
+    """The path below the application, decoded here if the server passes the raw one.
 
-    PATH_INFO hides broken escapes.
+    PATH_INFO hides broken escapes. The raw path begins with SCRIPT_NAME, below which the application lies.
     """
     raw = environ.get("RAW_URI") or environ.get("REQUEST_URI")
     if raw:
         path = str(raw).partition("?")[0]
-        return decode_path(path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2])
-    return str(environ.get("PATH_INFO", "")).encode("latin-1", "replace").decode("utf-8", "replace")
+        whole = decode_path(path if path.startswith("/") else "/" + path.partition("://")[2].partition("/")[2])
+        return whole.removeprefix(_text(environ, "SCRIPT_NAME"))
+    return _text(environ, "PATH_INFO")
+
+
+def _text(environ: Environ, name: str) -> str:
+    """A part of the path, whose bytes WSGI gives as Latin-1."""
+    return str(environ.get(name, "")).encode("latin-1", "replace").decode("utf-8", "replace")
 
 
 def open_call(pipeline: Pipeline, environ: Environ) -> tuple[Call, Operation | Answer]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import io
 from typing import Any
+from urllib.parse import quote
 from wsgiref.util import is_hop_by_hop
+
+import pytest
 
 from queuey.future import run
 from queuey.http.admission import Ticket
 from queuey.server.faces import open_pipeline
-from queuey.server.wsgi import headers_of, wsgi_application
+from queuey.server.wsgi import decoded_path, headers_of, wsgi_application
 from queuey.service import Service
 from queuey.service.queues import QueueSettings
 from queuey.settings import load_settings
@@ -52,3 +55,21 @@ def test_where_the_wsgi_server_ends_tls_calls_say_so() -> None:
     """The cookie of the console is secure there, and the URLs of SQS queues begin with https."""
     assert headers_of({"wsgi.url_scheme": "https", "HTTP_HOST": "q"}) == {"host": "q", "x-forwarded-proto": "https"}
     assert headers_of({"wsgi.url_scheme": "http", "HTTP_HOST": "q"}) == {"host": "q"}
+
+
+@pytest.mark.parametrize("raw", ["RAW_URI", "REQUEST_URI", None])
+@pytest.mark.parametrize(
+    ("script", "path"), [("", "/v1/demo"), ("/queues", "/v1/demo/"), ("/queues", ""), ("/qu\u00e4", "/v1/demo")]
+)
+def test_below_a_prefix_the_path_is_what_follows(raw: str | None, script: str, path: str) -> None:
+    """gunicorn, waitress and others pass the whole raw path, prefix included."""
+    environ = {"SCRIPT_NAME": script.encode().decode("latin-1"), "PATH_INFO": path}
+    if raw is not None:
+        environ[raw] = f"{quote(script + path)}?limit=1"
+
+    assert decoded_path(environ) == path
+
+
+def test_a_path_without_the_prefix_stays_whole() -> None:
+    """A proxy may have taken it off."""
+    assert decoded_path({"SCRIPT_NAME": "/queues", "RAW_URI": "/v1/demo"}) == "/v1/demo"
