@@ -7,10 +7,12 @@ from collections.abc import Iterable
 from functools import lru_cache
 
 from queuey.api.headers import COMMON, has_headers, headers_of_call
-from queuey.api.params import Problems, due, integer, once_key
-from queuey.errors import MessageTooLarge
+from queuey.api.params import Problems, due, integer, once_key, quoted
+from queuey.errors import Forbidden, MessageTooLarge
 from queuey.http.exchange import Call
-from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue
+from queuey.model import DEFAULT_TTL_SECONDS, MAX_TTL_SECONDS, Draft, IdempotencyKey, Queue, decode_headers
+from queuey.model.dead_letters import STORY_HEADER, story_of
+from queuey.security.permissions import is_for
 from queuey.service.log import partition_for
 from queuey.settings import Settings
 
@@ -74,6 +76,32 @@ def check_sizes(body: int, headers: int, settings: Settings) -> None:
     if body + headers > limit:
         what = "body is" if body > limit else "body and headers are together"
         raise MessageTooLarge(f"a message's {what} {body + headers} bytes; this server takes {limit}")
+
+
+def check_letters(call: Call, several: Iterable[bytes | None]) -> None:
+    """Refuse dead letters of other queues than those that the caller's credentials are for.
+
+    A redrive, or a move, takes each letter to the queue that its story names.
+
+    :param several: encoded headers of messages.
+    :raises Forbidden: there is such a letter.
+    """
+    if not call.identity.is_restricted:
+        return
+    for headers in several:
+        if headers is None or _STORY not in headers:
+            continue
+        try:
+            story = story_of(decode_headers(headers))
+        except ValueError:
+            continue  # it is no dead letter to anybody
+        if not is_for(call.identity, call.application, story.queue):
+            raise Forbidden(
+                f"Access was denied: a message is a dead letter of {quoted(story.queue)}, for which this credential is not."
+            )
+
+
+_STORY = STORY_HEADER.encode()
 
 
 def raw_draft(call: Call, queue: Queue, settings: Settings, now_ticks: int) -> Draft:

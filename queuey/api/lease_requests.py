@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import orjson
 
 from queuey.api.batches import batch_drafts, large_object, plain_object
+from queuey.api.drafts import check_letters
 from queuey.api.fields import check_query
 from queuey.api.json_fields import JsonFields
 from queuey.api.lease_settings import MAX_VISIBILITY_SECONDS, new_group
@@ -439,7 +440,9 @@ async def _appends(service: Service, call: Call, fields: JsonFields) -> list[App
         fields.problems.check()
         queue = await _named(service, call, Permission.APPEND, name)
         if messages:
-            appends.append(AppendRequest(queue, await _drafts(service, queue, messages, at), is_bulk=False))
+            drafts = await _drafts(service, queue, messages, at)
+            check_letters(call, (draft.headers for draft in drafts))
+            appends.append(AppendRequest(queue, drafts, is_bulk=False))
     fields.problems.check()
     return appends
 

@@ -10,6 +10,7 @@ import orjson
 from queuey.api.batches import batch_drafts, batch_entries, check_json
 from queuey.api.drafts import (
     check_batch,
+    check_letters,
     check_partition,
     check_put,
     check_size,
@@ -90,6 +91,7 @@ async def _store(
 
     Returns their locations once they are on disk, and the answer's headers.
     """
+    check_letters(call, (draft.headers for draft in drafts))
     once, headers = request_once(call), list(_CREATED)
     if service.log.least_ttl_seconds > 1:
         _check_ttls([draft.ttl_seconds for draft in drafts], service.log.least_ttl_seconds, batch=batch)
@@ -199,6 +201,7 @@ async def put(service: Service, call: Call, target: Target) -> Answer:
     problems.check()
     _check_ttls([ttl], service.log.least_ttl_seconds, batch=False)
     check_size(call.body, headers, service.settings)
+    check_letters(call, [headers])
     if trace := trace_of(call):
         headers = traced_headers(headers, len(call.body), trace, service.settings.limits.max_body_bytes)
     late = await service.log.put(queue, wanted, Overwrite(call.body, ttl, content_type, key, headers))

@@ -110,6 +110,11 @@ class Identity:
     def _all(self) -> tuple[object, ...]:
         return self._wholly, frozenset(self._partly), self.expires_ticks
 
+    @property
+    def is_restricted(self) -> bool:
+        """Whether a credential carries less than all rights of its principal."""
+        return bool(self._partly)
+
     def counted_as(self, application: str) -> str:
         """Whose a call on the paths of ``application`` is in the metrics.
 
@@ -191,6 +196,21 @@ def permits(permission: Permission, identity: Identity, application: str, name: 
     :param queue: None if there is no such queue: then only the owner of the application may learn so (G19).
     """
     return _RULES[permission](identity.acting(permission, application, name), application, queue)
+
+
+def is_for(identity: Identity, application: str, name: str) -> bool:
+    """Whether a caller that may append to some queue has any right of the owner's on this one, which need not exist."""
+    return any(permits(permission, identity, application, name, None) for permission in _OF_QUEUES)
+
+
+_OF_QUEUES = (
+    Permission.CONFIGURE,
+    Permission.APPEND,
+    Permission.VIEW,
+    Permission.DELETE,
+    Permission.COMMIT,
+    Permission.RECEIVE,
+)
 
 
 def rights_of(identity: Identity, application: str, queue: Queue) -> dict[str, bool]:

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import io
+import json
 from collections.abc import Iterator
 from typing import Any
 
+import pyarrow as pa
 import pytest
 import requests
 
 from qdo import Client
 from queuey.errors import Forbidden, InvalidToken
+from queuey.http.exchange import ARROW
+from queuey.model.dead_letters import STORY_HEADER, Story
 from tests.support import servers
 from tests.support.client import Json, Server, refused
 from tests.support.servers import APPLICATIONS
@@ -103,6 +108,43 @@ def test_an_application_mints_parts_of_its_own_rights(running: TrustingServer, s
         for answer in (device.post(other), device.get(name), device.call("DELETE", name), device.create()):
             refused(answer, 403, "Forbidden")
     assert server.bodies(name) == ["measured"]
+
+
+def story(queue: str) -> str:
+    return json.dumps(Story(queue, 1, "1f9f6640e56711f189bf02fc00000001", "workers", 3, "no reason")._asdict())
+
+
+def test_a_token_writes_dead_letters_of_its_queues_only(running: TrustingServer, server: Server) -> None:
+    """A redrive or a move, which the owner begins, would take such a letter to the queue that its story names."""
+    dead, jobs, other = server.queue(), server.queue(), server.queue()
+    id_ = server.fill(dead, "first")[0]
+    header = f"Queuey-Header-{STORY_HEADER}"
+
+    def each_way(worker: Server, queue: str) -> list[requests.Response]:
+        told = story(queue)
+        entry = {"body": "x", "headers": {STORY_HEADER: told}}
+        table = pa.table(
+            {"body": [b"x"], "headers": pa.array([[(STORY_HEADER, told.encode())]], pa.map_(pa.string(), pa.binary()))}
+        )
+        sink = io.BytesIO()
+        with pa.ipc.new_stream(sink, table.schema) as writer:
+            writer.write_table(table)
+        return [
+            worker.call("POST", dead, data=b"x", headers={header: told}),
+            worker.call("POST", dead, json={"messages": [{"body": "y"}, entry]}),
+            worker.call("POST", dead, params={"batch": "true"}, data=sink.getvalue(), headers={"Content-Type": ARROW}),
+            worker.call("PUT", dead, id_, data=b"x", headers={header: told}),
+            worker.call("POST", jobs, "leases", "workers", json={"append": [{"queue": dead, "messages": [entry]}]}),
+        ]
+
+    with asking(running, f"Bearer {token(server, queues=f'{dead},{jobs}', verbs='append,receive,read')}") as worker:
+        assert [answer.status_code for answer in each_way(worker, jobs)] == [201, 201, 201, 200, 200]
+        before = server.bodies(dead)
+        for answer in each_way(worker, other):
+            refused(answer, 403, "Forbidden")
+        assert server.bodies(dead) == before
+        assert worker.call("POST", dead, data=b"x", headers={header: "no story"}).status_code == 201
+    assert {answer.status_code for answer in each_way(server, other)} == {200, 201}
 
 
 def test_a_token_counts_on_the_paths_of_its_application_only(
