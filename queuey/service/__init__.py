@@ -114,8 +114,7 @@ class Service:
             self.telemetry = open_telemetry(self.settings.telemetry.endpoint, "queuey")
             self.telemetry.report(self.figures)
         self.trust.start()
-        if await self.queues.finish_removals():
-            self.removals.wake()
+        await self.removals.turn()
         self.removals.start()
         self.tasks.start()
         self.retained.start()

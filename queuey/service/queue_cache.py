@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from math import inf
 
 from queuey.locks import new_lock
@@ -103,11 +104,20 @@ class QueueCache:
         self._known[known.queue.application, known.queue.name] = known
         return known
 
-    def forget(self, queue: Queue) -> None:
-        """Know nothing of a queue, before and after a change.
+    @contextmanager
+    def changing(self, queue: Queue) -> Iterator[None]:
+        """Know nothing of a queue before and after a change, whatever comes of that.
 
         A look-up that began before the change must not put the old settings back.
         """
+        self.forget(queue)
+        try:
+            yield
+        finally:
+            self.forget(queue)
+
+    def forget(self, queue: Queue) -> None:
+        """Know nothing of a queue."""
         with self._lock:
             self.changes += 1
             self._known.pop((queue.application, queue.name), None)

@@ -173,7 +173,10 @@ class Queues:
         :param name: 1 to 50 characters; None draws a random name.
         :returns: the queue as it is stored now.
         :raises QueueExists: with ``only_new``, the queue exists already; nothing changed.
+        :raises ClockUnsafe: a store with several servers dates names, and a wrong date would hide this one, or a later one;
+            nothing changed.
         """
+        _check_clock(self._stores)
         chosen = name or uuid.uuid4().hex
         fresh = settings.changed(Queue(application, chosen, uuid.uuid4(), self._clock.now_ticks()))
         changes = self._cache.changes
@@ -218,9 +221,8 @@ class Queues:
             wanted = changed(queue)
             if wanted == queue:
                 return queue
-            self._cache.forget(queue)
-            done = await self._metadata.replace_queue(queue, wanted)
-            self._cache.forget(queue)
+            with self._cache.changing(queue):
+                done = await self._metadata.replace_queue(queue, wanted)
             if done:
                 self._waiters.changed(queue.uuid)
                 self.note_change(wanted)
@@ -234,10 +236,15 @@ class Queues:
         """Remove a queue and all its messages (G9).
 
         :raises QueueNotFound: there is no such queue any more.
+        :raises ClockUnsafe: see :meth:`create`; nothing changed.
         """
-        self._cache.forget(queue)
-        gone = await self._metadata.remove_queue(queue)
-        self._cache.forget(queue)
+        _check_clock(self._stores)
+        try:
+            with self._cache.changing(queue):
+                gone = await self._metadata.remove_queue(queue)
+        except OutcomeUnknown:
+            self.is_left()
+            raise
         if not gone:
             raise QueueNotFound
         self._waiters.changed(queue.uuid)
@@ -300,6 +307,11 @@ class Queues:
         ends = accumulate(queue.partitions for queue in queues)
         parts = [(end - queue.partitions, end) for queue, end in zip(queues, ends, strict=True)]
         return [states[first:end] if end <= len(states) else None for first, end in parts]
+
+
+def _check_clock(stores: Stores) -> None:
+    """:raises ClockUnsafe: this server's clock may be too far off."""
+    stores.messages.watermark(Consistency.STRONG)
 
 
 def _partitions_of(queue: Queue) -> Sequence[PartitionId]:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 from uuid import UUID
 
 import pytest
 
-from queuey.errors import OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
+from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
 from queuey.future import Future, run
-from queuey.model import EMPTY_PARTITION, PartitionId, PartitionState
+from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState
 from queuey.service import Service
-from queuey.service.queues import QueueSettings
+from queuey.service.queues import Queues, QueueSettings
+from queuey.service.removals import Removals
 from queuey.settings import load_settings
 from tests.support.servers import eventually
 
@@ -97,3 +99,86 @@ def test_a_removal_that_could_not_be_finished_goes_on_by_itself(
         run(service.queues.delete(queue))
     assert eventually(lambda: not [*service.stores.metadata.removed().wait()])
     assert not failures
+
+
+class _Unknown:
+    """Lets a change of a store be carried out, and nobody know of it."""
+
+    def __init__(self, change: Callable[..., Future[bool]], meanwhile: Callable[[], object]) -> None:
+        self._change, self._meanwhile = change, meanwhile
+
+    def __call__(self, *given: Any) -> Future[bool]:
+        self._meanwhile()
+        self._change(*given).wait()
+        return Future.failed(OutcomeUnknown())
+
+
+def test_a_change_that_may_be_stored_leaves_no_settings_behind_that_were_read_before_it(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a store of one server such settings were used until it ended."""
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    metadata = service.stores.metadata
+    change = _Unknown(metadata.replace_queue, lambda: run(service.queues.find("demo", "a")))
+    with monkeypatch.context() as unknown:
+        unknown.setattr(metadata, "replace_queue", change)
+        with pytest.raises(OutcomeUnknown):
+            run(service.queues.update(queue, QueueSettings(partitions=7)))
+
+    found = run(service.queues.find("demo", "a"))
+    assert found is not None
+    assert found.partitions == 7
+
+
+def test_a_removal_that_may_be_decided_is_finished(service: Service, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it left stayed until a server began anew."""
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    metadata = service.stores.metadata
+    change = _Unknown(metadata.remove_queue, lambda: run(service.queues.find("demo", "a")))
+    service.removals.start()
+    with monkeypatch.context() as unknown:
+        unknown.setattr(metadata, "remove_queue", change)
+        with pytest.raises(OutcomeUnknown):
+            run(service.queues.delete(queue))
+
+    assert run(service.queues.find("demo", "a")) is None
+    assert eventually(lambda: not [*metadata.removed().wait()])
+
+
+def test_where_servers_share_a_store_each_looks_again_for_removals_that_another_one_left(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service.stores.metadata, "trusted_seconds", 1.0)
+    queues = Queues(service.stores, service.clock, service.monitor, service.waiters)
+    removals = Removals(queues)
+    monkeypatch.setattr(removals, "_rest_seconds", 0.01)
+    looks = list[int]()
+
+    def removed(limit: int = 100) -> Future[Sequence[UUID]]:
+        looks.append(limit)
+        return Future.of([])
+
+    monkeypatch.setattr(service.stores.metadata, "removed", removed)
+    run(removals.turn())
+    removals.start()
+    assert eventually(lambda: len(looks) > 3)
+    removals.stop()
+
+
+def test_while_the_clock_may_be_wrong_no_queue_is_made_or_removed(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A name that was removed by a clock that was ahead hid the same name that was added by a right one."""
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+
+    def unsafe(_: Consistency) -> int:
+        raise ClockUnsafe
+
+    with monkeypatch.context() as wrong:
+        wrong.setattr(service.stores.messages, "watermark", unsafe)
+        with pytest.raises(ClockUnsafe):
+            run(service.queues.delete(queue))
+        with pytest.raises(ClockUnsafe):
+            run(service.queues.create("demo", "b", QueueSettings()))
+
+    assert [one.name for one in run(service.queues.page("demo", start="", limit=9))] == ["a"]
