@@ -106,7 +106,7 @@ class HeldFigures(BackgroundWork):
 
     def _take_used(self) -> None:
         used, self._used = self._used, {}
-        for key, queue in used.items():
+        for key, queue in [*used.items()]:  # a step may still add to it
             held = self._groups.pop(key).held if key in self._groups else _Held()
             self._groups[key] = _Group(queue, key[1], held)
         while len(self._groups) > MOST_GROUPS:

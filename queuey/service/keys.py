@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from itertools import count
 
 from queuey.clock import Clock
 from queuey.errors import InvalidParameter
@@ -68,6 +69,8 @@ class Keys:
         self._accounts = self._applications, dict[str, str | None]()
         """Some applications, and by account the one that it belongs to; None where there are several."""
         self._looked = float("-inf")
+        self._looks, self._last_look = count(1), 0
+        """Numbers of looks at the store, and that of the last one whose answer is in force."""
         self._used: dict[bytes, int] = {}
         """When keys in force were used last, in ticks; by their digests."""
 
@@ -153,7 +156,12 @@ class Keys:
         return {(key.digest, key.principal) for key in self._known.values()}
 
     async def _look(self) -> None:
-        known = {key.digest: key for key in [*self._configured, *await self._metadata.keys()]}
+        number = next(self._looks)
+        stored = await self._metadata.keys()
+        if number < self._last_look:
+            return  # a later look was answered sooner, and may know of a key that was made or removed meanwhile
+        self._last_look = number
+        known = {key.digest: key for key in [*self._configured, *stored]}
         named = [(digest, application_of(key.principal)) for digest, key in known.items()]
         applications = frozenset([name for _, name in named if name is not None])
         if applications != self._applications:

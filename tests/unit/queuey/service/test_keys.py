@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, InvalidApplicationKey, InvalidParameter
-from queuey.future import run
+from queuey.future import Future, run, start
 from queuey.ids import IdGenerator
+from queuey.model import PrincipalKey
 from queuey.security.access_keys import MasterSecrets, account_of, digest_of_access_key
 from queuey.security.app_keys import ApplicationKeys, digest_of, label_of
 from queuey.service.keys import Keys
 from queuey.storage.memory import MemoryStores
 
 CHOSEN = "c" * 32
+CHOSEN_LATER = "d" * 32
 
 
 @pytest.fixture
@@ -54,6 +58,29 @@ def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> N
     run(Keys(store, clock, {}).new("root", operator=True))
 
     assert run(Keys(store, clock, {}).first(None)) is None
+
+
+def test_an_answer_that_comes_late_brings_no_key_back(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A look that took long put back what a later one had found to be removed, and forgot what was made since."""
+    run(keys.new("billing", CHOSEN_LATER))
+    store, asked = keys._metadata, list[Future[Sequence[PrincipalKey]]]()
+
+    def slowly() -> Future[Sequence[PrincipalKey]]:
+        asked.append(Future())
+        return asked[-1]
+
+    with monkeypatch.context() as slow:
+        slow.setattr(store, "keys", slowly)
+        early = start(keys.refresh())
+    before = store.keys().wait()
+    store.remove_key("app:billing", label_of(digest_of(CHOSEN_LATER))).wait()
+    made = run(keys.new("sales"))
+    asked[0].set_result(before)
+    early.result()
+
+    assert keys.applications == ["from-file", "sales"]
+    assert keys.find(digest_of(CHOSEN_LATER)) is None
+    assert keys.find(digest_of(made)) is not None
 
 
 MASTER = MasterSecrets(("m" * 32,))
