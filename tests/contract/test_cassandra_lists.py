@@ -8,11 +8,14 @@ from uuid import UUID, uuid4
 import pytest
 
 from queuey.clock import ManualClock
+from queuey.future import Future
 from queuey.ids import IdGenerator
 from queuey.model import Queue
+from queuey.model.tasks import StoredTask
 from queuey.storage.cassandra.names import EVERYBODY, list_place
+from queuey.storage.cassandra.queue_rows import _Stored
 from queuey.storage.cassandra.schema import LISTED_SECONDS
-from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession
+from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
 from queuey.storage.contract.common import done
 from tests.support.cassandra_stores import CassandraStores
 
@@ -96,6 +99,66 @@ def test_a_group_or_task_that_comes_back_is_none(
     done(stores.tasks.open_tasks())
     listed = session.ask("tasks_open_list", (0, 1000), ALL_CENTRES).wait()
     assert queue.uuid not in {one for one, *_ in listed}
+
+
+def test_a_task_that_is_listed_anew_while_it_is_looked_up_stays(
+    session: CassandraSession,
+    stores: CassandraStores,
+    clock: ManualClock,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    where, find = (0, queue.uuid, "purge", uuid4()), stores.tasks._find
+
+    def add() -> Future[Rows]:
+        return session.tell("tasks_open_keep", (*where, clock.now_ticks()), ALL_CENTRES)
+
+    async def found(of: UUID, name: str) -> StoredTask | None:
+        if of == queue.uuid:
+            await add()
+        return await find(of, name)
+
+    add().wait()
+    clock.advance(FIVE_MINUTES + 1)
+    monkeypatch.setattr(stores.tasks, "_find", found)
+    done(stores.tasks.open_tasks())
+
+    listed = session.ask("tasks_open_list", (0, 1000), ALL_CENTRES).wait()
+    assert queue.uuid in {one for one, *_ in listed}
+
+
+def test_a_removal_that_is_announced_anew_while_its_queue_is_looked_up_stays(
+    session: CassandraSession,
+    stores: CassandraStores,
+    clock: ManualClock,
+    queue: Queue,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A server that died in the middle of that removal left it to nobody."""
+    rows, where = stores.metadata._queues, (queue.application, queue.name)
+    shard, stored = queue.uuid.int % 16, rows._stored
+
+    def announce() -> Future[Rows]:
+        return session.tell("removal_keep", (shard, queue.uuid, *where, clock.now_ticks()), ALL_CENTRES)
+
+    async def found(application: str, name: str) -> _Stored | None:
+        if (application, name) == where:
+            await announce()
+        return await stored(application, name)
+
+    done(stores.metadata.create_queue(queue))
+    announce().wait()
+    clock.advance(FIVE_MINUTES)
+    with monkeypatch.context() as meanwhile:
+        meanwhile.setattr(rows, "_stored", found)
+        assert queue.uuid not in done(stores.metadata.removed(1000))
+    listed = [one for one, *_ in session.ask("removal_list", (shard,), ALL_CENTRES).wait()]
+    assert queue.uuid in listed
+
+    clock.advance(FIVE_MINUTES)
+    assert queue.uuid not in done(stores.metadata.removed(1000))
+    listed = [one for one, *_ in session.ask("removal_list", (shard,), ALL_CENTRES).wait()]
+    assert queue.uuid not in listed, "nobody has decided it"
 
 
 def _remove_again(session: CassandraSession, uuid: UUID, queue: Queue) -> None:

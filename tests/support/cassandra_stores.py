@@ -27,6 +27,7 @@ class CassandraStores(Stores):
     offsets: CassandraOffsets
     metadata: CassandraMetadata
     leases: CassandraLeases
+    tasks: CassandraTasks
 
     def __init__(
         self,

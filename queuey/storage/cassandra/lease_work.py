@@ -164,7 +164,9 @@ class GroupWork:
             self._on_loop.discard(getcurrent())
 
     def aside(self, work: Callable[[], T]) -> T:
-        """What long work returns. If the loop carries out the work that asks, a thread does this meanwhile."""
+        """What long work returns. If the loop carries out the work that asks, a thread does this meanwhile, unless the threads
+        have ended.
+        """
         if not isinstance(getcurrent(), _OnLoop):
             return work()
         ended: Future[T] = Future()
@@ -177,7 +179,10 @@ class GroupWork:
             else:
                 ended.set_result(found)
 
-        self._threads.submit(carry_out)
+        try:
+            self._threads.submit(carry_out)
+        except RuntimeError:  # the store is closed
+            return work()
         return awaited(ended)
 
     def close(self) -> None:

@@ -154,15 +154,15 @@ class QueueRows:
     async def removed(self, limit: int) -> Sequence[UUID]:
         found: list[UUID] = []
         for shard in range(_REMOVAL_SHARDS):
-            for uuid, application, name, since in await self._session.ask("removal_list", (shard,), ALL_CENTRES):
-                if await self._is_gone(uuid, application, name, since):
+            for uuid, *announced in await self._session.ask("removal_list", (shard,), ALL_CENTRES):
+                if await self._is_gone(uuid, *announced):
                     found.append(uuid)
         return found[:limit]
 
-    async def _is_gone(self, uuid: UUID, application: str, name: str, since: int) -> bool:
+    async def _is_gone(self, uuid: UUID, application: str, name: str, since: int, date: int) -> bool:
         """Whether an announced removal is complete.
 
-        A removal that a server left unfinished is finished here, or forgotten.
+        A removal that a server left unfinished is finished here, or forgotten if it was never decided.
         """
         stored = await self._stored(application, name)
         if stored is None or stored.queue.uuid != uuid:
@@ -170,7 +170,8 @@ class QueueRows:
         if (self._clock.now_ticks() - since) / TICKS_PER_SECOND < self._settle + _ABANDONED_SECONDS:
             return False  # the server that began it is still working on it
         if stored.removing is None:
-            await self.forget_removed(uuid)
+            # One that was announced anew meanwhile is dated later, and stays.
+            await self._session.tell("removal_withdraw", (date, _removal_shard(uuid), uuid), ALL_CENTRES)
             return False
         await self._finish_removal(stored.queue)
         return True

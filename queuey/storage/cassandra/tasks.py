@@ -70,15 +70,16 @@ class CassandraTasks(TaskStore):
 
     async def _open(self, limit: int) -> Sequence[StoredTask]:
         rows = await self._session.ask("tasks_open_list", (_SHARD, limit), ALL_CENTRES)
-        looked = [future.start(self._find(queue, name)) for queue, name, _, _ in rows]
+        looked = [future.start(self._find(queue, name)) for queue, name, *_ in rows]
         found = []
-        for (queue, name, id_, since), look in zip(rows, looked, strict=True):
+        for (queue, name, id_, since, date), look in zip(rows, looked, strict=True):
             task = await look
             if task is not None and task.id == id_ and task.is_open:
                 if queue not in self._server.dropped:
                     found.append(task)
             elif self._server.clock.now_ticks() - since > _NEVER_BEGAN_SECONDS * TICKS_PER_SECOND:
-                await self._session.tell("tasks_open_forget", (_SHARD, queue, name, id_), ALL_CENTRES)
+                # A row that was added since, for a task that was opened again, is dated later, and stays.
+                await self._session.tell("tasks_open_forget", (date, _SHARD, queue, name, id_), ALL_CENTRES)
         return found
 
 

@@ -191,6 +191,23 @@ def test_long_work_beside_leaves_the_loop_free(work: GroupWork, inbox: LoopInbox
         carried_out(work, lambda: work.aside(fails)).wait(_PATIENCE_SECONDS)
 
 
+def test_long_work_is_done_also_where_the_threads_have_ended(work: GroupWork, inbox: LoopInbox) -> None:
+    """A call that was under way when its store closed had an error of the threads in place of its own outcome."""
+    work.use(inbox, 0)
+    goes_on: Future[None] = Future()
+
+    def asks() -> str:
+        awaited(goes_on)
+        return work.aside(here)
+
+    waiting = carried_out(work, asks)
+    in_turn(inbox, lambda: None)
+    work.close()
+    goes_on.set_result(None)
+
+    assert waiting.wait(_PATIENCE_SECONDS) == NAME
+
+
 @pytest.mark.parametrize("limit", [-1.0, 1000.0])
 def test_it_is_known_whether_work_keeps_the_loop_long(
     limit: float, work: GroupWork, inbox: LoopInbox, monkeypatch: pytest.MonkeyPatch
