@@ -55,8 +55,9 @@ export class Message {
   }
 }
 
-/** A text that sorts ids as their messages: an id is a UUID of version 1. */
-export const order = (id) => id.slice(13, 16) + id.slice(8, 12) + id.slice(0, 8);
+/** A text that sorts ids as their messages: an id is a UUID of version 1. Of those of one moment the server compares signed bytes. */
+export const order = (id) => id.slice(13, 16) + id.slice(8, 12) + id.slice(0, 8) + id.slice(16).replace(/(.)(.)/g, unsigned);
+const unsigned = (_, high, low) => (parseInt(high, 16) ^ 8).toString(16) + low;
 
 /** The queues of one application. */
 export class Client {
@@ -90,7 +91,7 @@ export class Client {
   /** Make a queue; it is no error if it is there. */
   async createQueue(name, options = {}) {
     const { principals, signal, ...rest } = known(options, ["partitions", "type", "retention", "principals", "signal"]);
-    const form = new URLSearchParams({ queue_name: name, ...rest });
+    const form = new URLSearchParams(given({ queue_name: name, ...rest }));
     if (principals !== undefined) form.set("principles", [principals].flat().join(","));
     const headers = { "Content-Type": "application/x-www-form-urlencoded" };
     await this.ask("POST", "", { headers, body: form.toString(), signal });
@@ -110,12 +111,13 @@ export class Client {
   /** @internal The events below a path, for as long as waiting helps. */
   async *live(path, query, queue, options) {
     const { since, cursor, partitions, signal } = known(options, ["since", "cursor", "partitions", "signal"]);
+    const first = { since: moment(since), partitions }; // "now" stays the moment of this call
     let last = cursor ?? null;
     for (let failures = 0; ; failures++) {
       try {
         const headers = { Accept: EVENTS, ...(last && { "Last-Event-ID": last }) };
-        const begin = last ? {} : { since: moment(since), partitions };
-        const answer = await this.#once("GET", path, { query: { ...query, ...begin }, headers, signal, lasts: true });
+        const asked = { ...query, ...(last ? {} : first) };
+        const answer = await this.#once("GET", path, { query: asked, headers, signal, lasts: true });
         try {
           for await (const { id, name, data } of events(answer.body)) {
             if (name === "end") throw new QueueyError({ retriable: true, ...data });
@@ -154,8 +156,8 @@ export class Client {
   }
 
   async #once(method, path, { query = {}, headers = {}, body, signal, waitMs = 0, lasts = false }) {
-    const given = Object.entries(query).filter(([, value]) => value !== undefined && value !== null);
-    const url = `${this.#base}${path}${given.length ? `?${new URLSearchParams(given)}` : ""}`;
+    const asked = new URLSearchParams(given(query)).toString();
+    const url = `${this.#base}${path}${asked && `?${asked}`}`;
     const ended = new AbortController();
     const end = () => ended.abort();
     const forget = () => signal?.removeEventListener("abort", end);
@@ -233,6 +235,7 @@ export class Queue {
   /** All messages that are there, oldest first, unless `order` is "descending". */
   async *read(options = {}) {
     const { limit = Infinity, ...rest } = known(options, ["since", "until", "limit", "partitions", "order", "signal"]);
+    rest.until = moment(rest.until); // "now" stays the moment of this call
     const size = (left) => Math.min(left, 1000);
     let left = limit;
     let page = await this.page({ partitions: "all", ...rest, limit: size(left) });
@@ -371,25 +374,37 @@ export class Leases {
    * Run `job(message)` for each message, `concurrency` at a time, until `signal` ends it; then the jobs under way end first.
    * A message is acknowledged when its job returns, and released when it throws: then it comes again, by the group's back-off,
    * until the group gives it up. Its lease is extended while the job runs. `onError(error, message)` hears of each failure.
+   * What the server refuses ends it, too: no job runs any more when it throws.
    */
   async work(job, options = {}) {
     const names = ["concurrency", "visibility", "wait", "signal", "onError"];
     const { concurrency = 1, visibility = 60, wait = 20, signal, onError } = known(options, names);
-    const worker = async () => {
-      let settled = {};
-      while (!signal?.aborted) {
-        let messages;
-        try {
-          ({ messages } = await this.step({ ...settled, receive: { max: 1, visibility, wait }, signal }));
-        } catch (error) {
-          if (signal?.aborted) break; // what is settled is settled below
-          throw error;
-        }
-        settled = messages.length ? await this.#done(messages[0], job, visibility, onError) : {};
-      }
-      if (Object.keys(settled).length) await this.step(settled);
-    };
+    if (!(concurrency >= 1)) throw new TypeError(`concurrency is ${concurrency}: expected 1 at least`);
+    const { signal: ending, end } = following(signal);
+    const failures = [];
+    const worker = () =>
+      this.#worker(job, { visibility, wait, onError, signal: ending }).catch((error) => {
+        failures.push(error);
+        end(); // and so the others
+      });
     await Promise.all(Array.from({ length: concurrency }, worker));
+    end();
+    if (failures.length) throw failures[0];
+  }
+
+  async #worker(job, { visibility, wait, onError, signal }) {
+    let settled = {};
+    while (!signal.aborted) {
+      let messages;
+      try {
+        ({ messages } = await this.step({ ...settled, receive: { max: 1, visibility, wait }, signal }));
+      } catch (error) {
+        if (signal.aborted) break; // what is settled is settled below
+        throw error;
+      }
+      settled = messages.length ? await this.#done(messages[0], job, visibility, onError) : {};
+    }
+    if (Object.keys(settled).length) await this.step(settled);
   }
 
   async #done(message, job, visibility, onError) {
@@ -411,6 +426,21 @@ function known(options, names) {
   const strange = Object.keys(options).filter((name) => !names.includes(name));
   if (strange.length) throw new TypeError(`unknown option ${strange.join(", ")}: expected ${names.join(", ")}`);
   return options;
+}
+
+/** The members that have a value. */
+const given = (members) => Object.entries(members).filter(([, value]) => value !== undefined && value !== null);
+
+/** A signal that is aborted by `end`, and when another is. */
+function following(signal) {
+  const controller = new AbortController();
+  const end = () => {
+    signal?.removeEventListener("abort", end);
+    controller.abort();
+  };
+  signal?.addEventListener("abort", end);
+  if (signal?.aborted) end();
+  return { signal: controller.signal, end };
 }
 
 /** The address of a server. In a page it may be relative to the page. */

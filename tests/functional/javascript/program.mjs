@@ -126,6 +126,40 @@ await scene("work runs a job for each message, and again for one that failed", a
   assert.deepEqual(await queue.leases("jobs").receive(), []);
 });
 
+await scene("a refusal ends all jobs before it is thrown", async () => {
+  const queue = await client.createQueue(`${name}-refused`);
+  await queue.appendMany(["a", "b"].map((body) => ({ body })));
+  let isUnderWay, ended = false;
+  const underWay = new Promise((go) => { isUnderWay = go; });
+  const working = queue.leases("jobs").work(
+    async (message) => {
+      if (message.body === "a") {
+        await underWay;
+        throw new Error("not now");
+      }
+      isUnderWay();
+      await new Promise((go) => setTimeout(go, 300));
+      ended = true;
+    },
+    { concurrency: 3, wait: 60, onError: () => { throw new Error("onError is broken"); } },
+  );
+  await assert.rejects(working, /onError is broken/);
+  assert.ok(ended);
+  await queue.append("c");
+  assert.deepEqual(bodies(await queue.leases("jobs").receive({ wait: 60 })), ["c"]);
+  await assert.rejects(queue.leases("jobs").work(() => {}, { concurrency: 0 }), /expected 1 at least/);
+});
+
+await scene("options without a value are as if not given", async () => {
+  const made = await client.createQueue(`${name}-plain`, { partitions: undefined, retention: undefined });
+  assert.deepEqual(await all(made.read({ until: "now" })), []);
+});
+
+await scene("ids of one moment are in the order of the server", async () => {
+  const ids = ["80ff", "8000", "8001", "bf7f"].map((tail) => `0000000000001000${tail}000000000000`);
+  assert.deepEqual([...ids].reverse().sort((one, other) => (order(one) < order(other) ? -1 : 1)), ids);
+});
+
 await scene("a receive that is given up leaves no lease behind", async () => {
   const queue = await client.createQueue(`${name}-given-up`);
   const leases = queue.leases("mail");
