@@ -30,6 +30,7 @@ class SharedMachine:
         machines = scenario.machines
         self._env = env
         self._scaled = scaled
+        self._replication = scenario.nodes.replication
         self.processors = SharedProcessors(env, machines.shared, since=scenario.warmup)
         turn = scaled(costs.append.parts.turn)
         self._servers = [EventLoop(env, self.processors, turn) for _ in range(scenario.servers.count)]
@@ -66,7 +67,7 @@ class SharedMachine:
         """
         seconds = self._scaled(parts.node + parts.burst / together)
         copies = [self._env.process(self._copy(self._nodes[at], seconds)) for at in nodes]
-        most = len(copies) // 2 + 1
+        most = self._replication // 2 + 1
         yield simpy.events.Condition(self._env, lambda _, done: done >= most, copies)
 
     def _copy(self, node: simpy.Store, seconds: float) -> Steps:

@@ -39,8 +39,6 @@ class _SimulatedServer:
     is_up: bool = True
     is_silent: bool = False
     """Its machine is gone: nobody says that it does not listen."""
-    is_known: bool = True
-    """The balancer sends it requests."""
 
 
 @dataclass(eq=False)
@@ -256,22 +254,24 @@ class TrafficModel:
             if server.rack == 0:
                 server.is_up, server.is_silent = False, True
         yield self._env.timeout(self._scenario.servers.noticed)
-        self._known = [server for server in self._servers if server.is_up]
+        self._known = [server for server in self._known if not server.is_silent]
 
     def _restart(self, at: float) -> Steps:
         fleet, faults = self._scenario.servers, self._scenario.faults
         yield self._env.timeout(at)
         for first in range(0, len(self._servers), faults.together):
             some = self._servers[first : first + faults.together]
-            self._known = [server for server in self._servers if server not in some]
+            self._known = [server for server in self._known if server not in some]
             yield self._env.timeout(faults.drain)
             for server in some:
                 server.is_up = False
             yield self._env.timeout(fleet.start)
+            # A server whose rack is gone has nothing to start on.
             for server in some:
-                server.is_up = True
+                server.is_up = not server.is_silent
             yield self._env.timeout(fleet.noticed)
-        self._known = [*self._servers]
+            back = [server for server in some if server.is_up]
+            self._known = [server for server in self._servers if server in self._known or server in back]
 
     # What came of it
 

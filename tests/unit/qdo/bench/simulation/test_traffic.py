@@ -135,6 +135,23 @@ def test_requests_to_a_lost_rack_wait_until_the_balancer_notices() -> None:
     assert used(found, "response time").use > 1
 
 
+def test_servers_of_a_lost_rack_do_not_come_back_by_a_restart() -> None:
+    small = scenario(
+        seconds=10,
+        warmup=0.5,
+        servers={"count": 3, "start": 0.5, "noticed": 0.5, "patience": 0.5},
+        nodes={"count": 3, "processors": 2, "replication": 3},
+        traffic={"appends": {"rate": 100, **STREAM}},
+        faults={"rack": 1, "rolling": 3, "drain": 0.2},
+    )
+
+    found = simulated_figures(small, costs())
+    slow = [second for second, p99 in found.series["response p99, ms"] if p99 > 400]
+
+    assert slow, "it takes the balancer a while"
+    assert max(slow) < 3, "no request goes to the rack that is gone"
+
+
 def test_copies_in_one_rack_alone_cannot_store_without_it() -> None:
     small = scenario(
         seconds=3,
