@@ -389,6 +389,8 @@ class _FollowConsumer(Consumer):
         self._client = driver.client()
         self._pages: queue.Queue[Sequence[Delivered] | Exception] = queue.Queue(maxsize=64)
         self._closed = threading.Event()
+        self._ended: Exception | None = None
+        """What ended the stream."""
         name = driver.target.queue(topic)
         self._thread = threading.Thread(target=self._follow, args=(name,), daemon=True)
         self._thread.start()
@@ -410,12 +412,16 @@ class _FollowConsumer(Consumer):
                 return
 
     def receive(self, wait: float) -> Sequence[Delivered]:
+        """As in the base class. Once the stream has ended there is no answer any more, nor an empty one."""
+        if self._ended is not None:
+            raise ConfigurationError(f"the stream ended: {self._ended}") from self._ended
         try:
             found = self._pages.get(timeout=max(wait, 0.01))
         except queue.Empty:
             return []
         if isinstance(found, Exception):
-            raise ConfigurationError(f"the stream ended: {found}") from found
+            self._ended = found
+            return self.receive(wait)
         return found
 
     def close(self) -> None:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from itertools import product
 from typing import Any, ClassVar
 
 import pika
-from pika.exceptions import AMQPConnectionError, AMQPError, NackError, UnroutableError
+from pika.exceptions import AMQPConnectionError, AMQPError, UnroutableError
 
 from qdo.bench.clock import SECOND
 from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, Driver, OutgoingMessage, Producer
@@ -28,13 +29,14 @@ def carried_out(call: Callable[..., Any], *values: Any, **options: Any) -> Any:
     """The answer to a request.
 
     :raises StorageUnavailable: it was refused.
-    :raises OutcomeUnknown: there was none; it may have been carried out.
+    :raises OutcomeUnknown: there was none; it may have been carried out. So may be what the server does not answer for: of
+        several queues one may have the message.
     """
     try:
         return call(*values, **options)
-    except (NackError, UnroutableError) as error:
+    except UnroutableError as error:
         raise StorageUnavailable(f"{type(error).__name__}: {error}") from error
-    except (AMQPError, OSError) as error:
+    except (AMQPError, OSError) as error:  # a message that the server does not answer for is one of these
         raise OutcomeUnknown(f"{type(error).__name__}: {error}") from error
 
 
@@ -176,9 +178,9 @@ class RabbitQuorumDriver(RabbitDriver, DeadLetterDriver):
     def remove(self) -> None:
         super().remove()
         if self.max_failures is not None:
-            connection = self.connection()
-            for topic in range(self.target.workload.topics):
-                carried_out(connection.channel().queue_delete, f"{self.queue(topic, 0)}-dead")
+            connection, workload = self.connection(), self.target.workload
+            for topic, view in product(range(workload.topics), range(workload.views)):
+                carried_out(connection.channel().queue_delete, f"{self.queue(topic, view)}-dead")
             connection.close()
 
 

@@ -46,6 +46,8 @@ class SqsDriver(DeadLetterDriver):
         own = target.workload.queuey
         if own.receiving.batch > MOST_A_REQUEST or own.batch > MOST_A_REQUEST:
             raise ConfigurationError(f"batch: a request of SQS has at most {MOST_A_REQUEST} messages")
+        if target.workload.subscriptions_per_topic > 1:
+            raise ConfigurationError("subscriptionsPerTopic: a queue of SQS gives each message once")
         if own.delay and self.fifo:
             raise ConfigurationError("delay: messages of FIFO queues have none of their own")
         if target.workload.keys and not self.fifo:
@@ -73,8 +75,6 @@ class SqsDriver(DeadLetterDriver):
         return self._urls[queue]
 
     def prepare(self) -> None:
-        if self.target.workload.subscriptions_per_topic > 1:
-            raise ConfigurationError("subscriptionsPerTopic: a queue of SQS gives each message once")
         attributes = {"FifoQueue": "true"} if self.fifo else {}
         with closing(self.client()) as client:
             for topic in self.each_topic():
@@ -139,6 +139,11 @@ def carried_out(call: Callable[..., Any], **values: Any) -> Any:
         raise OutcomeUnknown(str(error)) from error
 
 
+def _is_refused(failed: Mapping[str, Any]) -> bool:
+    """Whether an entry that failed was wrong itself. One that the service failed at may have been carried out."""
+    return bool(failed.get("SenderFault"))
+
+
 class _SqsProducer(Producer):
     def __init__(self, driver: SqsDriver) -> None:
         self._driver = driver
@@ -151,7 +156,9 @@ class _SqsProducer(Producer):
         url = self._driver.url(self._client, self._driver.queue(topic))
         answer = carried_out(self._client.send_message_batch, QueueUrl=url, Entries=entries)
         if failed := answer.get("Failed"):
-            raise OutcomeUnknown(f"{len(failed)} of {len(entries)} messages were refused: {failed[0].get('Code')}")
+            is_refusal = len(failed) == len(entries) and all(map(_is_refused, failed))
+            text = f"{len(failed)} of {len(entries)} messages were refused: {failed[0].get('Code')}"
+            raise (StorageUnavailable if is_refusal else OutcomeUnknown)(text)
 
     def _entry(self, at: int, message: OutgoingMessage) -> dict[str, Any]:
         entry: dict[str, Any] = {"Id": str(at), "MessageBody": message.body.decode()}
@@ -187,8 +194,11 @@ class _SqsConsumer(Consumer):
     def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
         entries = [{"Id": str(at), "ReceiptHandle": token} for at, token in enumerate(tokens)]
         answer = carried_out(self._client.delete_message_batch, QueueUrl=self._url, Entries=entries)
-        failed = {int(one["Id"]) for one in answer.get("Failed", ())}
-        return [at not in failed for at in range(len(tokens))]
+        failed = answer.get("Failed", ())
+        if unknown := [one.get("Code") for one in failed if not _is_refused(one)]:
+            raise OutcomeUnknown(f"{len(unknown)} of {len(entries)} were not deleted, or perhaps: {unknown[0]}")
+        refused = {int(one["Id"]) for one in failed}
+        return [at not in refused for at in range(len(tokens))]
 
     def close(self) -> None:
         self._client.close()
