@@ -19,7 +19,7 @@ from botocore.credentials import Credentials
 from tests.bench.drivers import NUMBER, Load, drive
 from tests.bench.measure import BenchFailed, alternate, ratios, until
 from tests.bench.plan import CONNECTIONS, Plan
-from tests.bench.servers import START_SECONDS, Server, access_key, queuey
+from tests.bench.servers import START_SECONDS, Server, access_key, end, queuey
 from tests.bench.sqs import OPEN, ask, cycle, make_queue
 from tests.bench.table import Row, number
 from tests.support.services.jars import RECIPES, jars
@@ -48,8 +48,7 @@ def elasticmq(folder: Path, *, on_disk: bool) -> Iterator[Server]:
         until(lambda: _answers(process, url, folder / "said.txt"), START_SECONDS, "ElasticMQ to answer")
         yield Server(process, url, time.perf_counter() - began)
     finally:
-        process.terminate()
-        process.wait(60)
+        end(process)
 
 
 def _answers(process: subprocess.Popen[bytes], url: str, said: Path) -> bool:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import re
-import signal
 import subprocess
 import sys
 import time
@@ -181,9 +180,21 @@ def _running(
             until(lambda: _beats(process, url, said.fileno()), START_SECONDS, f"{url} to answer")
             yield Server(process, url, time.perf_counter() - began)
         finally:
-            if process.poll() is None:
-                process.send_signal(signal.SIGTERM)
-                process.wait(60)
+            end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """In order, if it still runs; if it does not end, it is killed.
+
+    :raises subprocess.TimeoutExpired: it had to be killed.
+    """
+    process.terminate()
+    try:
+        process.wait(60)
+    except BaseException:
+        process.kill()
+        process.wait()
+        raise
 
 
 def _announced(process: subprocess.Popen[bytes], said: int) -> str:

@@ -238,6 +238,7 @@ def _arrival(server: Server, plan: Plan) -> Row:
     count = round(RATE * plan.seconds * 2)
     worker = _started("arrive", server.url, str(plan.fresh("groups")), str(count))
     if worker.stdout is None or worker.stdout.readline().strip() != "READY":
+        worker.kill()
         raise BenchFailed("the worker did not begin")
     time.sleep(2)  # it joins, and its first question waits
     command = [sys.executable, "-m", "tests.bench.arrival", str(server.port), str(count)]
@@ -255,7 +256,10 @@ def _started(*arguments: str) -> subprocess.Popen[str]:
 
 
 def _result(process: subprocess.Popen[str]) -> Any:
-    said, _ = process.communicate(timeout=120)
+    try:
+        said, _ = process.communicate(timeout=120)
+    finally:
+        process.kill()  # if it has not ended by itself
     if process.returncode:
         raise BenchFailed(f"a worker ended with {process.returncode}")
     return json.loads(said.splitlines()[-1])

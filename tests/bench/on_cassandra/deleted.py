@@ -64,7 +64,7 @@ def _consume(server: Server, plan: Plan) -> None:
     plan.tell(f"storing {plan.consumed:,} messages")
     drive(server, times(batch_into([1], OLD), plan.consumed // BATCH), _FILLERS)
     plan.tell("reading and deleting them")
-    reader, left = Asking(server.port), plan.consumed
+    reader, left = Asking(server.port), plan.consumed // BATCH * BATCH
     deleters = [Asking(server.port) for _ in range(_DELETERS)]
     cursor = "since=0"
     with ThreadPoolExecutor(_DELETERS) as threads:
