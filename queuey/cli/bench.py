@@ -335,9 +335,8 @@ def table_command(
 
     chosen_rows = _chosen(rows, ROWS, "--row")
     chosen_columns = _chosen(columns, COLUMNS, "--column")
-    for name in options:
-        _chosen([name.partition(".")[0]], ROWS, "--option")
     table, found = PromiseTable(options), {}
+    table.demand_known()
     for row, column, one in table.cells(chosen_rows, chosen_columns):
         say(f"{ROWS[row].title}, {COLUMNS[column].title}: {one.said}")
         found[row, column] = one

@@ -91,11 +91,17 @@ class Trial:
         :raises NotHere: it cannot be started on this machine.
         :raises ConfigurationError: it cannot do what the workload asks for.
         """
+        kind = self.driver_type
         with self.system() as system:
             options = {**system.of_driver(self.options), **workload.queuey.options, **system.options}
-            driver = driver_class(self.tried.driver)(MeasuredSystem(workload, randbits(32), options))
+            driver = kind(MeasuredSystem(workload, randbits(32), options))
             driver.prepare()
-            yield system, driver
+            try:
+                yield system, driver
+            finally:
+                if system.keeps_queues:
+                    with suppress(QueueyError):
+                        driver.remove()
 
     def start_seconds(self) -> float:
         """How long the system takes to start, without data.
@@ -106,6 +112,14 @@ class Trial:
         began = time.monotonic()
         with system:
             return time.monotonic() - began
+
+    @property
+    def driver_type(self) -> type[Driver]:
+        """:raises NotHere: what it imports is not installed."""
+        try:
+            return driver_class(self.tried.driver)
+        except ConfigurationError as error:
+            raise NotHere(str(error)) from error
 
     @property
     def system_type(self) -> type[StartedSystem]:

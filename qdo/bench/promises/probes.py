@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing, suppress
 
 from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, Driver, OutgoingMessage, StepConsumer
 from qdo.bench.promises import Trial, TrialResult, drained, kills, persistently
 from qdo.bench.workload import Workload
-from queuey.errors import ConfigurationError, QueueyError
+from queuey.errors import ConfigurationError, QueueNotFound, QueueyError
 
 MESSAGES = 200
 TOGETHER = 10
@@ -42,7 +42,7 @@ def torn_step(trial: Trial) -> TrialResult:
         if not isinstance(consumer, StepConsumer):
             raise ConfigurationError("it has no step that acknowledges and sends")
         _send(driver, MESSAGES)
-        with kills(system, 4) as over:
+        with suppress(QueueNotFound), kills(system, 4) as over:
             for handed in drained(consumer, QUIET_SECONDS, over):
                 made = [OutgoingMessage(one.body) for one in handed]
                 try:
@@ -50,11 +50,8 @@ def torn_step(trial: Trial) -> TrialResult:
                 except QueueyError:
                     # Done or not: what is not done comes again.
                     time.sleep(0.05)
-        made_of = Counter[bytes]()
-        with closing(driver.consumer(1, 0)) as results:
-            for handed in drained(results, QUIET_SECONDS):
-                made_of.update(_settled(results, handed))
-    torn = MESSAGES - sum(made_of[f"{at}".encode()] == 1 for at in range(MESSAGES))
+        results = _counted(lambda: driver.consumer(1, 0))
+    torn = MESSAGES - sum(results.get(f"{at}".encode(), 0) == 1 for at in range(MESSAGES))
     return TrialResult(
         torn, MESSAGES, f"{torn} of {MESSAGES} messages were acknowledged and made none, or two, of another"
     )
@@ -87,14 +84,11 @@ def two_dead_letters(trial: Trial) -> TrialResult:
         if not isinstance(driver, DeadLetterDriver):
             raise ConfigurationError("it moves no failing messages to a queue of dead letters")
         _send(driver, MESSAGES)
-        with kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:
+        with suppress(QueueNotFound), kills(system, 4) as over, closing(driver.consumer(0, 0)) as consumer:
             for handed in drained(consumer, QUIET_SECONDS, over):
                 tokens = [one.token for one in handed]
                 persistently(lambda tokens=tokens: consumer.fail(tokens))  # type: ignore[misc]
-        letters = Counter[bytes]()
-        with closing(driver.letters(0)) as consumer:
-            for handed in drained(consumer, QUIET_SECONDS):
-                letters.update(_settled(consumer, handed))
+        letters = _counted(lambda: driver.letters(0))
     twice = sum(count > 1 for count in letters.values())
     lost = MESSAGES - len(letters)
     text = f"{twice} messages have two dead letters, {lost} have none"
@@ -134,13 +128,23 @@ def _late_settle(driver: Driver, late: Consumer, other: Consumer) -> tuple[int, 
     return sum(one.body not in back for one in stale), len(stale)
 
 
-def _settled(consumer: Consumer, handed: Sequence[Delivered]) -> list[bytes]:
-    """Bodies of the messages whose acknowledgement was taken."""
+def _counted(opened: Callable[[], Consumer]) -> Mapping[bytes, int]:
+    """How many messages of each body are in a queue; none, if a kill has taken the queue itself."""
+    found = Counter[bytes]()
+    with suppress(QueueNotFound), closing(opened()) as consumer:
+        for handed in drained(consumer, QUIET_SECONDS):
+            for one, is_settled in zip(handed, _settled(consumer, handed), strict=True):
+                found[one.body] += is_settled
+    # What came and was never settled for certain is one message, whether it came again or not.
+    return {body: max(count, 1) for body, count in found.items()}
+
+
+def _settled(consumer: Consumer, handed: Sequence[Delivered]) -> Sequence[bool]:
+    """Whether the acknowledgement of each was taken; of none, if there was no answer."""
     try:
-        taken = consumer.acknowledge([one.token for one in handed])
+        return consumer.acknowledge([one.token for one in handed])
     except QueueyError:
-        return []
-    return [one.body for one, is_taken in zip(handed, taken, strict=True) if is_taken]
+        return [False] * len(handed)
 
 
 def _all_of(consumer: Consumer, count: int) -> list[Delivered]:

@@ -17,6 +17,7 @@ from qdo.bench.promises import NotHere, Trial, TrialResult, TriedSystem
 from qdo.bench.promises.power import lost_at_power_cut
 from qdo.bench.promises.probes import ghost_after_delete, stale_accepted, torn_step, two_dead_letters
 from qdo.bench.running import Experiment, OneRun
+from qdo.bench.systems import system_class
 from qdo.bench.tables import aligned, markdown_table
 from qdo.bench.workload import Workload, changed, find, load, scaled
 from queuey.errors import ConfigurationError, QueueyError
@@ -78,6 +79,20 @@ class PromiseTable:
     """By row: what was tried."""
     _judged: dict[tuple[str, str], Findings] = field(default_factory=dict)
 
+    def demand_known(self) -> None:
+        """:raises ConfigurationError: an option is of none of the systems, so it would have no effect."""
+        for name in self.options:
+            row, _, option = name.partition(".")
+            if row not in ROWS:
+                raise ConfigurationError(f"option {name}: {row!r} is none of {', '.join(ROWS)}")
+            system = system_class(ROWS[row].system)
+            try:
+                known = {*system.option_names, *driver_class(ROWS[row].driver).option_names} - system.place_options
+            except ConfigurationError:  # its driver is not installed, as its cells will say
+                continue
+            if option not in known:
+                raise ConfigurationError(f"option {name}: {row} knows {', '.join(sorted(known)) or 'none'}")
+
     def cells(self, rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[str, str, TrialResult]]:
         """Row, column and what was found, one after the other."""
         for row in rows:
@@ -91,9 +106,9 @@ class PromiseTable:
             with TemporaryDirectory(prefix="queuey-bench-") as folder:
                 trial = Trial(ROWS[row], own, Path(folder))
                 found = COLUMNS[column]
-                if isinstance(found, ProbedColumn):
-                    return found.probe(trial)
-                return self._figure(row, trial, found)
+                return _tried(
+                    found.probe(trial) if isinstance(found, ProbedColumn) else self._figure(row, trial, found)
+                )
         except NotHere as error:
             return TrialResult(None, 0, str(error), is_missing=True)
         except ConfigurationError as error:
@@ -108,16 +123,15 @@ class PromiseTable:
         findings = self._judged[key]
         count = findings.counts[column.figure]
         of = findings.stored if column.figure == "lost" else findings.received
-        if not of:
-            raise NotHere(f"nothing was {'stored' if column.figure == 'lost' else 'received'} under {column.workload}")
         examples = "; ".join(findings.examples.get(column.figure, []))
         text = f"{count:,} {column.figure.replace('_', ' ')} under the workload {column.workload}"
         return TrialResult(count, of, f"{text} ({examples})" if examples else text)
 
     def _run(self, row: str, trial: Trial, base: Workload) -> Findings:
+        driver = trial.driver_type
         workload = trial.workload(base)
         options = {**trial.options, **(_FIFO if workload.keys and trial.tried.driver == "sqs" else {})}
-        if workload.keys and not driver_class(trial.tried.driver).keys:
+        if workload.keys and not driver.keys:
             raise ConfigurationError("it has no keys in whose order messages are delivered")
         Experiment(workload, options=options).check()
         trial.system()
@@ -126,6 +140,13 @@ class PromiseTable:
         subject = Subject(workload, trial.tried.driver)
         repeat, self.versions[row] = OneRun(subject, options, None, 0).carry_out()
         return repeat.findings
+
+
+def _tried(found: TrialResult) -> TrialResult:
+    """:raises NotHere: there was nothing that could go wrong."""
+    if found.wrong is not None and not found.of:
+        raise NotHere(f"it was tried with no message at all: {found.said}")
+    return found
 
 
 def up_as_long(workload: Workload, start_seconds: float) -> Workload:

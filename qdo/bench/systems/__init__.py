@@ -49,6 +49,8 @@ class StartedSystem(ABC):
     """That speak to it."""
     option_names: ClassVar[Mapping[str, str]] = {"program": "its program, if it is not on the PATH"}
     """Options for its start, beside those of its drivers, and what each is."""
+    place_options: ClassVar[frozenset[str]] = frozenset({"url"})
+    """Names of :attr:`options`: where it is decides its start, and nobody else."""
     keeps_queues: ClassVar[bool] = False
     """They outlive its data in :attr:`folder`, so a run removes them."""
     data_elsewhere: ClassVar[bool] = False
@@ -69,9 +71,10 @@ class StartedSystem(ABC):
             if not self.given.get(option):
                 raise ConfigurationError(f"name {what}, with the option {option}")
         name, _, package = self.program.partition("=")
-        found = self.given.get("program") or found_program(name)
+        wanted = self.given.get("program") or name
+        found = found_program(wanted)
         if found is None:
-            raise ConfigurationError(f"{name} is missing. On Debian: apt-get install {package or name}")
+            raise ConfigurationError(f"{wanted} is missing. On Debian: apt-get install {package or name}")
         self.path = found
         """Of its program."""
         self.port = 0
@@ -79,7 +82,15 @@ class StartedSystem(ABC):
 
     @classmethod
     def of_driver(cls, given: Mapping[str, str]) -> dict[str, str]:
-        """Those of the options that are not for its start."""
+        """Those of the options that are not for its start.
+
+        :raises ConfigurationError: one says where a system is, and this one is where it is started.
+        """
+        if elsewhere := sorted(cls.place_options & given.keys()):
+            raise ConfigurationError(
+                f"option {', '.join(elsewhere)}: the run starts a system of its own, and would not measure the one that this "
+                "names: leave out the option, or 'start' in the workload"
+            )
         return {name: text for name, text in given.items() if name not in cls.option_names}
 
     @property

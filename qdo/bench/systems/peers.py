@@ -83,7 +83,7 @@ class StartedRabbit(StartedSystem):
         )
 
     def command(self) -> list[str]:
-        return [str(self.PROGRAM) if self.PROGRAM.exists() else self.path]
+        return [str(self.PROGRAM) if self.PROGRAM.exists() and not self.given.get("program") else self.path]
 
     def variables(self) -> dict[str, str]:
         return {
@@ -101,6 +101,8 @@ class StartedRabbit(StartedSystem):
             "RABBITMQ_NODENAME": f"bench-{self.port}@localhost",
             "RABBITMQ_NODE_IP_ADDRESS": "127.0.0.1",
             "RABBITMQ_NODE_PORT": str(self.port),
+            # After some kills its database would write a file into the folder in which the command was given.
+            "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-mnesia core_dir false",
             # So it becomes Erlang's process, and has none above it that would outlive a kill.
             "RUNNING_UNDER_SYSTEMD": "true",
         }
@@ -127,6 +129,7 @@ class StartedElasticMQ(StartedSystem):
     program = "java=openjdk-17-jre-headless"
     needed: ClassVar[Mapping[str, str]] = {"jars": "the folder of ElasticMQ's jars"}
     option_names: ClassVar[Mapping[str, str]] = {**StartedSystem.option_names, **needed}
+    place_options = frozenset({"url", "access_key", "secret_key"})
 
     _SETTINGS = Template(
         'include classpath("application.conf")\n'

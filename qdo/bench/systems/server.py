@@ -23,6 +23,8 @@ class StartedServer(StartedSystem):
     """A server on a free port, with the embedded store."""
 
     drivers = ("queuey",)
+    option_names: ClassVar[Mapping[str, str]] = {}
+    place_options = frozenset({"url", "application", "key"})
     program: ClassVar[str] = sys.executable
 
     def __init__(self, folder: Path, given: Mapping[str, str] | None = None) -> None:

@@ -1,4 +1,4 @@
-"""A system that does not start leaves no process behind."""
+"""A system that does not start leaves no process behind, and options mean what they say."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from qdo.bench.systems import EndedAtStart, StartedSystem
-from queuey.errors import StorageUnavailable
+from qdo.bench.systems import SYSTEMS, EndedAtStart, StartedSystem, system_class
+from qdo.bench.systems.peers import StartedRabbit
+from queuey.errors import ConfigurationError, StorageUnavailable
 from tests.support.proc import born
 
 
@@ -72,3 +73,32 @@ def test_what_does_not_start_is_over(
 
     assert born(system.pid) is None
     assert isinstance(raised.value, EndedAtStart) is (kind is Ending)
+
+
+GIVEN = {"program": sys.executable, "jars": "jars", "hosts": "127.0.0.1:9042"}
+
+
+@pytest.mark.parametrize("name", SYSTEMS)
+def test_an_option_that_names_another_place_is_refused(name: str, tmp_path: Path) -> None:
+    """The run would measure its own system all the same."""
+    kind = system_class(name)
+
+    assert kind(tmp_path, GIVEN).options.keys() == kind.place_options
+    for option in kind.place_options:
+        with pytest.raises(ConfigurationError, match=f"option {option}: the run starts a system of its own"):
+            kind.of_driver({option: "some", "other": "1"})
+    assert kind.of_driver({"other": "1", **dict.fromkeys(kind.option_names, "some")}) == {"other": "1"}
+
+
+def test_a_program_that_is_given_is_the_one_that_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(StartedRabbit, "PROGRAM", Path(sys.executable))
+    given = tmp_path / "rabbitmq-server"
+    given.touch(0o755)
+
+    assert StartedRabbit(tmp_path, {"program": str(given)}).command() == [str(given)]
+    assert StartedRabbit(tmp_path, {"program": ""}).command() == [sys.executable]
+
+
+def test_a_program_that_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ConfigurationError, match="/none/nats-server is missing"):
+        system_class("nats")(tmp_path, {"program": "/none/nats-server"})

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 from qdo.bench import promises
-from qdo.bench.drivers import Consumer, MeasuredSystem, OutgoingMessage, StepConsumer
+from qdo.bench.drivers import Consumer, DeadLetterDriver, Delivered, MeasuredSystem, OutgoingMessage, StepConsumer
 from qdo.bench.drivers.memory import MemoryDriver, _MemoryConsumer, _Token
-from qdo.bench.promises import Trial, beside, probes
+from qdo.bench.promises import Trial, TrialResult, beside, probes
 from qdo.bench.promises.table import ROWS
 from qdo.bench.workload import Workload
-from queuey.errors import ConfigurationError, StaleReceipt
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, StaleReceipt
 
 
 class NothingToKill:
@@ -121,6 +121,62 @@ def test_a_stale_acknowledgement_is_found(kind: type[MemoryDriver], accepted: in
     found = probes.stale_accepted(trial(kind))
 
     assert (found.wrong, found.of) == (accepted, 20)
+
+
+class Gone(StepConsumer):
+    """Of a queue that a kill has taken."""
+
+    def receive(self, wait: float) -> Sequence[Delivered]:
+        raise QueueNotFound("gone")
+
+    def step(self, tokens: Sequence[object], topic: int, messages: Sequence[OutgoingMessage]) -> None:
+        """Never asked for: nothing is received."""
+
+
+class LosesResults(WithSteps):
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        return Gone() if topic else super().consumer(topic, subscription)
+
+
+class LosesQueues(MemoryDriver, DeadLetterDriver):
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        return Gone()
+
+    def letters(self, topic: int) -> Consumer:
+        return Gone()
+
+
+@pytest.mark.parametrize(
+    ("probe", "kind"),
+    [
+        (probes.torn_step, LosesResults),
+        (probes.torn_step, LosesQueues),
+        (probes.two_dead_letters, LosesQueues),
+    ],
+)
+def test_a_queue_that_a_kill_takes_has_lost_all_of_it(
+    probe: Callable[[Trial], TrialResult], kind: type[MemoryDriver]
+) -> None:
+    found = probe(trial(kind))
+
+    assert (found.wrong, found.of) == (20, 20)
+
+
+class Silent(WithSteps):
+    """Its acknowledgements have no answer, and are taken all the same."""
+
+    def consumer(self, topic: int, subscription: int) -> Consumer:
+        return Unanswering(self, topic, subscription) if topic else super().consumer(topic, subscription)
+
+
+class Unanswering(Steps):
+    def acknowledge(self, tokens: Sequence[object]) -> Sequence[bool]:
+        super().acknowledge(tokens)
+        raise OutcomeUnknown("no answer")
+
+
+def test_what_came_and_was_settled_without_an_answer_is_there_once() -> None:
+    assert probes.torn_step(trial(Silent)).wrong == 0
 
 
 def test_what_a_thread_raises_beside_a_block_is_raised_there() -> None:

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
+
 import pytest
 from click.testing import CliRunner
 
 from qdo.bench.promises import TrialResult
-from qdo.bench.promises.table import COLUMNS, ROWS, PromiseTable, cells_of, markdown, reasons, text_of, up_as_long
+from qdo.bench.promises.table import (
+    COLUMNS,
+    ROWS,
+    ProbedColumn,
+    PromiseTable,
+    cells_of,
+    markdown,
+    reasons,
+    text_of,
+    up_as_long,
+)
 from qdo.bench.systems import SYSTEMS, system_class
 from qdo.bench.workload import find, load
 from queuey.cli import main
@@ -69,6 +81,24 @@ def test_a_system_whose_place_is_not_named_is_no_failure(row: str, option: str, 
     assert found.said.endswith(f"with the option {option}")
 
 
+@pytest.mark.parametrize("column", ["lost-at-kill", "key-order", "stale"])
+def test_a_driver_that_is_not_installed_is_no_lack_of_its_system(column: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    monkeypatch.delitem(sys.modules, "qdo.bench.drivers.redis_streams", raising=False)
+
+    found = PromiseTable().cell("redis", column)
+
+    assert (found.cell, found.said) == ("not measured here", "driver redis-streams: redis is not installed")
+
+
+def test_a_cell_without_messages_is_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(COLUMNS, "stale", ProbedColumn("stale", lambda _: TrialResult(0, 0, "0 of 0 messages")))
+
+    found = PromiseTable().cell("redis", "stale")
+
+    assert (found.cell, found.said) == ("not measured here", "it was tried with no message at all: 0 of 0 messages")
+
+
 def test_a_driver_that_lacks_something_says_so() -> None:
     assert PromiseTable().cell("redis", "early").said == "delay: the system of this driver delays no messages"
     assert PromiseTable().cell("redis", "key-order").said == "it has no keys in whose order messages are delivered"
@@ -91,6 +121,9 @@ def test_a_system_that_starts_slowly_is_killed_later_and_as_often() -> None:
         (("--row", "none"), "'none' is none of embedded"),
         (("--column", "none"), "'none' is none of lost-at-kill"),
         (("--option", "none.url=1"), "'none' is none of embedded"),
+        (("--option", "nats.progam=x"), "option nats.progam: nats knows program"),
+        (("--option", "redis.url=redis://127.0.0.1"), "option redis.url: redis knows program"),
+        (("--option", "embedded.program=x"), "option embedded.program: embedded knows none"),
     ],
 )
 def test_an_unknown_name_is_refused(words: tuple[str, ...], said: str) -> None:
