@@ -31,6 +31,7 @@
     ├── MethodNotAllowed              405
     ├── Conflict                      409
     │   ├── QueueExists               409
+    │   ├── SettingsChanged           412
     │   ├── CursorLost                409
     │   ├── InProgress                409
     │   ├── OffsetMovesBack           409
@@ -106,6 +107,7 @@ __all__ = [
     "ServerStopping",
     "ServerUnreachable",
     "SessionLost",
+    "SettingsChanged",
     "StaleGeneration",
     "StaleReceipt",
     "StorageFull",
@@ -327,6 +329,12 @@ class Conflict(QueueyError):
 
 class QueueExists(Conflict):
     """A queue of this name exists, and If-None-Match: * asked for a new one, or the credential may not change queues."""
+
+
+class SettingsChanged(Conflict):
+    """The queue's settings are not those of the ETag in If-Match: read them again, and send what is still to change; nothing was changed."""
+
+    status = 412
 
 
 class CursorLost(Conflict):

@@ -9,6 +9,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import orjson
 
+from queuey.api.conditions import if_match, settings_tag
 from queuey.api.fields import check_form, check_names, check_nothing, check_query
 from queuey.api.json_fields import JsonFields
 from queuey.api.lease_settings import (
@@ -200,12 +201,14 @@ def _created(queue: Queue) -> float:
 
 
 async def update(service: Service, call: Call, target: Target) -> Answer:
-    """Change the settings that are named, and keep the rest."""
+    """Change the settings that are named, and keep the rest; with If-Match only those that the caller has seen."""
     problems = Problems()
     settings = _settings(service, _fields(call, SETTINGS, problems), problems, target.queue.leases)
+    # An empty header names no settings: it does not count as absent.
+    is_expected = problems.take("If-Match", if_match, call.headers.get("if-match"), None)
     problems.check()
     await _check_leases(service, call, target.queue.name, settings)
-    queue = await service.queues.update(target.queue, settings)
+    queue = await service.queues.update(target.queue, settings, is_expected)
     return json_answer(
         {
             "status": "ok",
@@ -420,7 +423,8 @@ async def information(service: Service, call: Call, target: Target) -> Answer:
                 }
                 for number, state in enumerate(states, 1)
             ],
-        }
+        },
+        headers=[("etag", settings_tag(queue))],
     )
 
 

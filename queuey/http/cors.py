@@ -16,8 +16,8 @@ MAX_AGE_SECONDS = 600
 _METHODS = "GET, HEAD, POST, PUT, DELETE"
 _MESSAGE_HEADER = re.compile(r"queuey-header(?:64)?-[!#$%&'*+.^_`|~0-9a-z-]{1,128}")
 _SENT = (
-    "authorization, content-type, idempotency-key, if-none-match, last-event-id, prefer, traceparent, tracestate, "
-    "x-deliver-at, x-delay, x-key, x-partition, x-request-id, x-ttl"
+    "authorization, content-type, idempotency-key, if-match, if-none-match, last-event-id, prefer, traceparent, "
+    "tracestate, x-deliver-at, x-delay, x-key, x-partition, x-request-id, x-ttl"
 )
 _SEEN = (
     "etag, idempotency-replayed, link, preference-applied, queuey-corrupt, queuey-cursor, queuey-message-id, "

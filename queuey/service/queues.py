@@ -12,7 +12,14 @@ from math import inf
 from typing import Any
 
 from queuey.clock import Clock
-from queuey.errors import OutcomeUnknown, PartitionsCannotShrink, QueueExists, QueueNotFound, QueueyError
+from queuey.errors import (
+    OutcomeUnknown,
+    PartitionsCannotShrink,
+    QueueExists,
+    QueueNotFound,
+    QueueyError,
+    SettingsChanged,
+)
 from queuey.future import Future
 from queuey.model import MAX_PARTITIONS, Consistency, PartitionId, PartitionState, Queue, QueueKind, Retention
 from queuey.monitor.metrics import QUEUE_CACHE, Monitor
@@ -137,6 +144,8 @@ class Queues:
         queue = await self._metadata.find_queue(application, name)
         if queue is not None:
             self._cache.learn(queue, since, changes)
+        elif (gone := self._cache.get(application, name)) is not None:  # another server has removed it
+            self._cache.forget(gone.queue)
         return queue
 
     async def is_there(self, queue: Queue, settled_seconds: float) -> bool:
@@ -189,17 +198,30 @@ class Queues:
         wanted = replace(settings, partitions=max(settings.partitions or 0, queue.partitions))
         return await self._replace(queue, wanted)
 
-    async def update(self, queue: Queue, settings: QueueSettings) -> Queue:
+    async def update(
+        self, queue: Queue, settings: QueueSettings, is_expected: Callable[[Queue], bool] | None = None
+    ) -> Queue:
         """Change the settings that are named, and keep the rest.
 
+        :param is_expected: whether the stored queue is one that the caller wants to change; None: any is.
         :returns: the queue as it is stored now.
         :raises PartitionsCannotShrink: fewer partitions than now; nothing changed.
         :raises QueueNotFound: the queue was removed in the meantime.
+        :raises SettingsChanged: it is not the expected one; nothing changed.
         """
-        return await self._replace(queue, settings)
+        if is_expected is None:
+            return await self._replace(queue, settings)
+        found = await self.look_anew(queue.application, queue.name)  # another server may have changed it
+        if found is None:
+            raise QueueNotFound
+        return await self._replace(found, settings, is_expected)
 
-    async def _replace(self, queue: Queue, settings: QueueSettings) -> Queue:
+    async def _replace(
+        self, queue: Queue, settings: QueueSettings, is_expected: Callable[[Queue], bool] = lambda _: True
+    ) -> Queue:
         def changed(found: Queue) -> Queue:
+            if not is_expected(found):
+                raise SettingsChanged
             if settings.partitions is not None and settings.partitions < found.partitions:
                 raise PartitionsCannotShrink(
                     f"the queue has {found.partitions} partitions and cannot go down to {settings.partitions}"

@@ -8,13 +8,21 @@ from uuid import UUID
 
 import pytest
 
-from queuey.errors import ClockUnsafe, OutcomeUnknown, QueueNotFound, QueueyError, StorageUnavailable
+from queuey.errors import (
+    ClockUnsafe,
+    OutcomeUnknown,
+    QueueNotFound,
+    QueueyError,
+    SettingsChanged,
+    StorageUnavailable,
+)
 from queuey.future import Future, run
-from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState
+from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState, Queue, QueueKind
 from queuey.service import Service
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.removals import Removals
 from queuey.settings import load_settings
+from queuey.storage.memory.metadata import MemoryMetadata
 from tests.support.servers import eventually
 
 
@@ -182,3 +190,46 @@ def test_while_the_clock_may_be_wrong_no_queue_is_made_or_removed(
             run(service.queues.create("demo", "b", QueueSettings()))
 
     assert [one.name for one in run(service.queues.page("demo", start="", limit=9))] == ["a"]
+
+
+def test_a_queue_that_another_server_has_removed_is_not_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(MemoryMetadata, "trusted_seconds", 0.0)
+    service = Service.open(load_settings(None, {"QUEUEY_STORAGE_BACKEND": "memory"}, {}))
+    queue = run(service.queues.create("demo", "a", QueueSettings()))
+    assert run(service.queues.find("demo", "a")) == queue
+    service.stores.metadata.remove_queue(queue).wait()
+    assert service.queues.in_use("demo", 10) == [queue]
+
+    assert run(service.queues.find("demo", "a")) is None
+
+    assert service.queues.in_use("demo", 10) == []
+    service.close()
+
+
+def test_a_change_by_another_server_counts_for_a_condition(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether it came before the look at the settings, or between that and the change."""
+    monkeypatch.setattr(MemoryMetadata, "trusted_seconds", 1e9)
+    service = Service.open(load_settings(None, {"QUEUEY_STORAGE_BACKEND": "memory"}, {}))
+    metadata = service.stores.metadata
+    first = run(service.queues.create("demo", "a", QueueSettings()))
+    second = first._replace(principals=("app:other",))
+    cached = run(service.queues.find("demo", "a"))
+    assert cached == first
+    metadata.replace_queue(first, second).wait()
+
+    with pytest.raises(SettingsChanged):
+        run(service.queues.update(cached, QueueSettings(partitions=2), first.__eq__))
+    third = run(service.queues.update(cached, QueueSettings(partitions=2), second.__eq__))
+    assert third == second._replace(partitions=2)
+
+    replace = metadata.replace_queue
+
+    def too_late(old: Queue, new: Queue) -> Future[bool]:
+        replace(old, old._replace(kind=QueueKind.PUBLIC)).wait()
+        return replace(old, new)
+
+    monkeypatch.setattr(metadata, "replace_queue", too_late)
+    with pytest.raises(SettingsChanged):
+        run(service.queues.update(cached, QueueSettings(partitions=3), third.__eq__))
+    assert metadata.find_queue("demo", "a").wait() == third._replace(kind=QueueKind.PUBLIC)
+    service.close()
