@@ -1,6 +1,6 @@
 """Issuers at whose pages people sign in, and the sign-ins that are under way.
 
-A sign-in takes no memory of the server: the browser keeps a sealed cookie for ten minutes. It has a random id, and with
+Until its end a sign-in takes no memory of the server: the browser keeps a sealed cookie for ten minutes. It has a random id, and with
 the secrets of the console that id gives the state, the nonce and the verifier of PKCE, none of which the cookie shows.
 """
 
@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import NamedTuple
 
 from queuey.console.seals import Seals, cookie_of
 from queuey.errors import InvalidToken, NotFound, Throttled
 from queuey.http.access import identify
+from queuey.http.addresses import address_of, network_of
 from queuey.http.exchange import Call
 from queuey.locks import new_lock
 from queuey.security.claims import unix_now
@@ -21,7 +23,7 @@ from queuey.security.code_flow import CodeFlow, SignInSecrets
 from queuey.service import Service
 from queuey.settings.issuers import Issuer
 
-__all__ = ["ATTEMPT_COOKIE", "ATTEMPT_SECONDS", "Attempt", "Providers"]
+__all__ = ["ATTEMPT_COOKIE", "ATTEMPT_SECONDS", "Attempt", "Exchanges", "Providers"]
 
 ATTEMPT_COOKIE = "queuey_sign_in"
 ATTEMPT_SECONDS = 600
@@ -47,13 +49,54 @@ class Attempt(NamedTuple):
     """The page that follows."""
 
 
+class Exchanges:
+    """Codes that are being exchanged for tokens. Thread-safe.
+
+    Each waits for an issuer in a thread of the server. A slow issuer, or whoever asks for one in vain again and again, keeps
+    some of the threads, and leaves others to the sign-ins of others.
+    """
+
+    def __init__(self, threads: int) -> None:
+        """:param threads: of the server."""
+        self._most = max(threads - 1, 1)
+        self._most_at_issuer = max(threads - 2, 1)
+        self._most_of_client = max(threads // 4, 1)
+        self._under_way: list[tuple[str, str]] = []
+        """The issuer and the client of each."""
+        self._lock = new_lock()
+
+    @contextmanager
+    def begun(self, issuer: str, client: str) -> Iterator[None]:
+        """One exchange.
+
+        :param client: an address, or a network of one client.
+        :raises Throttled: there are as many as may be, of all, at this issuer or of this client.
+        """
+        entry = issuer, client
+        with self._lock:
+            at_issuer = sum(one == issuer for one, _ in self._under_way)
+            of_client = sum(one == client for _, one in self._under_way)
+            if (
+                len(self._under_way) >= self._most
+                or at_issuer >= self._most_at_issuer
+                or of_client >= self._most_of_client
+            ):
+                raise Throttled("Other sign-ins are under way at an issuer: load this page again after a second.")
+            self._under_way.append(entry)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._under_way.remove(entry)
+
+
 class Providers:
     """The issuers of the settings that have a client id. Thread-safe."""
 
     def __init__(self, service: Service, seals: Callable[[], Seals]) -> None:
         """:param seals: gives those in force."""
         self._service, self._seals = service, seals
-        self._exchanging = new_lock()
+        self._exchanges = Exchanges(service.settings.server.threads)
 
     @property
     def names(self) -> Sequence[str]:
@@ -77,7 +120,7 @@ class Providers:
         :returns: the token, which was checked, and the page that follows.
         :raises NotFound: nobody signs in there.
         :raises InvalidToken: it proves nothing, and why.
-        :raises Throttled: another sign-in is asking an issuer now. The same address may be asked again.
+        :raises Throttled: other sign-ins are asking an issuer now. The same address may be asked again.
         """
         known_issuer, attempt, query = self._issuer(issuer), self._attempt(call), call.query
         flow = self._flow(known_issuer)
@@ -91,13 +134,9 @@ class Providers:
         code = query.get("code", "")
         if "error" in query or not code or len(code) > MAX_CODE:
             raise InvalidToken(f"The issuer {issuer} let nobody in. Sign in again.")
-        if not self._exchanging.acquire(blocking=False):
-            # A slow issuer keeps one thread of the server, not all.
-            raise Throttled("Another sign-in is under way at an issuer: load this page again after a second.")
-        try:
+        address = address_of(call, self._service.settings.server.trusted_proxies)
+        with self._exchanges.begun(issuer, network_of(address)):
             token = flow.exchange(code, known)
-        finally:
-            self._exchanging.release()
         identify(self._service, f"Bearer {token}")  # raises, unless its signature, audience and life are good
         flow.check(token, known)
         return token, attempt.wanted

@@ -7,10 +7,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from queuey.http.exchange import Call
 
-__all__ = ["address_of", "scheme_of"]
+__all__ = ["address_of", "network_of", "scheme_of"]
 
 MOST_HOPS = 20
 """Addresses of an X-Forwarded-For header that are looked at."""
+_CLIENT_BITS = 64
+"""Of an address of IPv6, which a provider gives to one client."""
 
 
 def address_of(call: Call, trusted: tuple[str, ...]) -> str:
@@ -32,6 +34,16 @@ def address_of(call: Call, trusted: tuple[str, ...]) -> str:
         if not _is_trusted(hop, trusted):
             break
     return found
+
+
+def network_of(address: str) -> str:
+    """What counts as one client where each has a share: of IPv6 the first 64 bits, since one client has all others of them.
+
+    >>> network_of("192.0.2.7"), network_of("2001:db8::7"), network_of("")
+    ('192.0.2.7', '2001:db8::/64', '')
+    """
+    found = _parsed(address)
+    return str(IPv6Network((found, _CLIENT_BITS), strict=False)) if isinstance(found, IPv6Address) else address
 
 
 def scheme_of(forwarded: str) -> str:

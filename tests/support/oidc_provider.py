@@ -39,6 +39,10 @@ class Provider:
     """The name of the key that signs."""
     codes: dict[str, Fields] = field(default_factory=dict)
     """Codes that were given out and not yet exchanged, and what each was asked for with."""
+    gates: dict[str, threading.Event] = field(default_factory=dict)
+    """Codes whose exchange waits."""
+    waiting: list[str] = field(default_factory=list)
+    """Those that wait, or waited."""
     exchanges: list[tuple[int, Fields]] = field(default_factory=list)
     """The requests for tokens: the status of the answer, and the fields."""
 
@@ -67,6 +71,10 @@ class Provider:
 
     def exchange(self, fields: Fields, authorization: str) -> tuple[int, bytes]:
         """A token for a code."""
+        gate = self.gates.get(fields.get("code", ""))
+        if gate is not None:
+            self.waiting.append(fields["code"])
+            gate.wait()
         expected = urlencode({CLIENT: CLIENT_SECRET}, safe="").replace("=", ":").replace("+", "%20")
         asked = self.codes.pop(fields.get("code", ""), None)
         verifier = b64(sha256(fields.get("code_verifier", "").encode()).digest())

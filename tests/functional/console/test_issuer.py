@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from http.cookies import SimpleCookie
 from urllib.parse import parse_qsl, urlencode, urlsplit
@@ -14,6 +16,7 @@ from playwright.sync_api import ConsoleMessage, expect
 from tests.support import browsers, servers
 from tests.support.client import Server
 from tests.support.oidc_provider import JOE, OTHER_CLIENT, Provider, provider
+from tests.support.servers import eventually
 from tests.support.services.ports import free_ports
 from tests.support.visitors import TIMEOUT_SECONDS, OpenConsole, Visitor
 
@@ -36,7 +39,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TrustingServer]:
     url = f"http://127.0.0.1:{port}"
     with provider() as issuer:
         issuer.redirect = f"{url}/console/sign-in/from/staff"
-        settings = f"[console]\nurl = {url}\n{issuer.settings()}"
+        settings = f"trusted_proxies = 127.0.0.1\n[console]\nurl = {url}\n{issuer.settings()}"
         with servers.shipped(folder, settings=settings, name="issuer", port=port) as running:
             yield TrustingServer(OpenConsole(running, folder), issuer)
 
@@ -222,6 +225,25 @@ def test_there_are_no_other_issuers(joe: Visitor, name: str) -> None:
         answer = joe.request("GET", f"/console/sign-in/{road}/{name}")
         assert answer.status_code in (303, 400, 404)
         assert not answer.headers.get("location", "/console").startswith("http")
+
+
+def test_a_sign_in_that_takes_long_holds_up_nobody_elsewhere(place: TrustingServer, issuer: Provider) -> None:
+    gate = threading.Event()
+    with (
+        Visitor(place.console.url, **{"X-Forwarded-For": "192.0.2.1"}) as slow,
+        Visitor(place.console.url, **{"X-Forwarded-For": "192.0.2.2"}) as other,
+        ThreadPoolExecutor() as threads,
+    ):
+        path = returned(slow)
+        issuer.gates[code := dict(parse_qsl(urlsplit(path).query))["code"]] = gate
+        under_way = threads.submit(slow.request, "GET", path)
+        eventually(lambda: code in issuer.waiting)
+
+        answer = other.request("GET", returned(other))
+
+        gate.set()
+        under_way.result()
+    assert (answer.status_code, answer.headers["location"]) == (303, WANTED)
 
 
 def test_a_browser_signs_in_without_a_report_of_its_policy(place: TrustingServer, issuer: Provider) -> None:
