@@ -15,7 +15,7 @@ import orjson
 from queuey.console.providers import Providers
 from queuey.console.sessions import Session, Sessions
 from queuey.console.shown import moment_of
-from queuey.errors import Forbidden, InvalidParameter, NotFound, QueueyError, TaskNotFound
+from queuey.errors import Forbidden, InvalidParameter, LeaseGroupNotFound, NotFound, QueueyError, TaskNotFound
 from queuey.future import run
 from queuey.http.addresses import address_of
 from queuey.http.exchange import JSON, Call, joined
@@ -163,10 +163,10 @@ class Visit:
         return self._send("GET", address, b"", {})
 
     def may(self, *names: str, **query: object) -> V1Answer | None:
-        """As :meth:`ask`; None if it is not for the visitor, or there was no such task: the page leaves it out."""
+        """As :meth:`ask`; None if it is not for the visitor, or there is no such group or task: the page leaves it out."""
         try:
             return self.ask(*names, **query)
-        except (Forbidden, TaskNotFound):
+        except (Forbidden, LeaseGroupNotFound, TaskNotFound):
             self.asked.pop()
             return None
 

@@ -1,5 +1,5 @@
 "use strict";
-// The console works without this script. It keeps times fresh, and copies.
+// The console works without this script.
 
 const SPANS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 60, 86400, "days"]];
 
@@ -37,6 +37,16 @@ function offerCopies() {
     element.before(button);
   }
 }
+
+const DOUBLE_CLICK_MS = 1000;
+
+// The second click of a double click sends no form again.
+document.addEventListener("submit", (event) => {
+  const form = event.target;
+  const first = Number(form.dataset.sent ?? -DOUBLE_CLICK_MS);
+  if (event.timeStamp - first < DOUBLE_CLICK_MS) event.preventDefault();
+  else form.dataset.sent = event.timeStamp;
+});
 
 setInterval(refreshTimes, 10_000);
 if (navigator.clipboard) offerCopies();
@@ -174,6 +184,7 @@ function tail(root) {
   const pause = root.querySelector("[data-pause]");
   const waiting = [];
   let paused = false;
+  let connected = false;
   const show = (message) => {
     const item = document.createElement("li");
     const link = document.createElement("a");
@@ -196,7 +207,7 @@ function tail(root) {
     if (!paused) while (waiting.length) show(waiting.shift());
     say();
   });
-  const say = (connected = true) => {
+  const say = () => {
     state.textContent = paused ? `Paused; waiting: ${waiting.length}.` : connected ? "Live: new messages appear here." : "";
   };
   const since = root.dataset.tail + `?partitions=all&since=${(SERVED / 1000).toFixed(3)}`;
@@ -208,7 +219,7 @@ function tail(root) {
         say();
       } else show(message);
     },
-  }, say);
+  }, (now) => { connected = now; say(); });
 }
 
 for (const root of document.querySelectorAll("[data-stream]")) showFigures(root);

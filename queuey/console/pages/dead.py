@@ -9,7 +9,7 @@ from typing import Any
 from queuey.console.pages.messages import read_page
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.pages.stories import story_in
-from queuey.console.pages.told import told
+from queuey.console.pages.told import end_of, told
 from queuey.console.visits import Visit
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import format_timestamp, parse_timestamp
@@ -87,8 +87,8 @@ def retry(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
 
 def cancel(visit: Visit, application: str, queue: str, group: str) -> PageAnswer:
     """Let the redrive stop."""
-    visit.change("DELETE", [application, queue, "leases", group, "redrive"])
-    return goes_to("a", application, queue, "l", group, "dead", told="cancelled")
+    left = visit.change("DELETE", [application, queue, "leases", group, "redrive"])
+    return goes_to("a", application, queue, "l", group, "dead", told=end_of(left.content["task"]))
 
 
 def _document(visit: Visit) -> dict[str, Any]:

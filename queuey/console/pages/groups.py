@@ -69,7 +69,6 @@ def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
     """Settings of a lease group, its partitions, and the messages that it holds."""
     found = visit.ask(application, queue, "leases", group).content
     held = visit.may(application, queue, "leases", group, leased="true", limit=HELD_ROWS)
-    task = visit.may(application, queue, "leases", group, "redrive")
     paused = pause_of(visit, found["settings"])
     visit.in_shell_of(application, "queuey", "lease", "info", queue, group)
     visit.in_shell_of(application, "queuey", "lease", "set", queue, group, *_other_state(paused))
@@ -85,7 +84,6 @@ def leases(visit: Visit, application: str, queue: str, group: str) -> PageAnswer
         "oldest": oldest_of(found["partitions"]),
         "held": [] if held is None else held.content["leases"],
         "more_held": held is not None and held.following is not None,
-        "task": None if task is None else task.content["task"],
     }
     return PageAnswer("leases.html", {**values, "told": told(visit)})
 

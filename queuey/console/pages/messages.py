@@ -11,7 +11,7 @@ from typing import Any
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
 from queuey.console.pages.stories import story_in
 from queuey.console.pages.told import told
-from queuey.console.pages.whereabouts import whereabouts
+from queuey.console.pages.whereabouts import MOST_GROUPS, whereabouts
 from queuey.console.pages.workers import failure_of
 from queuey.console.shown import body_of, image_type
 from queuey.console.visits import Visit
@@ -136,7 +136,8 @@ def message(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
     visit.in_shell_of(application, "queuey", "rm", queue, place)
     values: dict[str, Any] = {"application": application, "queue": queue, "row": row, "place": place}
     values |= {"story": story_in(entry), "origin_story": story_in(entry, REDRIVEN_HEADER)}
-    groups = whereabouts(visit, application, queue, entry)
+    groups, are_all = whereabouts(visit, application, queue, entry)
+    values["most_groups"] = None if are_all else MOST_GROUPS
     failed = any(one["held"] and one["held"]["failures"] for one in groups)
     values |= {"groups": groups, "failure": failure_of(visit, application, entry) if failed else None}
     parent = entry.get("headers", {}).get(TRACEPARENT)

@@ -6,14 +6,12 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl
 
-import orjson
-
 from queuey.console.pages.groups import lag_of, oldest_of, pause_of
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
-from queuey.console.pages.queues import QUEUE_FIELDS
-from queuey.console.pages.told import told
+from queuey.console.pages.queues import QUEUE_FIELDS, fields_of
+from queuey.console.pages.told import end_of, told
 from queuey.console.visits import V1Answer, Visit
-from queuey.errors import Conflict, InvalidParameter
+from queuey.errors import InvalidParameter, SettingsChanged
 
 __all__ = ["PAGES"]
 
@@ -89,27 +87,31 @@ def _behind(
 
 def edit(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form of its settings."""
-    information = visit.ask(application, queue, info="true").content
-    visit.in_shell_of(application, "queuey", "queue", "edit", queue, "--partitions", "4")
-    values = {"application": application, "queue": queue, "info": information, "was": _settings_in(information)}
-    return PageAnswer("queue_edit.html", values)
+    return _form(visit, application, queue, {})
 
 
 def change(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Change what the form has; an empty list of principals removes them.
 
-    :raises Conflict: somebody has changed the settings since the form was shown.
+    If somebody has changed the settings since the form was shown, it is shown again, with what was typed and what is stored.
     """
-    if "was" in visit.form and visit.form["was"] != _settings_in(visit.ask(application, queue, info="true").content):
-        raise Conflict(f"Somebody has changed the settings of {queue} meanwhile: load the form anew, and look at them.")
-    given = {name: visit.form[name] for name in QUEUE_FIELDS if name in visit.form}
-    visit.change("PUT", [application, queue], form={"principles": "", **given})
+    given = {"principles": "", **{name: visit.form[name] for name in QUEUE_FIELDS if name in visit.form}}
+    headers = {"if-match": visit.form["tag"]} if "tag" in visit.form else {}
+    try:
+        visit.change("PUT", [application, queue], form=given, headers=headers)
+    except SettingsChanged:
+        return _form(visit, application, queue, given, status=412)
     return goes_to("a", application, queue, told="changed")
 
 
-def _settings_in(information: Mapping[str, Any]) -> str:
-    """The settings that the form has, as one text, to see whether they have changed."""
-    return orjson.dumps([information[name] for name in QUEUE_FIELDS]).decode()
+def _form(visit: Visit, application: str, queue: str, typed: Mapping[str, str], status: int = 200) -> PageAnswer:
+    """:param typed: in place of what is stored."""
+    answer = visit.ask(application, queue, info="true")
+    visit.in_shell_of(application, "queuey", "queue", "edit", queue, "--partitions", "4")
+    stored = fields_of(answer.content)
+    values: dict[str, Any] = {"application": application, "queue": queue, "tag": answer.headers["etag"]}
+    values |= {"stored": stored, "given": {**stored, **typed}, "least": stored["partitions"], "is_late": status != 200}
+    return PageAnswer("queue_edit.html", values, status=status)
 
 
 def confirm(visit: Visit, application: str, queue: str, action: str) -> PageAnswer:
@@ -136,8 +138,8 @@ def delete(visit: Visit, application: str, queue: str) -> PageAnswer:
 
 def cancel(visit: Visit, application: str, queue: str) -> PageAnswer:
     """Let a task stop."""
-    visit.change("DELETE", [application, queue, "tasks", visit.form.get("task", "-")])
-    return goes_to("a", application, queue, told="cancelled")
+    left = visit.change("DELETE", [application, queue, "tasks", visit.form.get("task", "-")])
+    return goes_to("a", application, queue, told=end_of(left.content["task"]))
 
 
 def _check_name(visit: Visit, queue: str) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 from urllib.parse import urlencode
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
+from queuey.console.pages.sending import digest_of, new_once
 from queuey.console.pages.told import told
 from queuey.console.visits import FORM, Visit
+from queuey.errors import QueueExists
+from queuey.security.claims import unix_now
 
-__all__ = ["PAGES", "QUEUE_FIELDS"]
+__all__ = ["PAGES", "QUEUE_FIELDS", "fields_of"]
 
 ROWS = 25
 """Queues on a page, each with its numbers."""
@@ -22,6 +26,9 @@ ORDERS = (
 """Orders of the list, and what the page calls them. Only by name there are all queues."""
 QUEUE_FIELDS = ("partitions", "type", "consistency", "retention", "principles")
 """Fields of the forms that make and change a queue."""
+_DEFAULTS = {"partitions": "1", "type": "user", "consistency": "strong", "retention": "ttl", "principles": ""}
+_DRAWN_CHARACTERS = 32
+"""Of a name that the form draws."""
 
 
 def show(visit: Visit, application: str) -> PageAnswer:
@@ -61,14 +68,48 @@ def show(visit: Visit, application: str) -> PageAnswer:
 def form(visit: Visit, application: str) -> PageAnswer:
     """The form for a new queue."""
     visit.in_shell_of(application, "queuey", "queue", "add", "NAME", "--partitions", "4")
-    return PageAnswer("queue_new.html", {"application": application})
+    values: dict[str, Any] = {"application": application, "once": new_once(), "given": _DEFAULTS, "stored": _DEFAULTS}
+    return PageAnswer("queue_new.html", {**values, "least": 1, "shown": f"{unix_now(visit.service.clock):.3f}"})
 
 
 def create(visit: Visit, application: str) -> PageAnswer:
-    """Make a queue; one of this name is left as it is."""
+    """Make a queue; one of this name is left as it is.
+
+    A second click finds the queue that the first one has made. One without a name has its name from the form.
+    """
     given = {name: visit.form[name] for name in ("queue_name", *QUEUE_FIELDS) if name in visit.form}
-    made = visit.change("POST", [application], form=given, headers={"if-none-match": "*", "content-type": FORM})
+    digest = digest_of(visit, given)
+    if digest is not None:
+        given = {"queue_name": digest[:_DRAWN_CHARACTERS], **given}
+    try:
+        made = visit.change("POST", [application], form=given, headers={"if-none-match": "*", "content-type": FORM})
+    except QueueExists:
+        if not _has_made(visit, application, given):
+            raise
+        return goes_to("a", application, given["queue_name"], told="created")
     return goes_to("a", application, made.content["queue_name"], told="created")
+
+
+def _has_made(visit: Visit, application: str, given: Mapping[str, str]) -> bool:
+    """Whether a queue is what the form asks for, and was made since the form was shown."""
+    if "shown" not in visit.form:
+        return False
+    shown = visit.number("shown", "the moment at which the form was shown")
+    found = visit.may(application, given["queue_name"], info="true")
+    if found is None or found.content["created"] < shown:
+        return False
+    stored = fields_of(found.content)
+    return all(_alike(stored[name], text) for name, text in given.items() if name != "queue_name")
+
+
+def _alike(*texts: str) -> bool:
+    return len({tuple(part.strip() for part in text.split(",")) for text in texts}) == 1
+
+
+def fields_of(information: Mapping[str, Any]) -> Mapping[str, str]:
+    """The settings of a queue, as the fields of a form have them."""
+    found = {name: information[name] for name in QUEUE_FIELDS}
+    return {name: ", ".join(one) if isinstance(one, list) else str(one) for name, one in found.items()}
 
 
 PAGES = (

@@ -90,7 +90,7 @@ def _place(visit: Visit) -> str:
 def show(visit: Visit, application: str) -> PageAnswer:
     """Schedules with their next times, and queues that have messages for later."""
     found = _schedules(visit, application)
-    moments = _moments(visit, application) if found else {}
+    moments, are_all = _moments(visit, application) if found else ({}, True)
     rows = [
         {**one, "place": place, "next": moments.get((str(one.get("name")), str(one.get("revision"))))}
         for place, one in found.items()
@@ -102,6 +102,7 @@ def show(visit: Visit, application: str) -> PageAnswer:
         visit.in_shell_of(application, "queuey", "schedule", action, "NAME")
     values: dict[str, Any] = {"application": application, "rows": sorted(rows, key=lambda row: str(row.get("name")))}
     values |= {"queues": queues, "most": MOST_SCHEDULES, "told": told(visit), "once": new_once()}
+    values["all_alarms"] = are_all
     return PageAnswer("schedules.html", values)
 
 
@@ -124,12 +125,13 @@ def _is_on(pause: object) -> bool:
     return isinstance(pause, Mapping) and pause.get("until", 0) is None
 
 
-def _moments(visit: Visit, application: str) -> Mapping[tuple[str, str], float]:
-    """When the next alarm of each schedule is, by its name and revision."""
+def _moments(visit: Visit, application: str) -> tuple[Mapping[tuple[str, str], float], bool]:
+    """When the next alarm of each schedule is, by its name and revision, and whether all alarms were looked at."""
     try:
-        listed = visit.ask(application, ALARMS, scheduled="true", limit=MOST_SCHEDULES).content["messages"]
+        answer = visit.ask(application, ALARMS, scheduled="true", limit=MOST_SCHEDULES)
     except QueueNotFound:
-        return {}
+        return {}, True
+    listed = answer.content["messages"]
     found: dict[tuple[str, str], float] = {}
     for entry in with_bodies(visit, application, ALARMS, listed):
         alarm = _object_in(entry)
@@ -137,7 +139,7 @@ def _moments(visit: Visit, application: str) -> Mapping[tuple[str, str], float]:
         if isinstance(schedule, dict) and isinstance(moment, int):
             key = str(schedule.get("name")), str(schedule.get("revision"))
             found[key] = min(found.get(key, moment), moment)
-    return found
+    return found, answer.following is None
 
 
 def pause(visit: Visit, application: str) -> PageAnswer:

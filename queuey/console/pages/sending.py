@@ -11,10 +11,10 @@ import orjson
 
 from queuey.console.pages.page import ConsolePage, PageAnswer, goes_to
 from queuey.console.visits import Visit
-from queuey.errors import InvalidParameter
+from queuey.errors import InvalidParameter, QueueyError
 from queuey.http.exchange import BATCH_JSON
 
-__all__ = ["PAGES", "entry_of", "new_once", "once_of", "send_again"]
+__all__ = ["PAGES", "digest_of", "entry_of", "new_once", "once_of", "send_again"]
 
 _NUMBERS = ("partition", "ttl")
 MOST_DIGITS = 18
@@ -34,14 +34,19 @@ def new_once() -> str:
 
 
 def once_of(visit: Visit, *parts: Any) -> Mapping[str, str]:
-    """The idempotency key of what a form sends; none if the form has no name.
+    """The idempotency key of what a form sends; none if the form has no name."""
+    digest = digest_of(visit, *parts)
+    return {} if digest is None else {"idempotency_key": f"console-{digest}"}
 
-    It depends on what is sent: a form that is filled in anew sends another message.
+
+def digest_of(visit: Visit, *parts: Any) -> str | None:
+    """What names what a form sends, in hexadecimal; None if the form has no name.
+
+    It depends on what is sent: a form that is filled in anew sends something else.
     """
     if "once" not in visit.form:
-        return {}
-    named = orjson.dumps([visit.form["once"], *parts])
-    return {"idempotency_key": f"console-{hashlib.sha256(named).hexdigest()}"}
+        return None
+    return hashlib.sha256(orjson.dumps([visit.form["once"], *parts])).hexdigest()
 
 
 def send(visit: Visit, application: str, queue: str) -> PageAnswer:
@@ -58,17 +63,21 @@ def send_again(
 ) -> PageAnswer:
     """Store a message, delete another one in whose place it is, and show it.
 
-    If the server stops in between, the other one is still there. Sent again with the same text, the message is not stored
-    twice.
+    If the server stops in between, or refuses to delete the other one, that is still there. Sent again with the same text,
+    the message is not stored twice.
 
     :param once: names this message within a day.
     :param instead_of: the queue and the place of the other one.
     """
     document = {"messages": [{**entry, "idempotency_key": once}]}
     stored = visit.change("POST", [application, queue], document=document, headers={"content-type": BATCH_JSON})
-    visit.change("DELETE", [application, *instead_of])
+    said = "sent"
+    try:
+        visit.change("DELETE", [application, *instead_of])
+    except QueueyError:
+        said = "sent-beside"
     (one,) = stored.content["messages"]
-    return goes_to("a", application, queue, "m", f"{one['partition']}:{one['key']}", told="sent")
+    return goes_to("a", application, queue, "m", f"{one['partition']}:{one['key']}", told=said)
 
 
 def entry_of(visit: Visit) -> dict[str, Any]:

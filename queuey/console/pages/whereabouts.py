@@ -11,29 +11,35 @@ from queuey.errors import QueueNotFound
 from queuey.ids import MessageId
 from queuey.model.dead_letters import REDRIVEN_HEADER, STORY_HEADER
 
-__all__ = ["whereabouts"]
+__all__ = ["MOST_GROUPS", "whereabouts"]
 
-_GROUPS = 10
+MOST_GROUPS = 10
 """Groups of each kind that are asked: each is a call or two, and some more if it has dead letters."""
 MOST_LOOKED_AT = 200
 """Messages of each partition among which the dead letter of a message is looked for, and the message that came back."""
 
 
-def whereabouts(visit: Visit, application: str, queue: str, entry: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
-    """What each group has done with a message, those with offsets first; nothing of groups the visitor may not see."""
+def whereabouts(
+    visit: Visit, application: str, queue: str, entry: Mapping[str, Any]
+) -> tuple[Sequence[Mapping[str, Any]], bool]:
+    """What each group has done with a message, those with offsets first; nothing of groups the visitor may not see.
+
+    :returns: the groups, and whether these are all.
+    """
+    names, are_all = _names(visit, application, queue, "offsets")
     rows = [
         {"kind": "g", "group": name, "held": None, "went": None, **_of_offsets(visit, application, queue, name, entry)}
-        for name in _names(visit, application, queue, "offsets")
+        for name in names
     ]
-    return rows + [
-        {"kind": "l", "group": name, **_of_leases(visit, application, queue, name, entry)}
-        for name in _names(visit, application, queue, "leases")
-    ]
+    names, are_all_too = _names(visit, application, queue, "leases")
+    rows += [{"kind": "l", "group": name, **_of_leases(visit, application, queue, name, entry)} for name in names]
+    return rows, are_all and are_all_too
 
 
-def _names(visit: Visit, application: str, queue: str, kind: str) -> Sequence[str]:
-    listed = visit.may(application, queue, kind, limit=_GROUPS)
-    return [] if listed is None else [one["group"] for one in listed.content["groups"]]
+def _names(visit: Visit, application: str, queue: str, kind: str) -> tuple[Sequence[str], bool]:
+    """The first groups of a kind, and whether these are all."""
+    listed = visit.may(application, queue, kind, limit=MOST_GROUPS)
+    return ([], True) if listed is None else ([one["group"] for one in listed.content["groups"]], not listed.following)
 
 
 def _in(partitions: Sequence[Mapping[str, Any]], entry: Mapping[str, Any]) -> Mapping[str, Any]:

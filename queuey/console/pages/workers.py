@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import orjson
@@ -111,11 +112,19 @@ def _receivers(visit: Visit, application: str) -> Sequence[Mapping[str, Any]]:
     found = visit.may(application, stats="true", sort="rate", limit=MOST_QUEUES)
     rows: list[Mapping[str, Any]] = []
     for queue in [] if found is None else [one["queue_name"] for one in found.content["queues"]]:
-        listed = visit.may(application, queue, "leases", limit=MOST_GROUPS)
-        for group in [] if listed is None else [one["group"] for one in listed.content["groups"]]:
-            held = visit.may(application, queue, "leases", group, leased="true", limit=MOST_HELD)
-            leased = [] if held is None else [one for one in held.content["leases"] if one["state"] == "leased"]
-            rows += _by_receiver(queue, group, leased)
+        with suppress(QueueNotFound):  # somebody has deleted it, at another server maybe
+            rows += _receivers_of(visit, application, queue)
+    return rows
+
+
+def _receivers_of(visit: Visit, application: str, queue: str) -> Sequence[Mapping[str, Any]]:
+    """The receivers of one queue."""
+    rows: list[Mapping[str, Any]] = []
+    listed = visit.may(application, queue, "leases", limit=MOST_GROUPS)
+    for group in [] if listed is None else [one["group"] for one in listed.content["groups"]]:
+        held = visit.may(application, queue, "leases", group, leased="true", limit=MOST_HELD)
+        leased = [] if held is None else [one for one in held.content["leases"] if one["state"] == "leased"]
+        rows += _by_receiver(queue, group, leased)
     return rows
 
 

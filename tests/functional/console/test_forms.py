@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import html
 import re
+from urllib.parse import urlencode
 
 import pytest
 
-from tests.support.client import Server
-from tests.support.visitors import Visitor
+from tests.support.client import Server, new_name
+from tests.support.servers import eventually
+from tests.support.visitors import OpenConsole, Visitor, signed_in
 
 
 @pytest.mark.parametrize("delay", ["nan", "inf", "1e999", "soon"])
@@ -115,21 +117,93 @@ def test_a_second_click_sends_no_second_message(owner: Visitor, v1: Server) -> N
     assert sorted(bodies) == ["hello", "hello", "something else"]
 
 
-def _was(page: str) -> str:
-    found = re.search(r'name="was" value="([^"]+)"', page)
+def _field(page: str, name: str) -> str:
+    found = re.search(rf'name="{name}"[^>]* value="([^"]*)"', page)
     assert found is not None
     return html.unescape(found[1])
 
 
 def test_a_form_of_settings_undoes_no_change_that_it_has_not_shown(owner: Visitor, v1: Server) -> None:
     path = f"/console/a/queuey/{(queue := v1.queue())}/edit"
-    was = _was(owner.get(path))
-    owner.send(path, principles="app:shop", was=was)
+    tag = _field(owner.get(path), "tag")
+    owner.send(path, principles="app:shop", tag=tag)
 
-    refused = owner.send(path, status=409, partitions="4", was=was)
+    again = owner.send(path, status=412, partitions="4", principles="app:mine", tag=tag).text
 
-    assert "Somebody has changed the settings" in refused.text
-    settings = v1.call("GET", queue, params={"info": "true"}).json()
-    assert (settings["principles"], settings["partitions"]) == (["app:shop"], 1)
-    owner.send(path, principles="app:shop", partitions="4", was=_was(owner.get(path)))
-    assert v1.call("GET", queue, params={"info": "true"}).json()["partitions"] == 4
+    assert "Somebody has changed the settings meanwhile" in again
+    assert (v1.info(queue)["principles"], v1.info(queue)["partitions"]) == (["app:shop"], 1)
+    assert (_field(again, "partitions"), _field(again, "principles")) == ("4", "app:mine")
+    assert re.findall("stored now: ([^<]*)<", again) == ["1", "app:shop"]
+    owner.send(path, principles="app:shop", partitions="4", tag=_field(again, "tag"))
+    assert v1.info(queue)["partitions"] == 4
+
+
+def test_a_form_of_settings_shows_what_is_stored_only_where_it_differs(owner: Visitor, v1: Server) -> None:
+    path = f"/console/a/queuey/{v1.queue(principles='app:queuey, app:other')}/edit"
+    tag = _field(page := owner.get(path), "tag")
+    assert "stored now" not in page
+    owner.send(path, type="public", principles="app:queuey, app:other", tag=tag)
+
+    again = owner.send(path, status=412, type="user", principles="", tag=tag).text
+
+    assert re.findall("stored now: ([^<]*)<", again) == ["public", "app:queuey, app:other"]
+
+
+def test_a_second_click_makes_no_second_queue(owner: Visitor, v1: Server) -> None:
+    path, name = "/console/new/queuey", new_name()
+    page = owner.get(path)
+    hidden = {field: _field(page, field) for field in ("once", "shown")}
+    given = {"queue_name": name, "partitions": "2", "principles": "app:queuey,app:other", **hidden}
+
+    first, second = (owner.goes(path, **given) for _ in range(2))
+
+    assert first == second == f"/console/a/queuey/{name}?told=created"
+    owner.send(path, status=409, **{**given, "partitions": "3"})
+    assert v1.info(name)["partitions"] == 2
+    later = {field: _field(owner.get(path), field) for field in ("once", "shown")}
+    refused = owner.send(path, status=409, **{**given, **later}).text
+    assert "QueueExists" in refused
+
+
+def test_a_second_click_draws_no_second_name(owner: Visitor) -> None:
+    path = "/console/new/queuey"
+    page = owner.get(path)
+    hidden = {field: _field(page, field) for field in ("once", "shown")}
+
+    first, second = (owner.goes(path, partitions="2", **hidden) for _ in range(2))
+    other = owner.goes(path, partitions="3", **hidden)
+
+    assert first == second != other
+    assert re.fullmatch(r"/console/a/queuey/[0-9a-f]{32}[?]told=created", first)
+
+
+def test_a_task_that_has_ended_is_not_told_to_stop(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    v1.call("DELETE", queue, "messages")
+    eventually(lambda: v1.call("GET", queue, "tasks", "purge").json()["task"]["state"] == "done")
+
+    page = owner.goes(f"/console/a/queuey/{queue}/cancel", task="purge")
+
+    assert page.endswith("?told=ended")
+    assert "The task had ended already." in owner.get(page)
+
+
+def test_what_was_stored_is_said_where_the_other_message_stays(open_console: OpenConsole, v1: Server) -> None:
+    queue = v1.queue()
+    later = v1.add(queue, "report", X_Delay="3600")["key"]
+    token = v1.request("POST", "/tokens/queuey", data={"verbs": "configure,append,read"}).json()["token"]
+
+    with signed_in(open_console.url, token) as visitor:
+        page = visitor.goes(f"/console/a/queuey/{queue}/scheduled/now", place=f"1:{later}")
+        assert "may still be there: its deletion failed" in visitor.get(page)
+
+    assert v1.bodies(queue) == ["report"]
+    assert v1.info(queue)["depth"] == 2
+
+
+def test_numbers_of_an_address_become_no_text_of_a_page(owner: Visitor, v1: Server) -> None:
+    base = f"/console/a/queuey/{v1.queue()}"
+
+    for done in ("<b>", "1" * 10, "", "\u0661", "{left}"):
+        page = owner.get(f"{base}?{urlencode({'told': 'released-some', 'done': done, 'left': '7'})}")
+        assert "Messages that were released: some. The leases of 7 more had ended meanwhile." in page

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import re
+from base64 import b64encode
 
 from tests.support.client import Server
 from tests.support.servers import eventually
@@ -93,3 +95,26 @@ def test_a_message_says_how_its_lease_ended_and_where_it_went(owner: Visitor, v1
     shown = owner.get(new)
     assert f"{base}/m/2:{held['job 3']['message_id']}" in Markup(shown).addresses()
     assert "no &lt;b&gt;JSON&lt;/b&gt;" in shown
+
+
+def test_what_a_page_shows_whole_is_called_no_beginning(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    picture = b64encode(b"\x89PNG\r\n\x1a\n" + bytes(3000)).decode()
+    bodies = [{"body": json.dumps(["x" * 9000])}, {"body": picture, "encoding": "base64"}]
+    v1.add_batch(queue, *bodies)
+
+    assert "This is the beginning" not in owner.get(f"/console/a/queuey/{queue}/messages")
+    v1.add_batch(queue, {"body": "x" * 9000})
+    assert "This is the beginning of 8.8 KiB." in owner.get(f"/console/a/queuey/{queue}/messages")
+
+
+def test_a_message_s_page_says_where_there_are_more_groups(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue()
+    page = f"/console/a/queuey/{queue}/m/1:{v1.add(queue)['key']}"
+    for number in range(10):
+        v1.call("PUT", queue, "leases", f"workers-{number}", json={})
+    assert "these are the first" not in owner.get(page)
+
+    v1.call("PUT", queue, "leases", "workers-x", json={})
+
+    assert "Of each kind these are the first 10." in owner.get(page)

@@ -235,7 +235,8 @@ def test_what_a_receiver_holds_that_is_gone_is_released(owner: Visitor, v1: Serv
 
     preview = owner.get(f"{base}/release?receiver=gone")
     assert [one["message_id"] in preview for one in gone["messages"]] == [True] * 3
-    assert owner.goes(f"{base}/release", receiver="gone") == f"{base}?told=released"
+    assert owner.goes(f"{base}/release", receiver="gone") == f"{base}?told=released&done=3"
+    assert "Messages that were released: 3." in owner.get(f"{base}?told=released&done=3")
 
     held = v1.call("GET", *group, params={"leased": "true"}).json()["leases"]
     assert sorted((one["receiver"], one["state"], one["failures"]) for one in held if one["state"] == "leased") == [

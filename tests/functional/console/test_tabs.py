@@ -91,3 +91,40 @@ def test_the_clock_of_the_browser_decides_nothing(
 
     expect(page.locator("ol.messages time")).to_have_text(JUST_NOW)
     expect(page.locator("ol.messages pre")).to_have_text("news \\u202e" + "x" * 3994 + "…")
+
+
+def test_a_pause_that_ends_says_nothing_of_a_lost_connection(
+    chromium: Browser, open_console: OpenConsole, v1: Server
+) -> None:
+    page = signed_in_page(chromium.new_context().new_page(), open_console.url)
+    tail(page, open_console.url, v1.queue())
+    page.evaluate("window.sources[0].close(); window.sources[0].dispatchEvent(new Event('error'))")
+    expect(page.locator("[data-state]")).to_have_text("")
+
+    page.get_by_role("button", name="Pause").click()
+    expect(page.locator("[data-state]")).to_have_text("Paused; waiting: 0.")
+    page.get_by_role("button", name="Go on").click()
+
+    expect(page.locator("[data-state]")).to_have_text("")
+
+
+_SENT = """moments => {
+  const form = document.querySelector("main form[method=post]");
+  const sent = [];
+  window.addEventListener("submit", (event) => { sent.push(!event.defaultPrevented); event.preventDefault(); });
+  for (const moment of moments) {
+    const event = new Event("submit", {bubbles: true, cancelable: true});
+    Object.defineProperty(event, "timeStamp", {value: moment});
+    form.dispatchEvent(event);
+  }
+  return sent;
+}"""
+
+
+def test_the_second_click_of_a_double_click_sends_no_form(
+    chromium: Browser, open_console: OpenConsole, v1: Server
+) -> None:
+    page = signed_in_page(chromium.new_context().new_page(), open_console.url)
+    page.goto(f"{open_console.url}/console/a/queuey/{v1.queue()}/send")
+
+    assert page.evaluate(_SENT, [10, 200, 1009, 1011, 1500]) == [True, False, False, True, False]
