@@ -16,6 +16,7 @@ from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
 from queuey.service import Service
 from queuey.service.leases import Waiting
 from queuey.service.queues import QueueSettings
+from queuey.service.waiting.rooms import BLOCKED_REST_SECONDS
 from queuey.settings import load_settings
 from queuey.storage.memory import MemoryStores
 
@@ -92,6 +93,12 @@ class Receivers:
         """How many messages a receiver that asks now would get of one."""
         group = GroupStep(self.queue, GROUP, None, receive_from=partitions)
         return len(self._step(LeaseStep([group], receive=ReceiveRequest(1, 30.0))).wait().handed)
+
+    def look_soon(self) -> bool:
+        """Whether one that waits looks again within the rest of a group that has something due."""
+        soon = self.clock.elapsed() + BLOCKED_REST_SECONDS
+        rooms = self.service.leases._rooms._rooms.values()
+        return any(room.due <= soon for of_group in rooms for room in of_group.values())
 
     def pass_time(self, seconds: float) -> None:
         self.clock.advance(seconds)
