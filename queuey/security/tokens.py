@@ -21,9 +21,11 @@ from hashlib import sha256
 from typing import Any
 
 from queuey.clock import Clock
+from queuey.errors import InvalidParameter
 from queuey.security.bearer import Header
 from queuey.security.claims import (
     DAY_SECONDS,
+    MAX_CREDENTIAL,
     Claims,
     Unproven,
     check_audience,
@@ -40,6 +42,7 @@ from queuey.settings.issuers import OWN_ISSUER
 KIND = "queuey+jwt"
 """``typ``: so that nothing else that is signed with the same secret passes for a token."""
 _ALGORITHM = "HS256"
+_MOST_CHARACTERS = MAX_CREDENTIAL - len("Bearer ")
 
 
 def new_token_key() -> str:
@@ -98,6 +101,7 @@ class Tokens:
         :param queues: names of the queues it is for; None for all.
         :param verbs: of :data:`~queuey.security.permissions.VERBS`; None for all.
         :param by: the application key with which it ends: its application, and its SHA-256.
+        :raises InvalidParameter: the names of the queues make it longer than any server takes.
         """
         import json
 
@@ -120,6 +124,9 @@ class Tokens:
             claims["key"] = _mark(key, *by)
         payload = json.dumps(claims, separators=(",", ":")).encode()
         text = self._jws.encode(payload, key, _ALGORITHM, {"typ": KIND, "kid": kid})
+        if len(text) > _MOST_CHARACTERS:
+            said = f"their names make a token of {len(text)} characters: at most {_MOST_CHARACTERS} fit into a header"
+            raise InvalidParameter(problems={"queues": said})
         return Minted(text, _grant(claims, now + life), life)
 
     def verify(self, token: str, header: Header) -> Grant:

@@ -110,6 +110,16 @@ def test_an_application_mints_parts_of_its_own_rights(running: TrustingServer, s
     assert server.bodies(name) == ["measured"]
 
 
+def test_no_token_is_made_that_no_server_takes(running: TrustingServer, server: Server) -> None:
+    """Long names of queues, as SQS clients make them, made a token of 12,000 characters."""
+    names = [f"{number:03d}{'q' * 77}" for number in range(100)]
+    answer = get(server, queues=",".join(names))
+    refused(answer, 400, "queues")
+
+    with asking(running, f"Bearer {token(server, queues=','.join(names[:70]), verbs='read')}") as reader:
+        refused(reader.get("another"), 403, "Forbidden")
+
+
 def story(queue: str) -> str:
     return json.dumps(Story(queue, 1, "1f9f6640e56711f189bf02fc00000001", "workers", 3, "no reason")._asdict())
 
