@@ -5,14 +5,18 @@ Cassandra keeps the row with the later date, and the dates are those of the serv
 
 from __future__ import annotations
 
+import gc
+import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import product
+from typing import Any
 from uuid import uuid4
 
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import ClockUnsafe
+from queuey.errors import ClockUnsafe, StorageUnavailable
 from queuey.future import Future
 from queuey.ids import IdGenerator, MessageId
 from queuey.model import Location, Overwrite, Queue, Span
@@ -171,3 +175,25 @@ def test_a_server_whose_clock_is_wrong_deletes_nothing(
     right.clock.step(-seconds)
 
     assert servers[BOUND].store.fetch(message.queue, [message.place], now_ticks=0).wait(30) != [None]
+
+
+def test_changes_that_are_refused_leave_nothing_that_is_never_carried_out(session: CassandraSession) -> None:
+    """A server with too many calls under way printed a warning of Python for each."""
+    busy = CassandraSession(replace(session.options, most_calls=0))
+    clock = ManualClock()
+    messages, queue = messages_of(busy, clock, IdGenerator(clock)), Queue("app", "q", uuid4(), clock.now_ticks())
+    at = [Location(1, client_id(clock.now_ticks()))]
+    changes: list[Callable[[], Future[Any]]] = [
+        lambda: messages.put(queue, at, Overwrite(b"x", 3600)),
+        lambda: messages.delete(queue, at),
+        lambda: messages.delete_span(queue, 1, Span(), most=1),
+    ]
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        for change in changes:
+            with pytest.raises(StorageUnavailable):
+                done(change())
+        gc.collect()
+    busy.close()
+
+    assert [str(one.message) for one in warned] == []

@@ -155,27 +155,27 @@ class CassandraMessages(MessageStore):
     # Changing
 
     def put(self, queue: Queue, wanted: Sequence[Location], new: Overwrite) -> Future[bool]:
-        return self._server.underway.start(self._noted(queue, wanted, self._overwriter.put(queue, wanted, new)))
+        return self._server.underway.start(
+            self._noted(queue, wanted, partial(self._overwriter.put, queue, wanted, new))
+        )
 
     def delete(self, queue: Queue, wanted: Sequence[Location]) -> Future[None]:
         if queue.uuid in self._server.dropped:
             return Future.of(None)
-        return self._server.underway.start(self._noted(queue, wanted, self._deleter.delete(queue, wanted)))
+        return self._server.underway.start(self._noted(queue, wanted, partial(self._deleter.delete, queue, wanted)))
 
     def delete_span(
         self, queue: Queue, number: int, span: Span, *, most: int, whole: bool = False
     ) -> Future[SpanRemoval]:
         if queue.uuid in self._server.dropped:
             return Future.of(SpanRemoval(0, span.upto))
-        place = Location(number, span.upto)
-        return self._server.underway.start(
-            self._noted(queue, [place], self._deleter.delete_span(queue, number, span, most))
-        )
+        place, change = Location(number, span.upto), partial(self._deleter.delete_span, queue, number, span, most)
+        return self._server.underway.start(self._noted(queue, [place], change))
 
-    async def _noted(self, queue: Queue, wanted: Sequence[Location], change: Waiting[T]) -> T:
+    async def _noted(self, queue: Queue, wanted: Sequence[Location], change: Callable[[], Waiting[T]]) -> T:
         """Carry out a change, and let those know that have read ahead."""
         try:
-            return await change
+            return await change()
         finally:
             self._server.changed.note({queue.partition(number) for number, _ in wanted})
 
