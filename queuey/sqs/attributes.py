@@ -21,7 +21,6 @@ from queuey.sqs.policies import MAX_TEXT, Policy, policy_of
 
 __all__ = [
     "GROUP",
-    "MAX_DELAY",
     "MAX_RECEIVES",
     "QueueAttributes",
     "RedrivePolicy",
@@ -34,8 +33,6 @@ __all__ = [
 
 GROUP = "sqs"
 """The lease group from which SQS clients receive."""
-MAX_DELAY = 900
-"""Seconds."""
 MAX_RECEIVES = 1000
 MAX_TAGS = 50
 _MAX_KEY_AGE = 86_400
@@ -46,7 +43,7 @@ _PER_KEY = 10
 """Messages of one message group that one receive may hand out."""
 
 _NUMBERS: Mapping[str, tuple[int, int, int | None]] = {
-    "DelaySeconds": (0, MAX_DELAY, 0),
+    "DelaySeconds": (0, 900, 0),
     "KmsDataKeyReusePeriodSeconds": (60, _MAX_KEY_AGE, None),
     "MaximumMessageSize": (1024, 1 << 20, 1 << 20),
     "MessageRetentionPeriod": (60, 1_209_600, 345_600),
@@ -99,7 +96,8 @@ class QueueAttributes:
     is_fair: bool = False
     """Of a standard queue: a message with a message group was sent to it, and since then receives are fair between groups."""
     waits_until: int = 0
-    """Ticks. Messages of a FIFO queue are due no earlier: before its delay changed, some were sent that are due then."""
+    """Ticks. Until then, messages of a FIFO queue are due no earlier than those that are delayed already: before its delay
+    became shorter, some may have been sent that are due by then."""
     moves: Sequence[Mapping[str, Any]] = ()
     """Of a dead-letter queue: its last move tasks, see :mod:`queuey.sqs.actions.move_tasks`."""
 

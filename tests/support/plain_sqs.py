@@ -228,7 +228,7 @@ class PlainQueue:
         return ""
 
     def purge(self) -> None:
-        self.messages, self._sent = [], {}
+        self.messages, self._sent, self.waits_until = [], {}, 0.0
 
     def counts(self, now: float) -> tuple[int, int, int]:
         """Messages that may be received or belong to a closed group, that are delayed, and that are out."""

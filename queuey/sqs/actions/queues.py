@@ -18,7 +18,6 @@ from queuey.service.queues import QueueSettings
 from queuey.service.turns import LOOK_ROWS, Turns
 from queuey.sqs.attributes import (
     GROUP,
-    MAX_DELAY,
     MAX_TAGS,
     QueueAttributes,
     attributes_of,
@@ -248,11 +247,13 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         if name in given:
             raise invalid_attribute_name(name)
 
-    last_due = await _last_due(asked, queue) if "DelaySeconds" in given else 0
+    now = asked.service.log.newest_ticks(queue)
 
     def change(before: QueueAttributes) -> QueueAttributes:
-        after = before.changed(given)
-        return replace(after, waits_until=max(before.waits_until, last_due)) if after.is_fifo else after
+        after, delay = before.changed(given), before.numbers["DelaySeconds"]
+        if not after.is_fifo or after.numbers["DelaySeconds"] >= delay:
+            return after
+        return replace(after, waits_until=max(before.waits_until, now + delay * TICKS_PER_SECOND))
 
     after = change(attributes_of(queue))
     if "Policy" in given:
@@ -285,16 +286,6 @@ async def _change_both(asked: SqsRequest, queue: Queue, change: _Change, follows
     await _change_group(asked, queue, change, follows)
     await change_attributes(asked, queue, change, follows)
     await _change_group(asked, queue, lambda found: found, follows)
-
-
-async def _last_due(asked: SqsRequest, queue: Queue) -> int:
-    """The ticks at which the last message that is delayed now is due at the latest; 0 if none is.
-
-    What REST has scheduled for later than any delay of SQS holds nothing up.
-    """
-    states = await asked.service.queues.inspect(queue)
-    last = max([state.newest.ticks for state in states if state.scheduled and state.newest is not None], default=0)
-    return min(last, asked.service.log.newest_ticks(queue) + MAX_DELAY * TICKS_PER_SECOND)
 
 
 def _no_settings(_: QueueAttributes, __: GroupSettings) -> Mapping[str, Any]:

@@ -64,6 +64,7 @@ async def send_message(asked: SqsRequest) -> Mapping[str, Any]:
         if "MessageGroupId" not in values:
             raise missing_parameter("MessageGroupId")
         _check_deduplication(sending.attributes, values)
+        await sending.look()
     (sent,) = await sending.send([sending.ready(values)])
     return sent
 
@@ -77,6 +78,7 @@ async def send_message_batch(asked: SqsRequest) -> Mapping[str, Any]:
             if "MessageGroupId" not in entry:
                 raise invalid_parameter("The request must contain the parameter MessageGroupId.")
             _check_deduplication(sending.attributes, entry)
+        await sending.look()
     if (bodies := sending.plain_bodies(entries)) is not None:
         return {"Successful": await sending.send_plain([entry["Id"] for entry in entries], bodies), "Failed": []}
     ready: list[_Ready] = []
@@ -123,10 +125,21 @@ class _Sending:
         self._context = trace_of(asked.call)
         self._sender = None if asked.application == queue.application else asked.application
         attributes = self.attributes
-        self._adds = attributes.is_fifo or bool(
-            self._delay or attributes.waits_until or self._trace or self._context or self._sender
-        )
+        self._adds = attributes.is_fifo or bool(self._delay or self._trace or self._context or self._sender)
         """Whether a message gets more than its sender has given."""
+        self._least_due = 0
+        """Ticks. No message is due earlier."""
+
+    async def look(self) -> None:
+        """Learn before which moment no message of a FIFO queue may be due, so that none comes before former ones.
+
+        Each send looks for itself, so it sees all that was sent before it, also while the delay of the queue changes.
+        """
+        until = self.attributes.waits_until
+        if until > self._now_ticks():
+            states = await self._asked.service.queues.inspect(self._queue)
+            due = [state.newest.ticks for state in states if state.scheduled and state.newest is not None]
+            self._least_due = min(max(due, default=0), until)  # what REST has scheduled for later holds nothing up
 
     def plain_bodies(self, entries: Sequence[Mapping[str, Any]]) -> list[bytes] | None:
         """The bodies of entries that have nothing else, as most have; None if one has, or may be wrong."""
@@ -188,9 +201,9 @@ class _Sending:
             if "MessageDeduplicationId" in values:
                 raise not_for_this_type("MessageDeduplicationId", values["MessageDeduplicationId"])
         ttl = self._ttl_seconds
-        if delay or self.attributes.waits_until:
+        if delay or self._least_due:
             now = self._now_ticks()
-            later = max(now + delay * TICKS_PER_SECOND, self.attributes.waits_until)
+            later = max(now + delay * TICKS_PER_SECOND, self._least_due)
             if later > now:
                 own["sent"], due = unix_ms(now), later
                 ttl = max(ttl - (later - now) // TICKS_PER_SECOND, 1)  # its age counts from the send

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from queuey.future import run
+from queuey.future import Future, run
 from queuey.ids import TICKS_PER_SECOND
-from queuey.model import AppendRequest, Draft
+from queuey.model import AppendRequest, Draft, Queue
 from tests.support.sqs_clients import TimedSqs, bodies, code_of, refused
 
 Make = Callable[..., str]
@@ -357,8 +357,49 @@ def test_a_shorter_delay_lets_no_message_overtake(timed: TimedSqs, timed_make: M
     assert (early, names(received(client, url))) == ([], ["a", "b", "c"])
 
 
+def test_a_message_that_is_sent_while_the_delay_changes_is_not_overtaken(
+    timed: TimedSqs, timed_make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="10")
+    replace_queue = timed.service.queues._metadata.replace_queue
+
+    def sending_before(before: Queue, after: Queue) -> Future[bool]:
+        monkeypatch.undo()
+        send(client, url, "g", "a")
+        return replace_queue(before, after)
+
+    monkeypatch.setattr(timed.service.queues._metadata, "replace_queue", sending_before)
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    send(client, url, "g", "b")
+    early = received(client, url)
+    timed.clock.advance(10.1)
+
+    assert (early, names(received(client, url))) == ([], ["a", "b"])
+
+
+def test_after_a_shorter_delay_a_message_waits_only_for_others(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="900")
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+    send(client, url, "g", "a")
+
+    assert names(received(client, url)) == ["a"]
+
+
+def test_what_is_purged_holds_nothing_up(timed: TimedSqs, timed_make: Make) -> None:
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="900")
+    send(client, url, "g", "a")
+    client.set_queue_attributes(QueueUrl=url, Attributes={"DelaySeconds": "0"})
+
+    client.purge_queue(QueueUrl=url)
+    timed.clock.advance(1)
+    send(client, url, "g", "b")
+
+    assert names(received(client, url)) == ["b"]
+
+
 def test_what_rest_has_scheduled_for_later_holds_nothing_up(timed: TimedSqs, timed_make: Make) -> None:
-    client, url = timed.client, timed_make(fifo=True)
+    client, url = timed.client, timed_make(fifo=True, DelaySeconds="900")
     queue = run(timed.service.queues.find("queuey", url.rsplit("/", 1)[1]))
     assert queue is not None
     next_week = timed.clock.now_ticks() + 7 * DAY_SECONDS * TICKS_PER_SECOND
