@@ -50,6 +50,7 @@ class Statement(NamedTuple):
     """One permission."""
 
     label: str
+    """Its ``Sid``; empty if it has none."""
     accounts: tuple[str, ...]
     """Account numbers, or ``*`` for every caller with a valid signature."""
     actions: tuple[str, ...]
@@ -66,7 +67,7 @@ class Statement(NamedTuple):
         principals = [one if one == _ANY else f"arn:aws:iam::{one}:root" for one in self.accounts]
         actions = [f"SQS:{name}" for name in self.actions]
         return {
-            "Sid": self.label,
+            **({"Sid": self.label} if self.label else {}),
             "Effect": "Allow",
             "Principal": {"AWS": principals[0] if len(principals) == 1 else principals},
             "Action": actions[0] if len(actions) == 1 else actions,
@@ -119,7 +120,7 @@ class Policy(NamedTuple):
 
     def without(self, label: str) -> Policy:
         """:raises SqsError: there is none with this label."""
-        kept = [one for one in self.statements if one.label != label]
+        kept = [one for one in self.statements if not label or one.label != label]
         if len(kept) == len(self.statements):
             raise invalid_parameter(f"Value {shown(label)} for parameter Label is invalid. Reason: can't find label.")
         return Policy(kept)
@@ -147,8 +148,9 @@ def policy_of(text: str) -> Policy:
     statements = given if isinstance(given, list) else [given]
     if len(statements) > MAX_STATEMENTS:
         raise _wrong(f"at most {MAX_STATEMENTS} statements")
-    found = [_statement(at, one) for at, one in enumerate(statements)]
-    if len({one.label for one in found}) < len(found):
+    found = [*map(_statement, statements)]
+    labels = [one.label for one in found if one.label]
+    if len({*labels}) < len(labels):
         raise _wrong("two statements have one Sid")
     return Policy(found)
 
@@ -157,15 +159,15 @@ def _wrong(why: str) -> SqsError:
     return SqsError("InvalidAttributeValue", f"Invalid value for the parameter Policy. Reason: {why}.")
 
 
-def _statement(at: int, given: Any) -> Statement:
+def _statement(given: Any) -> Statement:
     if not isinstance(given, dict):
         raise _wrong("each statement must be an object")
     if unknown := [*given.keys() - _PARTS]:
         raise _wrong(f"this server does not keep {shown(unknown[0])}")
     if given.get("Effect") != "Allow":
         raise _wrong("this server keeps statements with Effect Allow alone: what nobody allows is denied")
-    label = given.get("Sid", f"statement-{at}")
-    if not isinstance(label, str) or not label:
+    label = given.get("Sid", "")
+    if not isinstance(label, str) or (not label and "Sid" in given):
         raise _wrong("Sid must be a text")
     principal = given.get("Principal")
     if isinstance(principal, Mapping) and [*principal] == ["AWS"]:

@@ -195,6 +195,22 @@ def test_no_policy_opens_what_is_the_owners(sqs: SqsServer, client: Any, other_c
     assert url not in other_client.list_queues().get("QueueUrls", [])
 
 
+def test_a_statement_without_a_sid_has_no_label(sqs: SqsServer, client: Any, make: Make) -> None:
+    """None that another statement may have, or that it could be removed by."""
+    url, account = make(), sqs.accounts["other"]
+    allowed = {"Effect": "Allow", "Principal": "*", "Action": "SQS:SendMessage"}
+    policy = {"Statement": [{**allowed, "Sid": "statement-1"}, allowed, allowed]}
+
+    client.set_queue_attributes(QueueUrl=url, Attributes={"Policy": json.dumps(policy)})
+    client.add_permission(QueueUrl=url, Label="statement-2", AWSAccountIds=[account], Actions=["SendMessage"])
+    client.remove_permission(QueueUrl=url, Label="statement-1")
+
+    found = client.get_queue_attributes(QueueUrl=url, AttributeNames=["Policy"])["Attributes"]["Policy"]
+    assert [one.get("Sid") for one in json.loads(found)["Statement"]] == [None, None, "statement-2"]
+    for label in ("statement-0", ""):
+        assert code_of(client.remove_permission, QueueUrl=url, Label=label) == "InvalidParameterValue"
+
+
 def test_permissions_that_may_not_be(sqs: SqsServer, client: Any, make: Make) -> None:
     url, account = make(), sqs.accounts["other"]
 
