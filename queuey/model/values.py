@@ -75,7 +75,7 @@ class Queue(NamedTuple):
     leases: LeaseDefaults = NO_DEFAULTS
     retention: Retention = Retention.TTL
     attributes: str = ""
-    """What the SQS door keeps with a queue that it made, as JSON; empty for any other queue."""
+    """What the SQS door keeps with a queue, as JSON; empty if its clients have neither made nor changed it."""
 
     def partition(self, number: int) -> PartitionId:
         return PartitionId(self.uuid, number)

@@ -27,7 +27,7 @@ from queuey.model.dead_letters import (
     story_to_header,
     with_story,
 )
-from queuey.model.lease_groups import GroupSettings, LeaseGroup
+from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, Settle
 from queuey.model.lease_steps import GivenUp, GroupStep, LeaseStep
 from queuey.monitor.metrics import DEAD_LETTERS, Monitor
@@ -56,6 +56,11 @@ def dead_letter_queue(queue: str) -> str:
         return queue + _SUFFIX
     digest = f"-{zlib.crc32(queue.encode()):08x}{_SUFFIX}"
     return queue[: _MOST_NAME - len(digest)] + digest
+
+
+def _is_of_clients(queue: Queue, name: str) -> bool:
+    """Whether SQS clients have named the dead-letter queue: its ARN ends a text in a text of JSON."""
+    return f':{name}\\"' in queue.attributes
 
 
 def _name_of(one: GroupStep, given_up: GivenUp, group: LeaseGroup) -> IdempotencyKey:
@@ -135,7 +140,7 @@ class DeadLetters:
         if name == queue.name:
             raise QueueNotFound(f"the dead-letter queue of {name} is {name} itself")
         found = await self._queues.find(queue.application, name)
-        if found is None and queue.attributes and name == queue.leases.settings(GroupSettings()).dead_letter_queue:
+        if found is None and _is_of_clients(queue, name):
             raise QueueNotFound(f"{name} was removed: make it again, or let {queue.name} name another one")
         return found or await self._queues.create(queue.application, name, QueueSettings())
 

@@ -7,6 +7,8 @@ from base64 import b64decode
 from collections.abc import Callable
 from typing import Any
 
+import pytest
+
 from qdo import Client, NewMessage
 from qdo.client import Settle
 from queuey.future import run
@@ -194,6 +196,33 @@ def test_what_rest_has_set_stays_until_attributes_are_set(timed: TimedSqs) -> No
     assert changed is not None
     settings = changed.settings
     assert (settings.max_failures, settings.order, settings.visibility, settings.fair) == (0, "none", 30.0, True)
+
+
+@pytest.mark.parametrize("is_made_by", ["REST", "SQS clients"])
+def test_a_dead_letter_queue_that_rest_names_is_made_whatever_sqs_clients_change(
+    timed: TimedSqs, timed_make: Callable[..., str], is_made_by: str
+) -> None:
+    client, service, dead = timed.client, timed.service, new_name()
+    if is_made_by == "REST":
+        name = new_name()
+        run(service.queues.create("queuey", name, QueueSettings()))
+    else:
+        name = timed_make().rsplit("/", 1)[1]
+    made = run(service.queues.find("queuey", name))
+    assert made is not None
+    leases = {"max_failures": 1, "dead_letter_queue": dead, "visibility": 0.0}
+    made = run(service.queues.update(made, QueueSettings(leases=leases)))
+    group = service.leases.new_group(made.leases.settings(service.leases.default_settings), ZERO_ID)
+    run(service.leases.keep(made, "sqs", group, service.leases.find(made, "sqs").wait()))
+    url = client.get_queue_url(QueueName=name)["QueueUrl"]
+    client.tag_queue(QueueUrl=url, Tags={"a": "b"})
+    client.send_message(QueueUrl=url, MessageBody="m")
+
+    for _ in range(2):
+        client.receive_message(QueueUrl=url)
+
+    there = client.get_queue_url(QueueName=dead)["QueueUrl"]
+    assert bodies(client.receive_message(QueueUrl=there)) == ["m"]
 
 
 def test_attributes_that_are_set_again_count_again(timed: TimedSqs) -> None:
