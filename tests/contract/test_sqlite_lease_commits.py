@@ -1,4 +1,4 @@
-"""Lease groups in the embedded store: steps that share a commit, and what waits for its key, across restarts."""
+"""Lease groups in the embedded store: steps that share a commit, and what outlives a restart."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+from queuey.clock import ManualClock
+from queuey.ids import TICKS_PER_SECOND
 from queuey.model import AppendRequest, IdempotencyKey
 from queuey.model.lease_groups import NO_ORDER, ORDER_BY_KEY
 from queuey.model.lease_requests import ReceiveRequest
@@ -16,6 +18,9 @@ from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import bodies, settle_of
 from queuey.storage.leasing import partition_book
 from tests.support.opened_leases import Opened
+
+DAY = 86_400
+MONTH = 30 * DAY
 
 
 def _together(opened: Opened, *begin: Callable[[], Any]) -> list[Any]:
@@ -130,3 +135,23 @@ def test_a_group_that_ends_in_the_commit_of_a_step_leaves_nothing(opened: Opened
     assert len(outcome.handed) == 1
     assert opened.rows("lease_changes") == 0
     assert opened.stores.file.lease_book._holes == 0, "it would be taken for memory in use"
+
+
+class _OtherBoot(ManualClock):
+    def boot(self) -> str:
+        return "another"
+
+
+def test_a_lease_of_a_former_boot_ends_in_its_time_though_the_wall_clock_is_behind(opened: Opened) -> None:
+    """The former boot lasted for a month, and its wall clock was a year ahead; or that of the new one is behind."""
+    opened.log.append(draft(b"0", ttl_seconds=MONTH + DAY))
+    opened.clock.advance(MONTH)
+    (one,) = opened.jobs().receive(visibility_seconds=60.0)
+    opened.stores.close()
+    opened.clock = _OtherBoot(opened.clock.now_ticks() - 12 * MONTH * TICKS_PER_SECOND)
+    opened.again()
+    jobs = opened.jobs()
+
+    assert jobs.receive() == []
+    opened.clock.advance(61)
+    assert bodies(jobs.receive()) == [one.message.body]

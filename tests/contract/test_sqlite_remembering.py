@@ -193,6 +193,7 @@ def test_a_group_is_forgotten_in_a_small_commit_however_many_attempts_it_has(ope
 def test_attempts_of_a_boot_whose_clock_was_ahead_hold_up_no_others(opened: Opened) -> None:
     opened.log.add(b"0")
     done(Steps(opened).receive("a")())
+    opened.stores.close()
     with apsw.Connection(str(opened.path)) as other:
         other.execute("update lease_attempts set expires = expires + 1000000000000000")
         ((elapsed,),) = other.execute("select elapsed from lease_moment")

@@ -22,7 +22,8 @@ class LeaseClock:
     """Rising moments of one process, in ticks, that no step of the wall clock moves (G21).
 
     They begin at the wall clock. A later process of the same boot goes on with the moments of the first, so a lease
-    lasts as long as it was given for, whatever the wall clock does meanwhile.
+    lasts as long as it was given for, whatever the wall clock does meanwhile. Another boot begins no earlier than the
+    moment that was noted last: otherwise leases of the boot before would end when its wall clock has come so far again.
     """
 
     def __init__(self, clock: Clock, noted: BootMoment | None = None) -> None:
@@ -43,5 +44,12 @@ class LeaseClock:
 
     def look(self) -> int:
         """About this moment. Any thread may ask."""
-        passed = self._clock.elapsed() - self.began.elapsed
-        return self.began.ticks + round(passed * TICKS_PER_SECOND)
+        return self._at(self._clock.elapsed())
+
+    def moment(self) -> BootMoment:
+        """About this moment, for the store to note. Any thread may ask."""
+        elapsed = self._clock.elapsed()
+        return BootMoment(self.began.boot, elapsed, self._at(elapsed))
+
+    def _at(self, elapsed: float) -> int:
+        return self.began.ticks + round((elapsed - self.began.elapsed) * TICKS_PER_SECOND)

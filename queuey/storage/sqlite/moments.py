@@ -56,6 +56,8 @@ class Moments:
         self._clock = clock
         self._ids = ids
         self._noted_ticks, self._noted_at = 0, 0.0
+        self._lease_clock: LeaseClock | None = None
+        """The one whose moments are noted; None until its beginning is."""
 
     def raise_floor(self) -> None:
         """Go on above everything that an earlier process stamped or promised (G3, G4).
@@ -88,19 +90,25 @@ class Moments:
     def lease_clock(self, *, keep: bool) -> LeaseClock:
         """The clock that leases run by, which goes on from an earlier process of this boot.
 
-        :param keep: note the moment at which it begins, for later processes.
+        :param keep: note the moment at which it begins, and later ones, for later processes.
         :raises ConfigurationError: the note of an earlier process is damaged.
         """
         rows = self._read("lease_moment")
         clock = LeaseClock(self._clock, BootMoment(*rows[0]) if rows else None)
-        if keep and clock.is_new:
-            # A full store must still open; the next process begins anew, too. It does so unless both are stored.
-            with suppress(apsw.FullError), self._writer:
-                self._writer.execute(SQL["lease_moment_keep"], with_checksum(clock.began))
-                bound = clock.began.ticks + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
-                # The clock may have begun before moments of an earlier boot: attempts stay in the order of their expiry.
-                self._writer.execute(SQL["lease_attempts_bound"], (bound,))
+        # A full store must still open; the next process begins anew, too. It does so unless both are stored.
+        with suppress(apsw.FullError):
+            if keep and clock.is_new:
+                self._note_boot(clock)
+            if keep:
+                self._lease_clock = clock
         return clock
+
+    def _note_boot(self, clock: LeaseClock) -> None:
+        with self._writer:
+            self._writer.execute(SQL["lease_moment_keep"], with_checksum(clock.began))
+            bound = clock.began.ticks + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
+            # The clock may have begun before moments of an earlier boot: attempts stay in the order of their expiry.
+            self._writer.execute(SQL["lease_attempts_bound"], (bound,))
 
     def probe(self, committer: Committer, health: DiskHealth) -> None:
         """Try to write, while writes are refused because earlier ones failed.
@@ -130,6 +138,7 @@ class Moments:
         def job(transaction: Transaction) -> Anchor:
             anchor = self._ids.anchor()
             transaction.look(SQL["moment_keep"], self._values(anchor))
+            self._note_leases(transaction)
             return anchor
 
         self._ids.anchored(committer.submit(job, grows=False).wait())
@@ -138,6 +147,11 @@ class Moments:
     def end(self, transaction: Transaction) -> None:
         """Note that this process hands out nothing more."""
         transaction.look(SQL["moment_keep"], with_checksum((_CLOSED, self._clock.elapsed(), self._ids.last_ticks)))
+        self._note_leases(transaction)
+
+    def _note_leases(self, transaction: Transaction) -> None:
+        if self._lease_clock is not None:
+            transaction.look(SQL["lease_moment_keep"], with_checksum(self._lease_clock.moment()))
 
     def _values(self, anchor: Anchor) -> Row:
         return with_checksum((self._clock.boot(), anchor.elapsed, anchor.ticks))
