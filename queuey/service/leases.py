@@ -133,26 +133,22 @@ class Leases:
     async def _carry_out(self, step: LeaseStep, room: AnswerRoom, waiting: Waiting | None) -> LeaseOutcome:
         if step.receive is None:
             if step.attempt is not None and not _has_done(step):
-                await self._withdraw(step, step.attempt)
+                return await self._withdraw(step, step.attempt)
             return await self._step(step)
-        first = _within(step, room)
+        # A look that finds nothing is not remembered, unless the request has done something beside it: so it writes
+        # nothing. A repeat looks under the same name, and finds what any look of the first request has handed out.
+        first = _within(step if step.attempt is None or _has_done(step) else _only_receive(step), room)
         if waiting is None:
             outcome = await self._step(first)
             if outcome.more:
                 outcome = await self._look_on(step, outcome, room)
-            if not outcome.larger:
-                return outcome
-            found = await self._larger(_only_receive(step), outcome, outcome, room)
-            if found.larger and not found.handed and not _has_done(step):
-                raise Throttled
-            return found
+            if outcome.larger:
+                return await self._larger(step, _only_receive(step), outcome, outcome, room)
+            return outcome
         with self._rooms.admit(waiting.readers, in_thread=waiting.in_thread) as receiver:
             until = self._clock.elapsed() + waiting.seconds
             receiver.attempt = step.attempt and step.attempt.key
             receiver.is_awaited, receiver.every, receiver.check = waiting.is_awaited, waiting.every, waiting.check
-            # A look that finds nothing is not remembered, unless the request has done something beside it: so it writes
-            # nothing. A repeat looks under the same name, and finds what any look of the first request has handed out.
-            first = _within(step if _has_done(step) else _only_receive(step), room)
             has_joined = not (step.attempt and _has_done(step)) and self._rooms.have_all(step.groups)
             if has_joined:  # others wait already: mostly there is nothing, and one look will do
                 receiver.join(step.groups)
@@ -180,13 +176,16 @@ class Leases:
         return outcome if found is outcome else _with_handed(outcome, found)
 
     async def _larger(
-        self, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom
+        self, step: LeaseStep, look: LeaseStep, outcome: LeaseOutcome, found: LeaseOutcome, room: AnswerRoom
     ) -> LeaseOutcome:
-        """Look once more, with room for a message that had none."""
-        if found.larger:
-            if not room.grow(found.larger):
-                return outcome
+        """Look once more, with room for a message that had none.
+
+        :raises Throttled: there is no room for it, and the step has done nothing.
+        """
+        if room.grow(found.larger):
             found = await self._step(_within(look, room))
+        if found.larger and not found.handed and not _has_done(step):
+            raise Throttled
         return _with_handed(outcome, found)
 
     async def _wait(
@@ -219,7 +218,7 @@ class Leases:
             if found.handed or found.gone or found.more or found.larger:
                 self._rooms.found(receiver)
             if found.larger:
-                return await self._larger(again, outcome, found, room)
+                return await self._larger(step, again, outcome, found, room)
             is_over = self._waiters.ended or self._clock.elapsed() >= until or not receiver.is_awaited()
             if found.handed or found.gone or is_over:
                 return _with_handed(outcome, found)
@@ -235,14 +234,17 @@ class Leases:
             if not room.regain() or (self._clock.elapsed() >= until and not receiver.has_heard):
                 return outcome
 
-    async def _withdraw(self, step: LeaseStep, attempt: IdempotencyKey) -> None:
+    async def _withdraw(self, step: LeaseStep, attempt: IdempotencyKey) -> LeaseOutcome:
         """Let a receiver that waits under this attempt wait no more, here or at another server.
 
-        :raises KeyReused: it has got messages.
+        :raises KeyReused: it has got messages, or done something else.
         """
         await self._step(step._replace(attempt=_waited(attempt)))
-        for one in step.groups:
-            self._rooms.wake(one.queue.uuid, one.name, attempt.key)
+        try:
+            return await self._step(step)
+        finally:
+            for one in step.groups:
+                self._rooms.wake(one.queue.uuid, one.name, attempt.key)
 
     async def _step(self, step: LeaseStep) -> LeaseOutcome:
         outcome = await self._store.step(step)
@@ -414,15 +416,14 @@ def _first_due(outcome: LeaseOutcome) -> int | None:
 def _only_receive(step: LeaseStep) -> LeaseStep:
     """What a receiver asks for while it waits.
 
-    Its attempt has another name, so a repeat of the whole request finds both answers; but one that is renewed has only
-    the answer with messages.
+    If the request has done something beside it, its attempt has another name here, so a repeat finds both answers.
     """
     attempt = step.attempt
     return step._replace(
         groups=[one._replace(token=None, settles={}, renewals=()) for one in step.groups],
         appends=(),
         looks_again=True,
-        attempt=attempt if attempt is None or step.renews else _waited(attempt),
+        attempt=_waited(attempt) if attempt is not None and _has_done(step) else attempt,
     )
 
 

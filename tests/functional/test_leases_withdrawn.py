@@ -1,4 +1,4 @@
-"""Requests that end, since their receiver gave them up or has gone: they hand out nothing later."""
+"""Attempts that are known already, and requests whose receiver gave them up or has gone: they hand out nothing more."""
 
 from __future__ import annotations
 
@@ -51,6 +51,23 @@ def test_an_attempt_that_is_withdrawn_hands_out_nothing_later(server: Server) ->
     assert received(server, queue, attempt="done", receive={}) == ["a"]
     assert is_known(ask(server, queue, attempt="done"))
     assert received(server, queue, attempt="done", receive={}) == ["a"]
+
+
+@pytest.mark.parametrize("first", range(4))
+def test_another_body_under_an_attempt_is_refused_whatever_it_asks_for(server: Server, first: int) -> None:
+    """Whether it waits or not, and whether it settles something or not."""
+    queue = server.queue()
+    server.fill(queue, *"abcdefghi")
+    (handed,) = ask(server, queue, receive={}).json()["messages"]
+    settles = {"acknowledge": [handed["receipt"]]}
+    asked: list[Json] = [{"receive": {}}, {"receive": WAIT}, {**settles, "receive": {}}, {**settles, "receive": WAIT}]
+
+    known = ask(server, queue, attempt="one", **asked[first]).json()
+    others = [is_known(ask(server, queue, attempt="one", **other)) for other in asked if other is not asked[first]]
+
+    assert others == [True, True, True]
+    assert ask(server, queue, attempt="one", **asked[first]).json() == known
+    assert [one["body"] for one in known["messages"]] == ["b"]
 
 
 def test_an_attempt_at_several_queues_is_withdrawn(server: Server) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 
-from queuey.errors import QueueNotFound
+from queuey.errors import QueueNotFound, Throttled
 from queuey.future import Future, run
+from queuey.ids import ZERO_ID
 from queuey.model import AppendRequest, Draft, Location
-from queuey.model.lease_steps import LeaseOutcome
+from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
+from queuey.service.leases import Waiting
 from queuey.service.queues import QueueSettings
 from queuey.storage.leasing.answers import encode_answer
-from tests.support.waiting_receivers import WAIT_SECONDS, Receivers
+from tests.support.waiting_receivers import GROUP, WAIT_SECONDS, Receivers
 
 
 @pytest.fixture
@@ -169,6 +173,36 @@ def test_a_receiver_that_gets_a_message_larger_than_its_room_wakes_the_next(rece
     receivers.append(b"larger than this", b"larger than that")
 
     assert [_handed(one) for one in waiting if one.done] == [1, 1]
+
+
+class _FullRoom:
+    """See :class:`queuey.service.leases.AnswerRoom`: the server has no more."""
+
+    bytes = 8
+
+    def grow(self, size: int) -> bool:
+        return False
+
+    def waiting(self) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def regain(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize("others", [0, 1])
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_message_for_which_there_is_no_room_is_refused(receivers: Receivers, *, waits: bool, others: int) -> None:
+    """An empty answer would say that there is none, and its receiver would ask again at once."""
+    for _ in range(others):
+        receivers.wait(1000, partitions=[2])
+    receivers.append(b"larger than this")
+    new = receivers.service.leases.new_group(receivers.service.leases.default_settings, ZERO_ID)
+    group = GroupStep(receivers.queue, GROUP, new, receive_from=(1,))
+    waiting = Waiting(WAIT_SECONDS, ["app:demo"], False) if waits else None
+
+    with pytest.raises(Throttled):
+        run(receivers.service.leases.step(LeaseStep([group], receive=ReceiveRequest(1, 30.0)), _FullRoom(), waiting))
 
 
 def _grow(receivers: Receivers, partitions: int) -> None:
