@@ -154,7 +154,7 @@ def test_a_removal_that_may_be_decided_is_finished(service: Service, monkeypatch
 
 
 def test_where_servers_share_a_store_each_looks_again_for_removals_that_another_one_left(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+    service: Service, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(service.stores.metadata, "trusted_seconds", 1.0)
     queues = Queues(service.stores, service.clock, service.monitor, service.waiters)
@@ -164,13 +164,14 @@ def test_where_servers_share_a_store_each_looks_again_for_removals_that_another_
 
     def removed(limit: int = 100) -> Future[Sequence[UUID]]:
         looks.append(limit)
-        return Future.of([])
+        return Future.of([]) if len(looks) != 2 else Future.failed(StorageUnavailable())
 
     monkeypatch.setattr(service.stores.metadata, "removed", removed)
     run(removals.turn())
     removals.start()
     assert eventually(lambda: len(looks) > 3)
     removals.stop()
+    assert not [one for one in caplog.records if one.levelname == "ERROR"]
 
 
 def test_while_the_clock_may_be_wrong_no_queue_is_made_or_removed(
