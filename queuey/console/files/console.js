@@ -92,7 +92,7 @@ function short(number) {
   for (const [size, unit] of [[1e9, " G"], [1e6, " M"], [1e3, " k"]]) {
     if (number >= 10 * size || (number >= size && size > 1e3)) return (number / size).toFixed(1) + unit;
   }
-  return Number.isInteger(number) ? String(number) : number.toFixed(number < 10 ? 2 : 0);
+  return Number.isInteger(number) ? number.toLocaleString("en") : number.toFixed(number < 10 ? 2 : 0);
 }
 
 function sized(number) {

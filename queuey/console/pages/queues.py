@@ -103,7 +103,8 @@ def _has_made(visit: Visit, application: str, given: Mapping[str, str]) -> bool:
 
 
 def _alike(*texts: str) -> bool:
-    return len({tuple(part.strip() for part in text.split(",")) for text in texts}) == 1
+    """Whether they are the same value: v1 keeps hosts of principals in small letters, and no blanks between them."""
+    return len({tuple(part.strip().lower() for part in text.split(",")) for text in texts}) == 1
 
 
 def fields_of(information: Mapping[str, Any]) -> Mapping[str, str]:

@@ -90,6 +90,7 @@ def filled(open_console: OpenConsole) -> str:
         text = next(one for one in held["messages"] if "encoding" not in one)
         rejected = [{"receipt": text["receipt"], "reason": EVIL}]
         v1.call("POST", queue, "leases", "workers", json={"reject": rejected})
+        v1.call("POST", queue, "leases", "workers", "redrive", json={"filter": {"reason": "nothing of this"}})
         offset = {"partition": 1, "message_id": held["messages"][0]["message_id"]}
         v1.call("PUT", queue, "offsets", "mail", json={"offsets": [offset], "generation": 1})
     return queue

@@ -153,7 +153,7 @@ def test_a_second_click_makes_no_second_queue(owner: Visitor, v1: Server) -> Non
     path, name = "/console/new/queuey", new_name()
     page = owner.get(path)
     hidden = {field: _field(page, field) for field in ("once", "shown")}
-    given = {"queue_name": name, "partitions": "2", "principles": "app:queuey,app:other", **hidden}
+    given = {"queue_name": name, "partitions": "2", "principles": "app:queuey,bid:ann@Example.org", **hidden}
 
     first, second = (owner.goes(path, **given) for _ in range(2))
 
