@@ -46,7 +46,7 @@ def _figures(document: Simulated) -> list[list[str]]:
     """A row for each variant: its values, figures, and the use of each limit."""
     variants = document["variants"]
     names = [*variants[0]["values"]]
-    figures = [*variants[0]["figures"]]
+    figures = [*dict.fromkeys(name for variant in variants for name in variant["figures"])]
     limits = sorted({limit["name"] for variant in variants for limit in variant["limits"]})
     rows = [[*(names or [""]), *figures, *(f"{name}, used" for name in limits)]]
     for variant in variants:
@@ -55,19 +55,21 @@ def _figures(document: Simulated) -> list[list[str]]:
         rows.append(
             [
                 *(values or ["-"]),
-                *(_number(variant["figures"][name]) for name in figures),
+                *(_number(variant["figures"].get(name)) for name in figures),
                 *(f"{used[name]:,.0%}" if name in used else "-" for name in limits),
             ]
         )
     return rows
 
 
-def _number(value: float) -> str:
-    """Three digits.
+def _number(value: float | None) -> str:
+    """Three digits; a dash for what a variant does not have.
 
-    >>> _number(12345.6), _number(12.345), _number(0.01234), _number(0)
-    ('12,346', '12.3', '0.0123', '0')
+    >>> _number(12345.6), _number(12.345), _number(0.01234), _number(0), _number(None)
+    ('12,346', '12.3', '0.0123', '0', '-')
     """
+    if value is None:
+        return "-"
     return f"{value:,.0f}" if abs(value) >= 100 else f"{value:.3g}"
 
 
@@ -97,27 +99,34 @@ def _limits(variant: Mapping[str, Any]) -> str:
 
 
 def simulated_plots(document: Simulated) -> list[Plot]:
-    """How much of each limit is used over the first value that is a number; and what happened over time."""
+    """How much of each limit is used over the first value that is a number in some variants; and what happened over time."""
     variants: Sequence[Mapping[str, Any]] = document["variants"]
-    numbers = [name for name, value in variants[0]["values"].items() if isinstance(value, int | float)]
+    numbers = [name for variant in variants for name, value in variant["values"].items() if _is_number(value)]
+    across = next((name for name in variants[0]["values"] if name in numbers), None)
     plots = []
-    if len(variants) > 1 and numbers:
+    if len(variants) > 1 and across is not None:
         lines = lines_of(
             (
-                " ".join(filter(None, [limit["name"], shown(_without(variant["values"], numbers[0]))])),
-                float(variant["values"][numbers[0]]),
+                " ".join(filter(None, [limit["name"], shown(_without(variant["values"], across))])),
+                float(variant["values"][across]),
                 100 * min(limit["use"], 2),
             )
             for variant in variants
             for limit in variant["limits"]
+            if _is_number(variant["values"][across])
         )
-        plots.append(Plot(f"Use of the limits over {numbers[0]}", numbers[0], "%, cut at 200", lines, log_across=True))
+        plots.append(Plot(f"Use of the limits over {across}", across, "%, cut at 200", lines, log_across=True))
     for variant in variants:
         for name, points in variant["series"].items():
             if len(points) > 2:
                 title = " ".join(filter(None, [name, shown(variant["values"])]))
                 plots.append(Plot(f"{title}, over time", "second", name, [("", [tuple(one) for one in points])]))
     return plots
+
+
+def _is_number(value: object) -> bool:
+    """A place on the axis: the K of a group may also be ``auto``."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _without(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

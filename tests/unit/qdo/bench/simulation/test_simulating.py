@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 from qdo.bench.json_files import write_json
-from qdo.bench.simulation.answers import answer, answer_markdown, answer_page
+from qdo.bench.simulation.answers import answer, answer_markdown, answer_page, simulated_plots
 from qdo.bench.simulation.scenario import scenario_variants, seeded
 from qdo.bench.simulation.simulating import first_limit, simulate
 from tests.support.simulated import costs, scenario
@@ -56,6 +56,20 @@ def test_the_page_needs_nothing_else(tmp_path: Path) -> None:
     assert "<svg" in page
     assert "Small &amp; whole." in page
     assert "http" not in page.replace("http-equiv", "")
+
+
+def test_a_value_that_is_no_number_is_left_out_of_the_plot_and_a_figure_that_is_not_there_of_the_table() -> None:
+    crowd = {"receivers": 4, "servers": 2, "exact": False, "messages": 50}
+    some = scenario(group={**crowd, "k": 1}, vary={"group.k": ["auto", 1, 10], "queues": [None, {"queues": 10}]})
+
+    document = simulate(some, costs())
+    (plot, *_) = simulated_plots(document)
+    head, _, *rows = answer_markdown(document).split("\n")[4:]
+
+    assert {x for _, points in plot.lines for x, _ in points} == {1.0, 10.0}
+    at = head.split(" | ").index("a shard of names, MB")
+    assert [row.split(" | ")[at] == "-" for row in rows[:6]] == [True, False] * 3
+    assert "<svg" in answer_page(document)
 
 
 def test_variants_have_no_variants() -> None:
