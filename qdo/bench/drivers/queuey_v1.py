@@ -271,7 +271,7 @@ class _QueueyProducer(Producer):
             (one,) = messages
             kind, body = "text/plain", one.body
             more = f"X-Key: {one.key}\r\n" if one.key else ""
-            more += f"X-Delay: {one.delay:.3f}\r\n" if one.delay else ""
+            more += f"X-Delay: {one.delay:.7f}\r\n" if one.delay else ""  # ticks of the server: it must not round down
         else:
             kind, more = "application/vnd.queuey.batch+json", ""
             body = msgspec.json.encode({"messages": [_entry(one) for one in messages]})

@@ -18,6 +18,8 @@ from queuey.errors import OutcomeUnknown, StorageUnavailable
 DEFAULT_URL = "redis://127.0.0.1:6379/0"
 ANSWER_SECONDS = 30.0
 _FIELD = b"b"
+_FIRST = b"0-0"
+"""Before all entries."""
 
 
 def carried_out(call: Callable[..., Any], *values: Any, **options: Any) -> Any:
@@ -117,12 +119,14 @@ class _GroupConsumer(StepConsumer):
         self._batch = own.batch
         self._visibility_ms = int(own.visibility * 1000)
         self._next_claim = 0
+        self._claim_from = _FIRST
+        """Redis looks at ten entries for each that is asked for, whether they are idle or held, and says where to go on."""
 
     def receive(self, wait: float) -> Sequence[Delivered]:
         now = self._clock.now()
         if now >= self._next_claim and (claimed := self._claimed()):
             return claimed
-        if now >= self._next_claim:
+        if now >= self._next_claim and self._claim_from == _FIRST:  # all were looked at
             self._next_claim = now + min(self._visibility_ms * 1_000_000 // 4, SECOND)
         found = carried_out(
             lambda: self._client.xreadgroup(
@@ -132,10 +136,9 @@ class _GroupConsumer(StepConsumer):
         return _delivered(found)
 
     def _claimed(self) -> Sequence[Delivered]:
-        _, found, *_ = carried_out(
-            lambda: self._client.xautoclaim(
-                self._key, self._group, self._name, min_idle_time=self._visibility_ms, count=self._batch
-            )
+        idle, place = self._visibility_ms, self._claim_from
+        self._claim_from, found, *_ = carried_out(
+            lambda: self._client.xautoclaim(self._key, self._group, self._name, idle, place, count=self._batch)
         )
         return [Delivered(fields[_FIELD], name) for name, fields in found]
 

@@ -25,6 +25,7 @@ from queuey.errors import ConfigurationError, OutcomeUnknown, QueueNotFound, Que
 _NO_QUEUE = ("QueueDoesNotExist", "AWS.SimpleQueueService.NonExistentQueue")
 MOST_A_REQUEST = 10
 """Messages, by the protocol."""
+MOST_DELAY = 900
 
 
 class SqsDriver(DeadLetterDriver):
@@ -50,6 +51,8 @@ class SqsDriver(DeadLetterDriver):
             raise ConfigurationError("subscriptionsPerTopic: a queue of SQS gives each message once")
         if own.delay and self.fifo:
             raise ConfigurationError("delay: messages of FIFO queues have none of their own")
+        if own.delay % 1 or own.delay > MOST_DELAY:
+            raise ConfigurationError(f"delay: SQS delays messages by whole seconds, at most {MOST_DELAY}")
         if target.workload.keys and not self.fifo:
             raise ConfigurationError("keys: only FIFO queues keep order: option fifo=1")
         self._urls: dict[str, str] = {}
@@ -166,7 +169,7 @@ class _SqsProducer(Producer):
             entry["MessageGroupId"] = message.key or "all"
             entry["MessageDeduplicationId"] = f"{self._name}-{next(self._once)}"
         elif message.delay:
-            entry["DelaySeconds"] = math.ceil(message.delay)
+            entry["DelaySeconds"] = int(message.delay)
         return entry
 
     def close(self) -> None:

@@ -71,6 +71,14 @@ def test_a_batch_is_refused_only_if_all_of_it_is(failed: list[dict[str, Any]], r
         producer.send(0, [OutgoingMessage(b"a"), OutgoingMessage(b"b")])
 
 
+@pytest.mark.parametrize("delay", [0.5, 1.0001, 901])
+def test_a_delay_that_sqs_has_not_is_refused(delay: float) -> None:
+    """Rounded up, it would count as the time that messages take."""
+    with pytest.raises(ConfigurationError, match="delay: SQS delays messages by whole seconds, at most 900"):
+        SqsDriver(MeasuredSystem(workload_of(delay=delay), 1))
+    SqsDriver(MeasuredSystem(workload_of(delay=900), 1))
+
+
 def test_a_second_subscription_is_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigurationError, match="subscriptionsPerTopic: a queue of SQS gives each message once"):
         SqsDriver(MeasuredSystem(workload_of(subscriptionsPerTopic=2), 1))
