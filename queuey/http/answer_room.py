@@ -53,7 +53,5 @@ class CountedRoom:
         self.bytes = self._counted = 0
         with self._ticket.waiting():
             yield
-
-    def regain(self) -> bool:
         self.bytes = min(self._first, SMALL)
-        return self.grow(self._first - self.bytes)
+        self.grow(self._first - self.bytes)

@@ -56,10 +56,7 @@ class AnswerRoom(Protocol):
         """Take room for one message of this size; False if there is none."""
 
     def waiting(self) -> AbstractContextManager[None]:
-        """Hold nothing while the block waits."""
-
-    def regain(self) -> bool:
-        """Take room again after a wait; False if there is none."""
+        """Hold nothing while the block waits, and then what was held first, or the least room if there is not as much."""
 
 
 class Waiting(NamedTuple):
@@ -231,7 +228,7 @@ class Leases:
                 continue
             with room.waiting():
                 await receiver.wait(until)
-            if not room.regain() or (self._clock.elapsed() >= until and not receiver.has_heard):
+            if self._clock.elapsed() >= until and not receiver.has_heard:
                 return outcome
 
     async def _withdraw(self, step: LeaseStep, attempt: IdempotencyKey) -> LeaseOutcome:

@@ -94,9 +94,6 @@ class _AnyRoom:
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def regain(self) -> bool:
-        return True
-
 
 class MoveKind(TaskKind):
     """Moves the messages that a dead-letter queue had at a moment.

@@ -43,9 +43,18 @@ def test_a_receiver_that_waits_holds_nothing_and_takes_its_room_again() -> None:
     with room:
         with room.waiting():
             assert (room.bytes, admission.bytes) == (0, 1)
-        assert room.regain()
         assert (room.bytes, admission.bytes) == (LEAST_ROOM + 1000, 6001)
     assert admission.bytes == 1
+
+
+def test_a_receiver_that_has_waited_goes_on_with_the_least_room_if_there_is_no_more() -> None:
+    """It was admitted already, and an empty answer would say that there is no message."""
+    admission, room = room_of(LEAST_ROOM + 1000)
+
+    with room:
+        with room.waiting():
+            Ticket(admission).hold(SHARE - 1)
+        assert (room.bytes, admission.bytes) == (LEAST_ROOM, SHARE)
 
 
 def test_without_room_nothing_is_held() -> None:

@@ -186,9 +186,6 @@ class _FullRoom:
     def waiting(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def regain(self) -> bool:
-        return True
-
 
 @pytest.mark.parametrize("others", [0, 1])
 @pytest.mark.parametrize("waits", [False, True])
