@@ -137,3 +137,19 @@ def test_ids_of_both_servers_are_in_one_order(first: Server, second: Server) -> 
 
     assert sorted(rising) == sorted(added)
     assert rising == falling[::-1]
+
+
+def test_a_condition_on_settings_counts_what_another_server_has_changed(
+    first: Server, second: Server, queue: str
+) -> None:
+    def change(server: Server, tag: str, **fields: str) -> int:
+        return server.call("PUT", queue, data=fields, headers={"If-Match": tag}).status_code
+
+    seen = first.get(queue, info="true").headers["ETag"]
+    assert change(first, seen, partitions="3") == 200
+    new = first.get(queue, info="true").headers["ETag"]
+
+    assert change(second, seen, principles="app:other") == 412
+    assert change(second, new, principles="app:queuey") == 200
+    assert change(first, new, partitions="4") == 412
+    assert (first.info(queue)["partitions"], second.info(queue)["principles"]) == (3, ["app:queuey"])

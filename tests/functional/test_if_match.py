@@ -29,6 +29,18 @@ def test_settings_that_the_caller_has_seen_are_changed(server: Server) -> None:
     assert (server.info(queue)["partitions"], server.info(queue)["principles"]) == (3, ["app:other"])
 
 
+def test_the_tag_of_a_queue_that_was_just_made_is_that_of_the_store(server: Server) -> None:
+    """Also where principals stand in no order, and twice, and where lease groups have settings."""
+    queue = server.queue(principles="app:other, app:mirror, bid:Ann@Example.org, app:other", lease_visibility="7")
+    seen = tag(server, queue)
+
+    assert status(server, queue, seen, partitions="2") == 200
+    seen = tag(server, queue)
+    assert status(server, queue, seen, lease_backoff='{"first": 5, "most": 9.50}', lease_visibility="") == 200
+    seen = tag(server, queue)
+    assert status(server, queue, seen) == status(server, queue, seen) == 200
+
+
 def test_settings_that_somebody_has_changed_meanwhile_stay(server: Server) -> None:
     queue = server.queue(partitions="2")
     seen = tag(server, queue)
