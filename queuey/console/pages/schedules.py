@@ -13,7 +13,7 @@ from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
 from queuey.console.pages.sending import new_once, once_of, send_again
 from queuey.console.pages.told import told
 from queuey.console.visits import Visit
-from queuey.errors import KeyReused, NotFound, QueueNotFound
+from queuey.errors import KeyReused, NotFound, QueueNotFound, QueueyError
 from queuey.http.exchange import BATCH_JSON, JSON
 from queuey.model.schedules import (
     ALARMS,
@@ -174,8 +174,12 @@ def remove(visit: Visit, application: str) -> PageAnswer:
     _schedule_at(visit, application, place)
     given = {"content-type": JSON, "x-ttl": str(SCHEDULE_LIFE_SECONDS)}
     visit.change("PUT", [application, SCHEDULES, place], body=REMOVED, headers=given)
-    visit.change("DELETE", [application, SCHEDULES, f"{pause_place(place)},{copy_place(place)}"])
-    return _back(application, "deleted")
+    said = "deleted"
+    try:
+        visit.change("DELETE", [application, SCHEDULES, f"{pause_place(place)},{copy_place(place)}"])
+    except QueueyError:
+        said = "deleted-beside"
+    return _back(application, said)
 
 
 def _schedule_at(visit: Visit, application: str, place: str) -> Mapping[str, Any]:

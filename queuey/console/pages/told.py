@@ -18,6 +18,7 @@ TOLD = {
     "cancelled": "The task stops. What it has done stays done.",
     "ended": "The task had ended already.",
     "deleted": "It was deleted.",
+    "deleted-beside": "It was deleted. Its pause may still be there, for one of the same name: the deletion of that failed.",
     "sent": "The message was stored.",
     "sent-beside": "The message was stored. The one in whose place it is may still be there: its deletion failed.",
     "reset": "The group goes on at the new place.",

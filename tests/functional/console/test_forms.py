@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import html
+import json
 import re
+from collections.abc import Callable
 from urllib.parse import urlencode
 
 import pytest
@@ -207,3 +209,17 @@ def test_numbers_of_an_address_become_no_text_of_a_page(owner: Visitor, v1: Serv
     for done in ("<b>", "1" * 10, "", "\u0661", "{left}"):
         page = owner.get(f"{base}?{urlencode({'told': 'released-some', 'done': done, 'left': '7'})}")
         assert "Messages that were released: some. The leases of 7 more had ended meanwhile." in page
+
+
+def test_a_schedule_that_was_removed_is_said_to_be_where_its_pause_stays(
+    open_console: OpenConsole, next_fresh: Callable[[], str]
+) -> None:
+    name, schedule = next_fresh(), {"name": "report", "cron": "0 6 * * *", "queue": "jobs", "body": "{}"}
+    with Server(open_console.running, name) as v1:
+        v1.create("schedules", partitions="3")
+        place = f"1:{v1.add('schedules', json.dumps(schedule))['key']}"
+        token = v1.request("POST", f"/tokens/{name}", data={"verbs": "list,append,read"}).json()["token"]
+        with signed_in(open_console.url, token) as visitor:
+            page = visitor.goes(f"/console/schedules/{name}/remove", place=place)
+            assert "It was deleted. Its pause may still be there" in visitor.get(page)
+            assert "There is none." in visitor.get(page)
