@@ -161,5 +161,28 @@ def test_a_removal_that_is_announced_anew_while_its_queue_is_looked_up_stays(
     assert queue.uuid not in listed, "nobody has decided it"
 
 
+def test_no_more_removals_are_looked_up_than_are_asked_for(
+    session: CassandraSession, stores: CassandraStores, queue: Queue, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of very many that were left, all were looked up for each hundred of them."""
+    rows, looked = stores.metadata._queues, list[str]()
+    stored = rows._stored
+
+    async def counted(application: str, name: str) -> _Stored | None:
+        looked.append(application)
+        return await stored(application, name)
+
+    gone = [uuid4() for _ in range(20)]
+    for uuid in gone:
+        _remove_again(session, uuid, queue)
+    monkeypatch.setattr(rows, "_stored", counted)
+
+    assert len(done(stores.metadata.removed(3))) == 3
+    assert looked.count(queue.application) <= 3
+    assert {*gone} <= {*done(stores.metadata.removed(1000))}
+    for uuid in gone:
+        done(stores.metadata.forget_removed(uuid))
+
+
 def _remove_again(session: CassandraSession, uuid: UUID, queue: Queue) -> None:
     session.tell("removal_keep", (uuid.int % 16, uuid, queue.application, queue.name, 0), ALL_CENTRES).wait()

@@ -155,9 +155,11 @@ class QueueRows:
         found: list[UUID] = []
         for shard in range(_REMOVAL_SHARDS):
             for uuid, *announced in await self._session.ask("removal_list", (shard,), ALL_CENTRES):
+                if len(found) == limit:
+                    return found  # those that are left are listed once these are forgotten
                 if await self._is_gone(uuid, *announced):
                     found.append(uuid)
-        return found[:limit]
+        return found
 
     async def _is_gone(self, uuid: UUID, application: str, name: str, since: int, date: int) -> bool:
         """Whether an announced removal is complete.
