@@ -256,9 +256,9 @@ class DeadLetterDriver(Driver):
 
     @property
     def max_failures(self) -> int | None:
-        """Of a message, before it is a dead letter; None is the system's own number."""
+        """Of a message, before it is a dead letter; None is the system's own number, also where the workload says never."""
         found: int | None = self.target.workload.queuey.group.get("max_failures")
-        return found
+        return found or None
 
     @abstractmethod
     def letters(self, topic: int) -> Consumer:

@@ -58,16 +58,20 @@ class SqsDriver(DeadLetterDriver):
         self._urls: dict[str, str] = {}
 
     def client(self) -> Any:
+        """:raises ConfigurationError: the library does not take an option, or one of two that go together is missing."""
         options = self.target.options
-        return boto3.client(
-            "sqs",
-            endpoint_url=options.get("url"),
-            region_name=options.get("region", "us-east-1"),
-            aws_access_key_id=options.get("access_key"),
-            aws_secret_access_key=options.get("secret_key"),
-            # A repeat of a send could store a message twice, and is none of the service's faults.
-            config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=40),
-        )
+        try:
+            return boto3.client(
+                "sqs",
+                endpoint_url=options.get("url"),
+                region_name=options.get("region", "us-east-1"),
+                aws_access_key_id=options.get("access_key"),
+                aws_secret_access_key=options.get("secret_key"),
+                # A repeat of a send could store a message twice, and is none of the service's faults.
+                config=Config(retries={"total_max_attempts": 1}, connect_timeout=5, read_timeout=40),
+            )
+        except (BotoCoreError, ValueError) as error:
+            raise ConfigurationError(f"driver sqs: {error}") from error
 
     def queue(self, topic: int) -> str:
         return self.target.queue(topic) + (".fifo" if self.fifo else "")

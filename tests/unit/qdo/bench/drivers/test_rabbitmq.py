@@ -74,3 +74,12 @@ def test_the_dead_letters_of_all_subscriptions_are_removed() -> None:
     driver.remove()
 
     assert (made, channel.queues) == (2 * 2 * 3, set())
+
+
+def test_what_never_is_a_dead_letter_needs_no_queue_for_it() -> None:
+    """RabbitMQ refuses a limit of none."""
+    channel = RecordedChannel()
+
+    driver_of(channel, group={"max_failures": 0}).prepare()
+
+    assert len(channel.queues) == 1

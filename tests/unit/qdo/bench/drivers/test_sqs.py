@@ -79,6 +79,18 @@ def test_a_delay_that_sqs_has_not_is_refused(delay: float) -> None:
     SqsDriver(MeasuredSystem(workload_of(delay=900), 1))
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"access_key": "some"}, "missing: aws_secret_access_key"),
+        ({"url": "none", "access_key": "some", "secret_key": "none"}, "Invalid endpoint: none"),
+    ],
+)
+def test_an_option_that_the_library_does_not_take_is_refused(options: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"driver sqs: .*{said}"):
+        SqsDriver(MeasuredSystem(workload_of(), 1, options)).prepare()
+
+
 def test_a_second_subscription_is_refused_before_anything_runs() -> None:
     with pytest.raises(ConfigurationError, match="subscriptionsPerTopic: a queue of SQS gives each message once"):
         SqsDriver(MeasuredSystem(workload_of(subscriptionsPerTopic=2), 1))
