@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
@@ -24,7 +25,7 @@ from qdo.worker.forked import in_one_process
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of, unknown_task
 from qdo.worker.spans import name_span
 from qdo.worker.unread import ending_if_unread
-from queuey.errors import ConfigurationError, InvalidParameter, QueueyError
+from queuey.errors import ConfigurationError, InvalidParameter, KeyReused, QueueyError
 
 __all__ = ["TaskJob", "current_context"]
 
@@ -137,7 +138,8 @@ class TaskJob:
             if context.can_append:
                 context.append(queue, message)
             else:
-                default_client().append(queue, message)
+                with suppress(KeyReused):  # an attempt that was not recorded has stored it, and in other words
+                    default_client().append(queue, message)
 
     def _make_queues(self, parcels: Parcels, context: Context) -> None:
         for queue, _ in parcels:

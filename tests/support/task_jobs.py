@@ -29,6 +29,13 @@ def note_number(number: int) -> None:
     NOTES.append(str(number))
 
 
+@task(queue="numbers", results=True)
+def count_notes() -> int:
+    """Another number each time."""
+    NOTES.append("counted")
+    return len(NOTES)
+
+
 @task(queue="numbers")
 def pass_on(text: str, times: int) -> None:
     """Send what sends more, from queue to queue."""

@@ -53,7 +53,7 @@ class LeaseContext(Context):
         self.queue, self.partition, self.generation = first.queue, first.partition, first.deliveries
         self.attempt, self.message = first.failures + 1, first
         self._held = held
-        if self.results:
+        if self.results or self.instead is not None:
             self.results, self.instead = {}, None
 
     @property
