@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from sqlalchemy import Engine, MetaData, create_engine, select
+from sqlalchemy import Engine, MetaData, create_engine, select, update
 from sqlalchemy.orm import Session
 
 from qdo import NewMessage
@@ -155,6 +155,31 @@ def test_a_row_that_is_refused_stays_with_the_reason_and_stops_no_other(engine: 
     assert (refused or "").startswith("KeyReused")
 
 
+@pytest.mark.parametrize(
+    "fields",
+    [
+        "",
+        "none",
+        "[]",
+        '{"headers": 1}',
+        '{"headers": {"a": "a"}}',
+        '{"colour": 1}',
+        '{"body": "twice"}',
+        '{"ttl_seconds": "x"}',
+        "[" * 100_000,
+    ],
+)
+def test_a_row_with_fields_of_no_message_stops_no_other(engine: Engine, client: Client, fields: str) -> None:
+    add(engine, "one", "two", "three")
+    with engine.begin() as connection:
+        connection.execute(update(outbox.table).where(outbox.table.c.body == b"two").values(fields=fields))
+
+    assert OutboxRelay(outbox.on(engine), client).send_waiting() == 2
+    assert bodies(client) == [b"one", b"three"]
+    ((_, refused),) = left(engine)
+    assert (refused or "").startswith("InvalidParameter: ")
+
+
 def test_a_server_that_is_away_or_refuses_the_key_loses_nothing(engine: Engine, server: Server) -> None:
     add(engine, "one")
 
@@ -179,6 +204,26 @@ def test_a_relay_runs_until_it_is_stopped(engine: Engine, client: Client) -> Non
 
     assert not thread.is_alive()
     assert bodies(client) == [b"one"]
+
+
+def test_a_relay_that_is_stopped_leaves_the_rest_to_the_next_one(
+    engine: Engine, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many rows wait, and more come meanwhile."""
+    add(engine, *(str(number) for number in range(5)))
+    monkeypatch.setattr(relay, "MOST_ROWS", 2)
+    sender, append = OutboxRelay(outbox.on(engine), client), client.append_batch
+
+    def append_batch(queue: str, messages: Any) -> Any:
+        sender.stop()
+        return append(queue, messages)
+
+    monkeypatch.setattr(client, "append_batch", append_batch)
+
+    sender.run()
+
+    assert bodies(client) == [b"0", b"1"]
+    assert sender.send_waiting() == 3
 
 
 def test_the_command_sends_once_and_ends(engine: Engine, client: Client, database: str) -> None:

@@ -42,9 +42,13 @@ class OutboxRelay:
         :raises QueueyError: the server is away, or refuses the key in all queues of the rows. What is not deleted yet is
             sent the next time.
         """
+        return self._send_waiting(lambda: False)
+
+    def _send_waiting(self, is_over: Callable[[], bool]) -> int:
+        """:param is_over: asked before each batch."""
         sent, after = 0, 0
         forbidden: dict[str, Forbidden] = {}
-        while rows := self._table.waiting(MOST_ROWS, after):
+        while not is_over() and (rows := self._table.waiting(MOST_ROWS, after)):
             after = rows[-1].id
             for queue, some in groupby(rows, lambda row: row.queue):
                 if queue in forbidden:
@@ -63,7 +67,7 @@ class OutboxRelay:
         pause = FIRST_PAUSE_SECONDS
         while not self._stopped:
             try:
-                self.send_waiting()
+                self._send_waiting(lambda: self._stopped)
             except Exception as error:  # the database may be away as well, and its errors are not ours
                 log.warning("the outbox waits: %s", error, exc_info=not isinstance(error, QueueyError))
                 self._waker.wait(pause)

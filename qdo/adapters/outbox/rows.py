@@ -29,15 +29,19 @@ class OutboxRow(NamedTuple):
     idempotency_key: str
 
     def message(self) -> NewMessage:
-        fields = json.loads(self.fields)
-        headers = {name: base64.b64decode(value) for name, value in fields.pop("headers", {}).items()}
-        return NewMessage(
-            bytes(self.body),
-            content_type=self.content_type,
-            idempotency_key=self.idempotency_key,
-            headers=headers,
-            **fields,
-        )
+        """:raises InvalidParameter: the fields are not those of a message."""
+        try:
+            fields = json.loads(self.fields)
+            headers = {name: base64.b64decode(value) for name, value in fields.pop("headers", {}).items()}
+            return NewMessage(
+                bytes(self.body),
+                content_type=self.content_type,
+                idempotency_key=self.idempotency_key,
+                headers=headers,
+                **fields,
+            )
+        except (ValueError, TypeError, AttributeError, RecursionError) as error:
+            raise InvalidParameter(problems={"fields": f"not those of a message: {error}"}) from error
 
 
 class OutboxTable(Protocol):
