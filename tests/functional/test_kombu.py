@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
-from kombu import Connection, Consumer, Exchange, Producer, Queue
+from kombu import Connection, Exchange, Queue
 from kombu.exceptions import ChannelError
 from kombu.pidbox import Mailbox
 
@@ -20,10 +20,9 @@ from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
 from queuey.errors import ConfigurationError, InvalidApplicationKey, InvalidParameter, ServerUnreachable
 from tests.support.client import Server, emptied
+from tests.support.kombu_bodies import SECONDS, Bodies, jobs, send
 from tests.support.kombu_tasks import broker_of
 from tests.support.servers import eventually
-
-SECONDS = 90
 
 
 @pytest.fixture
@@ -49,41 +48,6 @@ def other(server: Server) -> Iterator[Connection]:
     """Another process, as far as the server can tell."""
     with Connection(broker_of(server)) as found:
         yield found
-
-
-class Bodies(list[Any]):
-    """The bodies that a consumer got."""
-
-    def __init__(self, connection: Connection, *queues: Queue, prefetch: int = 10, **more: Any) -> None:
-        self.connection = connection
-        self.messages: list[Any] = []
-        self.consumer = Consumer(
-            connection.channel(), [*queues], callbacks=[self._take], prefetch_count=prefetch, **more
-        )
-        self.consumer.consume()
-
-    def _take(self, body: Any, message: Any) -> None:
-        self.append(body)
-        self.messages.append(message)
-
-    def wait(self, number: int) -> Bodies:
-        """Drain until there are this many."""
-        while len(self) < number:
-            self.connection.drain_events(timeout=SECONDS)
-        return self
-
-
-def jobs(connection: Connection) -> Queue:
-    """A plain durable queue."""
-    queue = Queue("jobs", Exchange("jobs"), "jobs")(connection.default_channel)
-    queue.declare()
-    return queue
-
-
-def send(connection: Connection, *bodies: Any, exchange: str = "", key: str = "jobs", **more: Any) -> None:
-    producer = Producer(connection.default_channel, auto_declare=False)
-    for body in bodies:
-        producer.publish(body, exchange=exchange, routing_key=key, **more)
 
 
 def settled(client: Client, group: str = "kombu") -> bool:
@@ -178,6 +142,20 @@ def test_a_closed_channel_gives_back_what_is_not_acknowledged(
     assert sorted([first[0], *second]) == [0, 1, 2]
     held = [*client.leases("jobs", "kombu")]
     assert [lease.failures for lease in held] == [0, 0]
+
+
+def test_what_comes_once_a_channel_was_closed_is_given_back(connection: Connection, client: Client) -> None:
+    """A channel that closes waits for an answer that is under way, but not for ever."""
+    jobs(connection)
+    send(connection, "late")
+    channel = connection.channel()
+    channel.close()
+    (message,) = client.receive("jobs", "kombu")
+
+    channel._took(message)
+
+    (again,) = eventually(lambda: client.receive("jobs", "kombu"))
+    assert (again.deliveries, again.failures) == (2, 0)
 
 
 def test_a_message_is_got_without_a_consumer(connection: Connection, client: Client) -> None:
@@ -336,6 +314,46 @@ def test_a_transient_queue_leaves_nothing_on_the_server(
         assert [*Bodies(other, queue, no_ack=True).wait(1)] == ["today"]
 
     assert {found.name for found in client.queues()} <= {"kombu.news", "kombu.", "kombu-bindings"}
+
+
+def test_a_transient_queue_that_is_consumed_hears_what_it_is_bound_to_later(
+    connection: Connection, other: Connection
+) -> None:
+    """To another exchange, and by another key to the same one; and nothing any more once it is unbound."""
+    news, sport = (Exchange(name, type="direct")(connection.default_channel) for name in ("news", "sport"))
+    news.declare()
+    sport.declare()
+    queue = Queue("mine", Exchange("news"), "today", auto_delete=True, durable=False)(other.default_channel)
+    queue.declare()
+    seen = Bodies(other, queue, no_ack=True)
+    send(connection, "first", exchange="news", key="today", delivery_mode=1)
+    seen.wait(1)
+
+    queue.bind_to(Exchange("news"), "tomorrow")
+    queue.bind_to(Exchange("sport"), "today")
+    send(connection, "second", exchange="news", key="tomorrow", delivery_mode=1)
+    seen.wait(2)
+    send(connection, "third", exchange="sport", key="today", delivery_mode=1)
+    seen.wait(3)
+    queue.unbind_from(Exchange("news"), "tomorrow")
+    send(connection, "nobody's", exchange="news", key="tomorrow", delivery_mode=1)
+    send(connection, "last", exchange="news", key="today", delivery_mode=1)
+
+    assert [*seen.wait(4)] == ["first", "second", "third", "last"]
+
+
+@pytest.mark.parametrize(
+    "header",
+    ["[" * 10_000, json.dumps({"properties": {"body_encoding": "rot13"}, "headers": {}, "content-encoding": "utf-8"})],
+)
+def test_a_message_with_a_strange_header_ends_no_consumer(connection: Connection, client: Client, header: str) -> None:
+    """It would come to the next one, and end that."""
+    queue = jobs(connection)
+    client.append("jobs", NewMessage("strange", headers={"queuey-kombu": header}, content_type="text/plain"))
+
+    (message,) = Bodies(connection, queue, accept=["text/plain"]).wait(1).messages
+
+    assert message.body == b"strange"
 
 
 def test_a_reply_comes_through_the_default_exchange(connection: Connection, other: Connection) -> None:

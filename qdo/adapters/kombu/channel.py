@@ -252,7 +252,7 @@ class QueueyChannel(DeclaringChannel):
         """Called by the thread that receives."""
         self.qos.held[_tag_of(message)] = message
         arrived = Arrived(self, self._consumed.get(message.queue, message.queue), message)
-        if not self.broker.inbox.put(arrived):
+        if self.closed or not self.broker.inbox.put(arrived):  # the answer came after the time that a close waits
             self.give_back(arrived)
 
     def _failed(self, error: QueueyError) -> None:

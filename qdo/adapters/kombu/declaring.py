@@ -36,6 +36,8 @@ class DeclaringChannel(virtual.Channel):
         binding = Binding(exchange, self.typeof(exchange).type, routing_key or "", queue)
         if (transient := self.broker.transient(queue)) is not None:
             transient.bind(binding, self.broker.ask)
+            if transient.is_consumed:
+                transient.follow(self.broker.address.client)
         elif not self.state.has_binding(queue, exchange, routing_key):
             self.broker.bindings.bind(binding)
         if exchange in self.state.exchanges:
@@ -45,8 +47,15 @@ class DeclaringChannel(virtual.Channel):
         self, queue: str, exchange: str | None = None, routing_key: str = "", arguments: Any = None, **more: Any
     ) -> None:
         exchange = exchange or "amq.direct"
-        fits = (exchange, routing_key or "", queue)
-        self.broker.bindings.unbind(lambda one: (one.exchange, one.key, one.queue) == fits)
+        where = (exchange, routing_key or "", queue)
+
+        def fits(one: Binding) -> bool:
+            return (one.exchange, one.key, one.queue) == where
+
+        if (transient := self.broker.transient(queue)) is not None:
+            transient.unbind(fits)
+        else:
+            self.broker.bindings.unbind(fits)
         super().queue_unbind(queue, exchange, routing_key, arguments, **more)
 
     def queue_delete(self, queue: str, if_unused: bool = False, if_empty: bool = False, **more: Any) -> None:

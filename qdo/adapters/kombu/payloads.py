@@ -104,7 +104,7 @@ def payload_of(message: Message, tag: str) -> dict[str, Any]:
         properties, headers = dict(beside["properties"]), dict(beside["headers"] or {})
         encoding = beside["content-encoding"]
         info = dict(properties.get("delivery_info") or _NOWHERE)
-    except (LookupError, TypeError, ValueError):
+    except (LookupError, TypeError, ValueError, RecursionError):
         properties, headers, encoding, info = {}, {}, "utf-8", dict(_NOWHERE)
     if isinstance(message, Delivery):
         info |= {"redelivered": message.deliveries > 1}
@@ -113,7 +113,8 @@ def payload_of(message: Message, tag: str) -> dict[str, Any]:
         "content-type": message.content_type,
         "content-encoding": encoding,
         "headers": headers,
-        "properties": properties | {"delivery_info": info, "delivery_tag": tag},
+        # The body is as it was sent: a message of somebody else must not name a codec that kombu lacks.
+        "properties": properties | {"delivery_info": info, "delivery_tag": tag, "body_encoding": None},
     }
 
 

@@ -108,12 +108,10 @@ class LeaseReceiver:
         pause = FIRST_PAUSE_SECONDS
         while (attempt := self._next()) is not None:
             try:
-                self._receive(attempt)
+                self._receive_or_make(attempt)
                 pause = FIRST_PAUSE_SECONDS
             except KeyReused:
                 """It was withdrawn."""
-            except QueueNotFound as error:
-                self._make(attempt.queues, error)
             except QueueyError as error:
                 if not may_pass(error):
                     self._failed(error)
@@ -139,6 +137,15 @@ class LeaseReceiver:
                 self._changed.wait()
             return None
 
+    def _receive_or_make(self, attempt: _Attempt) -> None:
+        """Receive. A queue that is consumed and was deleted is made again."""
+        try:
+            self._receive(attempt)
+        except QueueNotFound as error:
+            log.warning("a queue that is consumed is made again: %s", error)
+            for name in attempt.queues:
+                make_job_queue(self._client, name)
+
     def _receive(self, attempt: _Attempt) -> None:
         messages = self._client.receive(
             attempt.where,
@@ -152,12 +159,3 @@ class LeaseReceiver:
         for message in messages:
             message.keep()
             self._took(message)
-
-    def _make(self, queues: list[str], error: QueueNotFound) -> None:
-        """A queue that is consumed was deleted: make it again."""
-        log.warning("a queue that is consumed is made again: %s", error)
-        try:
-            for name in queues:
-                make_job_queue(self._client, name)
-        except QueueyError as refused:
-            self._failed(refused)

@@ -60,6 +60,11 @@ class TransientQueue:
             with self._changed:
                 self._bindings[binding] = cursor
 
+    def unbind(self, fits: Callable[[Binding], bool]) -> None:
+        """Get nothing any more of what these bindings lead here."""
+        with self._changed:
+            self._bindings = {binding: cursor for binding, cursor in self._bindings.items() if not fits(binding)}
+
     @property
     def is_consumed(self) -> bool:
         return self._listener is not None
@@ -67,14 +72,13 @@ class TransientQueue:
     def follow(self, make_client: Callable[[], Client]) -> None:
         """Read, if nothing reads yet."""
         with self._changed:
-            logs: dict[str, tuple[str, list[Binding]]] = {}
+            logs: dict[str, str] = {}
             for binding, cursor in self._bindings.items():
-                logs.setdefault(binding.exchange, (cursor, []))[1].append(binding)
-            if not logs:
-                logs = {"": (self._default_cursor, [Binding("", "direct", self.name, self.name)])}
+                logs.setdefault(binding.exchange, cursor)
+            logs = logs or {"": self._default_cursor}
             for exchange in logs.keys() - self._followed:
                 self._followed[exchange] = None
-                given = (make_client, exchange, *logs[exchange])
+                given = (make_client, exchange, logs[exchange])
                 threading.Thread(target=self._run, args=given, name=f"follow-{exchange}", daemon=True).start()
 
     def listen(self, listener: Listener) -> None:
@@ -110,13 +114,20 @@ class TransientQueue:
             if pages is not None:
                 pages.close()
 
-    def _run(self, make_client: Callable[[], Client], exchange: str, cursor: str, bindings: list[Binding]) -> None:
+    def _leading_here(self, exchange: str) -> list[Binding]:
+        """The bindings to an exchange as they are now; in the log of the default one, the queue's own name."""
+        if not exchange:
+            return [Binding("", "direct", self.name, self.name)]
+        with self._changed:
+            return [binding for binding in self._bindings if binding.exchange == exchange]
+
+    def _run(self, make_client: Callable[[], Client], exchange: str, cursor: str) -> None:
         name = log_name(exchange)
         with make_client() as client:
             while not self._stop.is_set():
                 try:
                     for page in self._begin_to_follow(client, exchange, cursor):
-                        cursor = page.cursor
+                        cursor, bindings = page.cursor, self._leading_here(exchange)
                         for message in page.messages:
                             key = payload_of(message, "")["properties"]["delivery_info"].get("routing_key", "")
                             if any(binding.takes(key) for binding in bindings):
