@@ -12,6 +12,8 @@ It joins, leads if it is the first, and owns what the plan says (docs/decisions/
                    ▲               │                           │
                    └───fenced──────┴───────────────────────────┘  somebody raised its generation
 
+A session that is lost ends no job. A member that joins anew claims a partition again once the job there has ended.
+
 A plan takes effect in two steps. A member that is to lose a partition stops, drains, commits and releases it. The member
 that is to get the partition claims it once it is free. So no partition ever has two owners, and no step needs all members
 to agree: a newer plan simply takes the place of the former one.
@@ -157,17 +159,18 @@ class GroupMember:
             return min(rest, self._follow())
         except SessionLost as error:
             log.warning("%s: it joins anew", error)
-            self._lose_all()
+            self._lose_session()
             return 0.0
         except CoordinatorUnavailable as error:
             log.warning("%s: nothing begins until it does", error)
             return TROUBLE_SECONDS
 
-    def _lose_all(self) -> None:
+    def _lose_session(self) -> None:
+        """All claims are gone. But jobs may be under way: these partitions are not claimed anew before they have ended."""
         self.name = self.term = None
-        self._handler.lost([*self._held.values(), *self._draining])
-        self._held, self._draining = {}, {}
         self._unsure.clear()
+        if self._held:
+            self._begin_draining(list(self._held))
 
     def _forget_fenced(self) -> None:
         with self._lock:
@@ -327,11 +330,10 @@ class GroupMember:
             rest = self._drain()
             if self._draining:
                 return rest
-        except SessionLost:
-            self._lose_all()
         except CoordinatorUnavailable as error:
             log.warning("%s: what was not committed will be done again", error)
-            self._lose_all()
+            self._handler.lost([*self._held.values(), *self._draining])
+            self._held, self._draining = {}, {}
         self._coordinator.leave()
         self.name = None
         return None

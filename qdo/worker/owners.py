@@ -123,8 +123,8 @@ class PartitionOwner(Owner):
         self._wanted = threading.Event()
         """A list is wanted before the next one is due, or none any more."""
         self._at_first: frozenset[Partition] | None = None
-        """Partitions that existed when this worker began, but for those that it has given back since: then it has recorded
-        where they are, unless their queue was made anew.
+        """Partitions that existed when this worker began, but for those that it has given back since, and recorded where they
+        are. If such a one has no offset, its queue was made anew.
         """
         self._fenced: set[Claim] = set()
         """Claims that are gone, and whose jobs may still run."""
@@ -191,14 +191,21 @@ class PartitionOwner(Owner):
         return self._at_first is None or partition in self._at_first
 
     def losing(self, claims: Collection[Claim]) -> None:
-        if self._at_first is not None:
-            self._at_first -= {claim.partition for claim in claims}
         self._parts.prefetched.shut(claims)
 
     def drained(self, claims: Collection[Claim]) -> Collection[Claim]:
         done = self._parts.prefetched.drained(claims)
+        if self._at_first is not None:
+            self._at_first -= self._recorded(done)
         self._parts.prefetched.remove(done)
         return done
+
+    def _recorded(self, claims: Collection[Claim]) -> set[Partition]:
+        """Partitions of these claims of which the group knows where they are."""
+        with self._fenced_lock:
+            own = set(claims) - self._fenced
+        found = self._parts.prefetched.all()
+        return {one.claim.partition for one in found if one.claim in own and one.committed is not None}
 
     def lost(self, claims: Collection[Claim]) -> None:
         self._parts.prefetched.remove(claims)

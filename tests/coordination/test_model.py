@@ -95,6 +95,8 @@ class Worker:
         self.running: set[Claim] = set()
         self.ever: dict[Claim, int] = {}
         """The same, of all claims that it ever had."""
+        self.names: dict[Claim, str | None] = {}
+        """Its name in the group when it got them."""
         self.stands_still = False
         self.leaving = False
 
@@ -105,6 +107,7 @@ class Worker:
             self.model.ownership.claimed(claim, offset)
             number = 0 if offset is None else offset.message_id.ticks - place(0).message_id.ticks
             self.open[claim] = self.ever[claim] = number
+            self.names[claim] = self.group.name
 
     def losing(self, claims: Collection[Claim]) -> None:
         self.closing.update(claims)
@@ -126,8 +129,9 @@ class Worker:
     # As a process
 
     def live(self) -> set[Partition]:
-        """In which of its partitions a job may be under way, as far as it knows."""
-        return {claim.partition for claim in self.open} if self.coordinator.trusted() else set()
+        """In which of its partitions a job may begin, as far as it knows."""
+        mine = {claim.partition for claim in self.open if self.names[claim] == self.group.name}
+        return mine if self.coordinator.trusted() else set()
 
     def step(self) -> None:
         if not self.stands_still:
@@ -352,6 +356,28 @@ def test_a_claim_that_was_fenced_long_ago_does_not_give_back_a_later_one(tmp_pat
     model.stand_still_too_long(number=0)
     for one, claim in former:
         one.commit(claim)
+    model.all_settles()
+    model.teardown()
+
+
+def test_a_member_that_joins_anew_claims_no_partition_before_its_job_there_has_ended(tmp_path: Path) -> None:
+    """Or one worker would do a message twice at once: its session has ended, and its jobs have not."""
+    model = Model(tmp_path, "sticky")
+    model.begin()
+    model.all_settles()
+    (worker,) = model.workers
+    former = worker.group.name
+    worker.begin()
+
+    model.clock.advance(2 * SESSION_SECONDS)
+    for _ in range(4):  # less than its jobs have to drain, and more than a new group waits for another member
+        worker.step()
+        model.time_passes(BEAT_SECONDS)
+
+    assert worker.group.name not in (former, None)
+    assert worker.group.plan.of(worker.group.name or "")
+    assert list(worker.group.held) == []
+    worker.end()
     model.all_settles()
     model.teardown()
 

@@ -8,10 +8,16 @@ from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from qdo.groups.assign import Partition
-from qdo.groups.coordination import Claim
+from qdo.groups.coordination import Claim, CommittedOffset
+from qdo.worker.buffers import PartitionBuffer, Prefetched
+from qdo.worker.job import Context
 from qdo.worker.owners import PartitionOwner
 from qdo.worker.parts import WorkerParts
+from queuey.clock import ManualClock
+from queuey.ids import MessageId
 from tests.support.servers import eventually
 
 OLD, NEW = Partition("old", 1), Partition("new", 1)
@@ -68,29 +74,28 @@ def test_a_list_counts_for_the_term_in_which_it_was_begun() -> None:
         thread.join()
 
 
-class Began:
-    """What a worker's parts are asked for by its owner; and which partitions began at the end."""
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_queue_that_was_made_anew_begins_at_its_beginning(recorded: bool) -> None:
+    """Though one of its name was there when the worker began at the end. Where nothing was recorded it is the same queue."""
+    prefetched, clock = Prefetched(prefetch_messages=9, prefetch_bytes=9), ManualClock()
 
-    def __init__(self) -> None:
-        self.at_end: list[bool] = []
+    def make_buffer(claim: Claim, offset: CommittedOffset | None, *, from_end: bool) -> PartitionBuffer:
+        context = Context(claim, member="m", group="g", clock=clock, value=None)
+        return PartitionBuffer(claim, offset, [context], from_end=from_end)
 
-    def make_buffer(self, claim: Claim, offset: object, *, from_end: bool) -> None:
-        self.at_end.append(from_end)
-
-    def nothing(self, *_: object) -> None:
-        """It is not what the test looks at."""
-
-    add = shut = follow = nothing
-
-
-def test_a_queue_that_was_made_anew_begins_at_its_beginning() -> None:
-    """Though one of its name was there when the worker began at the end."""
-    began: Any = Began()
-    parts: Any = SimpleNamespace(prefetched=began, fetcher=began, make_buffer=began.make_buffer)
+    fetcher: Any = SimpleNamespace(follow=lambda queues: None)
+    parts: Any = SimpleNamespace(prefetched=prefetched, fetcher=fetcher, make_buffer=make_buffer)
     owner = PartitionOwner(parts, NOTHING, from_end=True)
     owner._at_first = frozenset({OLD})
-    for generation in (1, 2):
-        owner.gained({Claim(OLD, generation): None})
-        owner.losing([Claim(OLD, generation)])
+    first, second = Claim(OLD, 1), Claim(OLD, 2)
 
-    assert began.at_end == [True, False]
+    owner.gained({first: None})
+    if recorded:
+        prefetched.start_over(OLD.queue, "a" * 32, MessageId(9, 0))
+        prefetched.committed(prefetched.to_commit())
+    owner.losing([first])
+    assert owner.drained([first]) == [first]
+    owner.gained({second: None})
+
+    (buffer,) = prefetched.all()
+    assert buffer.from_end is not recorded
