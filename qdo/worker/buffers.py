@@ -28,6 +28,8 @@ from queuey.ids import EPOCH_TICKS, ZERO_ID, MessageId
 
 __all__ = ["FetchedUpTo", "KeyQueue", "PartitionBuffer", "Prefetched"]
 
+MOST_IN_A_PAGE = 1000
+"""Messages of one partition that a server gives at once."""
 BEGINNING = last_id_of(EPOCH_TICKS)
 """Before all messages. Unlike a missing offset it can be recorded: the next owner knows that the group was here."""
 
@@ -162,13 +164,13 @@ class PartitionBuffer:
 
         What is held does not count. A partition in which nothing may begin is yet to be claimed anew, or given back.
 
-        :param most: messages that are fetched and not finished, at most. Behind that many held ones nothing is fetched.
+        :param most: messages that are fetched and not finished, for more to be fetched. Behind more held ones nothing is.
         """
         if self.running or self.dirty or not self.open:
             return False
         if any(key_queue.messages and not key_queue.held for key_queue in self.key_queues):
             return False
-        return self.at_end or self.held or self.unfinished >= most
+        return self.at_end or self.held or self.unfinished > most
 
     def waiting(self) -> tuple[int, MessageId | None]:
         """How many messages are fetched and not finished, and the first of them."""
@@ -262,7 +264,10 @@ class Prefetched:
         self._by_claim: dict[Claim, PartitionBuffer] = {}
         self._by_queue: dict[str, dict[int, PartitionBuffer]] = {}
         self._ready: deque[KeyQueue] = deque()
-        self._most = prefetch_messages
+        self.portion = min((prefetch_messages + 1) // 2, MOST_IN_A_PAGE)
+        """Messages of one partition in a page, at most."""
+        self._most = prefetch_messages - self.portion
+        """Messages of a partition that are fetched and not finished, for another page to have room."""
         self._most_bytes = prefetch_bytes
         self.bytes = 0
         """Of bodies fetched and not finished yet."""
@@ -321,7 +326,7 @@ class Prefetched:
             buffers = [each for each in self._by_queue.get(queue, {}).values() if each.open and not each.held]
             if self.bytes >= self._most_bytes:
                 return [], False
-            wanting = [buffer for buffer in buffers if buffer.unfinished < self._most]
+            wanting = [buffer for buffer in buffers if buffer.unfinished <= self._most]
             return wanting, len(wanting) == len(buffers)
 
     def fill(

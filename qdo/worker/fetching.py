@@ -30,10 +30,8 @@ log = logging.getLogger(__name__)
 WAIT_SECONDS = 2
 """The server may hold a request back for this long. Buffers that are new, or have room again, wait no longer."""
 MOST_THREADS = 8
-LIMIT = 1000
-"""Messages of one partition in a page."""
 LIMIT_WAITING = 100
-"""In an answer that was held back. The next request asks for more at once."""
+"""Messages of one partition in an answer that was held back. The next request asks for more at once."""
 FULL_SECONDS = 0.01
 """Until buffers without room are looked at again."""
 HELD_SECONDS = 5.0
@@ -164,7 +162,8 @@ class Fetcher:
         alone = len(self._known) <= MOST_THREADS
         wait = WAIT_SECONDS if everyone and alone and all(buffer.at_end for buffer in wanting) else 0
         self.requests += 1
-        limit, asked_at = LIMIT_WAITING if wait else LIMIT, self._clock.elapsed()
+        limit, asked_at = self._prefetched.portion, self._clock.elapsed()
+        limit = min(limit, LIMIT_WAITING) if wait else limit
         page = client.read(queue, cursor=cursor_of(buffers, incarnation), limit=limit, wait_seconds=wait)
         self._prefetched.fill(buffers, page.messages, more=page.more, upto=parse_timestamp(page.watermark))
         if page.messages or (everyone and alone and not wait):

@@ -97,7 +97,11 @@ class Awaited:
             self._loop.close()
 
     def call(self, what: Any, context: Context) -> None:
-        """:raises Exception: whatever the job raises."""
+        """:raises Exception: whatever the job raises.
+        :raises StopWorker: :meth:`close` came before.
+        """
+        if self._closed:
+            raise StopWorker
         asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
 
     async def _call(self, what: Any, context: Context) -> None:

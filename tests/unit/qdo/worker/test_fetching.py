@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
 
 import pytest
 
@@ -13,6 +14,7 @@ from qdo.worker.buffers import PartitionBuffer, Prefetched
 from qdo.worker.fetching import MOST_TROUBLE_SECONDS, Fetcher
 from qdo.worker.job import Context
 from queuey.clock import ManualClock
+from queuey.ids import IdGenerator, MessageId
 from tests.support.scripted_server import Say, Script, refusal
 
 
@@ -53,3 +55,27 @@ def test_an_answer_that_no_queuey_gives_ends_no_thread(fetcher: Fetcher, client:
 
     assert pause is not None
     assert pause > 0
+
+
+def page(ids: Sequence[MessageId]) -> Say:
+    entries = [{"message_id": one.hex, "partition": 1, "body": ""} for one in ids]
+    headers = {"Queuey-Cursor": "a" * 32, "Queuey-Watermark": "9.0000000", "Queuey-More": "true"}
+    return Say(200, json.dumps({"messages": entries}).encode(), headers)
+
+
+@pytest.mark.parametrize("most", [1, 2, 3, 10, 1999, 2000, 5000])
+def test_no_more_messages_are_fetched_ahead_than_allowed(most: int, client: Client, script: Script) -> None:
+    """Though each answer has as many as it may, and jobs take none of them."""
+    clock, claim = ManualClock(), Claim(Partition("q", 1), 1)
+    prefetched, ids = Prefetched(prefetch_messages=most, prefetch_bytes=1), IdGenerator(clock)
+    buffer = PartitionBuffer(claim, None, [Context(claim, member="m", group="g", clock=clock, value=None)])
+    prefetched.add(buffer)
+    fetcher = Fetcher(lambda: pytest.fail("it needs no thread"), prefetched, clock)
+    script.say(page([]))  # it asks for the incarnation of the queue
+
+    while prefetched.wanting("q")[0]:
+        script.say(page([ids.next_id() for _ in range(prefetched.portion)]))
+        fetcher._look(client, "q")
+        assert f"limit={prefetched.portion}" in script.asked[-1].path
+
+    assert most - prefetched.portion < buffer.unfinished <= most

@@ -119,6 +119,15 @@ def test_a_job_that_waits_for_one_that_exits_stops_no_other_job(context: Context
         caller.close()
 
 
+def test_a_job_that_comes_when_its_event_loop_has_ended_has_not_failed(context: Context) -> None:
+    """As :func:`test_a_job_that_a_closed_pool_does_not_run_to_its_end_has_not_failed`."""
+    caller = Awaited(raises_in_a_loop)
+    caller.close()
+
+    with pytest.raises(StopWorker):
+        caller.call(ValueError, context)
+
+
 def test_a_coroutine_that_is_closed_in_the_middle_just_ends(context: Context) -> None:
     """As those that hang when their worker ends. Python would print whatever they raised then."""
 
