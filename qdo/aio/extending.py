@@ -17,14 +17,19 @@ Extend = Callable[[Sequence[HeldLease]], Awaitable[Collection[str]]]
 
 
 class AsyncExtender:
-    """Extends leases from one task, which runs while there is a lease."""
+    """Extends leases from one task, which runs while there is a lease.
+
+    Each request is a task of its own: one that takes long delays no other.
+    """
 
     def __init__(self, extend: Extend) -> None:
         self._extend = extend
         self._leases = HeldLeases()
         self._task: asyncio.Task[None] | None = None
+        self._sent: set[asyncio.Task[None]] = set()
+        """Requests under way."""
         self._earlier = asyncio.Event()
-        """A lease is due earlier than the task wakes."""
+        """A lease is due earlier than the task wakes, or a request has ended."""
         self._wakes_at = inf
 
     def keep(self, lease: HeldLease) -> None:
@@ -44,18 +49,24 @@ class AsyncExtender:
         """Drop all leases. They run out in their own time."""
         self._leases.clear()
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        left = [*self._sent, *([] if task is None else [task])]
+        for one in left:
+            one.cancel()
+        if left:
+            await asyncio.wait(left)
 
     async def _run(self) -> None:
         while (due := self._leases.next_due()) is not None:
             self._earlier.clear()
             self._wakes_at = due
             with suppress(TimeoutError):
-                async with asyncio.timeout(due - time.monotonic()):
+                async with asyncio.timeout(None if due == inf else due - time.monotonic()):
                     await self._earlier.wait()
-            await asyncio.gather(*map(self._extend_some, self._leases.due(time.monotonic())))
+            for some in self._leases.due(time.monotonic()):
+                self._leases.begin(some)
+                sent = asyncio.get_running_loop().create_task(self._extend_some(some))
+                self._sent.add(sent)
+                sent.add_done_callback(self._sent.discard)
 
     async def _extend_some(self, leases: Sequence[HeldLease]) -> None:
         began = time.monotonic()
@@ -65,3 +76,4 @@ class AsyncExtender:
             self._leases.failed(leases, error, time.monotonic())
         else:
             self._leases.extended(leases, stale, began)
+        self._earlier.set()

@@ -86,6 +86,11 @@ class HeldLeases:
             for first in range(0, len(some), MOST_RECEIPTS)
         ]
 
+    def begin(self, leases: Sequence[HeldLease]) -> None:
+        """A request to extend these is under way: they are not due before it has ended."""
+        for lease in leases:
+            lease.due = inf
+
     def extended(self, leases: Sequence[HeldLease], stale: Collection[str], began: float) -> None:
         """Leases were extended.
 

@@ -106,10 +106,12 @@ class Following:
         while not self._is_over():
             trouble: Exception
             try:
-                with closing((yield from self._connect())) as self._answer:
+                with closing((yield from self._while_open(self._connect()))) as self._answer:
                     trouble = (yield from self._read(self._answer)) or BrokenStream(
                         "the answer ended without its end mark"
                     )
+            except _ClosedMeanwhile:
+                return
             except BrokenStream as error:
                 if not self._cursor or self._is_stuck():
                     raise
@@ -219,11 +221,33 @@ class Following:
             self._refused.add(said["queue"])
             runs.append(_Run(said["queue"], self._cursor, refused=error))
 
+    def _while_open(self, steps: Steps[Reply]) -> Steps[Reply]:
+        """The answer to a call, which is not sent again once this is closed.
+
+        :raises _ClosedMeanwhile: there is no answer, and this is closed.
+        """
+        outcome: Any = None
+        while True:
+            try:
+                step = steps.send(outcome)
+            except StopIteration as end:
+                found: Reply = end.value
+                return found
+            if isinstance(step, Pause):  # as long as those of _rest: so it ends soon after close
+                step = Pause(min(step.seconds, LAST_PAUSE_SECONDS))
+            outcome = yield step
+            if self._is_closed and not (isinstance(outcome, Reply) and outcome.status < 300):
+                raise _ClosedMeanwhile
+
     def _rest(self) -> Pause:
         seconds = self._pause_seconds * (1 - random() / 2)  # noqa: S311 - spreads, hides nothing
         pause = Pause(max(min(seconds, self._end - self._now()), 0))
         self._pause_seconds = min(self._pause_seconds * 2, LAST_PAUSE_SECONDS)
         return pause
+
+
+class _ClosedMeanwhile(Exception):
+    """The follower was closed while it made a connection."""
 
 
 @dataclass(slots=True)

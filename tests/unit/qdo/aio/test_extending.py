@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from math import inf
 
 from qdo.aio.extending import AsyncExtender
 from qdo.client.extending import HeldLease
@@ -74,6 +75,37 @@ def test_a_lease_that_failed_is_tried_again_and_one_that_is_stale_is_lost() -> N
         assert await sent.receipts.get() == ["a"]
         await asyncio.sleep(0)
         assert one.is_lost
+
+    run(scenario)
+
+
+def test_a_request_that_takes_long_delays_no_other_group() -> None:
+    """Its own leases may last for an hour, and those of the others for seconds."""
+
+    async def scenario(sent: Sent, extender: AsyncExtender) -> None:
+        answered = asyncio.Event()
+
+        async def extend(leases: Sequence[HeldLease]) -> set[str]:
+            found = await sent.extend(leases)
+            if leases[0].group == "slow":
+                await answered.wait()
+            return found
+
+        extender._extend = extend
+        slow = lease("slow", 30, group="slow")
+        extender.keep(slow)
+        assert await sent.receipts.get() == ["slow"]
+        extender.keep(lease("a", group="g"))
+        assert await sent.receipts.get() == ["a"]
+        assert sent.receipts.empty()
+
+        extender.keep(lease("b", group="g"))
+        assert await sent.receipts.get() == ["b"]
+        assert slow.due == inf
+        requests = [*extender._sent]
+        answered.set()
+        await asyncio.wait(requests)
+        assert slow.due < inf
 
     run(scenario)
 

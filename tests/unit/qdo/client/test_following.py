@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from queuey.errors import (
     QueueNotFound,
     error_classes,
 )
-from tests.support.client_answers import HEX, UNAVAILABLE
+from tests.support.client_answers import HEX, KEY, UNAVAILABLE
 from tests.support.scripted_server import DROP, Say, Script, refusal
 
 
@@ -179,6 +180,22 @@ def test_a_follower_that_is_closed_ends_and_asks_for_nothing_more(client: Client
 
     assert list(pages) == []
     assert len(script.asked) == 1
+
+
+def test_a_follower_that_is_closed_while_a_server_is_away_sends_nothing_again(script: Script) -> None:
+    pauses: list[float] = []
+
+    def sleep(seconds: float) -> None:
+        pauses.append(seconds)
+        pages.close()
+
+    script.say(*[replace(UNAVAILABLE, headers={"Retry-After": "30"})] * 4)
+    with Client(script.url, "app", KEY, retries=3, sleep=sleep) as client:
+        pages = client.follow("q")
+        assert list(pages) == []
+
+    assert len(script.asked) == 1
+    assert pauses == [10]
 
 
 def test_a_server_that_is_away_does_not_keep_a_follower_from_its_ticks(client: Client, script: Script) -> None:
