@@ -171,7 +171,7 @@ class SpanReader:
 
     def _sent(self, client: Client, part: Part) -> Iterator[Any]:
         """The server's batches of a span. Each message comes once."""
-        place, rows, failures = part.after, 0, 0
+        place, rows, failures, behind = part.after, 0, 0, 0.0
         while place < part.upto:
             try:
                 with self._stream(client, part, place) as stream:
@@ -180,10 +180,8 @@ class SpanReader:
                         yield batch
                 if stream.end.more or place == part.upto:
                     continue
-                if _is_before(stream.end.watermark, part.upto):
-                    time.sleep(_BEHIND_SECONDS)
-                    continue
-                break
+                if not _is_before(stream.end.watermark, part.upto):
+                    break
             except NotAcceptable:
                 if self._by_json:
                     raise
@@ -193,7 +191,23 @@ class SpanReader:
                 failures += 1
                 if failures > self._reach.retries:
                     raise
+            else:
+                behind = self._waited(client, behind)
         self._check(part, place, rows)
+
+    def _waited(self, client: Client, seconds: float) -> float:
+        """Wait a moment for a server that is behind the plan.
+
+        :param seconds: that it was waited for before.
+        :returns: the same and this moment.
+        :raises StorageUnavailable: that is longer than a request may take.
+        """
+        if seconds >= self._reach.timeout_seconds:
+            raise StorageUnavailable(
+                f"{client.url} does not show what another server showed at planning: do their clocks differ?"
+            )
+        time.sleep(_BEHIND_SECONDS)
+        return seconds + _BEHIND_SECONDS
 
     def _stream(self, client: Client, part: Part, place: MessageId) -> Any:
         how: dict[str, Any] = {

@@ -5,16 +5,19 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Self
 from urllib.parse import urlsplit
 
 import pytest
 
-from qdo.client import Client
+from qdo.client import Client, StreamEnd
 from qdo.pipeline.options import BATCH, ReadOptions
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.rows import Rows
+from qdo.pipeline.spans import Part
 from qdo.pipeline.task_reader import SpanReader, connect
-from queuey.errors import ServerUnreachable
+from queuey.errors import ServerUnreachable, StorageUnavailable
+from queuey.ids import MAX_ID, ZERO_ID
 from tests.support.pipeline import APPLICATION, KEY, fill
 from tests.support.servers import RunningServer
 from tests.support.services.proxy import Proxy
@@ -123,3 +126,32 @@ def test_memory_does_not_grow_with_the_span(running: RunningServer, client: Clie
 
     assert len(held) > 4
     assert max(held) < 20 << 20
+
+
+class Behind:
+    """What a server answers that does not show the span yet."""
+
+    end = StreamEnd(0, "", more=False, watermark="1.0000000")
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None: ...
+
+    def __iter__(self) -> Iterator[object]:
+        return iter(())
+
+
+def test_a_server_that_stays_behind_the_plan_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its clock may be wrong by hours. A moment behind is usual, and is waited for."""
+    pauses: list[float] = []
+    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr(SpanReader, "_stream", lambda *_: Behind())
+    reach = options("http://127.0.0.1:9", "q", timeout="3").reach
+    reader = SpanReader(reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)
+    part = Part("q", "0" * 32, 1, ZERO_ID, MAX_ID)
+
+    with pytest.raises(StorageUnavailable, match=r"http://127.0.0.1:9 does not show .* do their clocks differ"):
+        next(reader._sent(connect(reach), part))
+
+    assert 2.9 <= sum(pauses) <= 3.2
