@@ -27,6 +27,7 @@ __all__ = [
     "checksums_of",
     "corrupt",
     "making_sense",
+    "nonsense",
 ]
 
 
@@ -43,9 +44,12 @@ def making_sense() -> Iterator[None]:
     try:
         yield
     except NONSENSE as error:
-        raise StorageUnavailable(
-            f"the store holds what makes no sense ({error}); nothing was stored: run 'queuey verify'"
-        ) from error
+        raise nonsense(error) from error
+
+
+def nonsense(error: Exception) -> StorageUnavailable:
+    """The refusal of a write that met what makes no sense."""
+    return StorageUnavailable(f"the store holds what makes no sense ({error}); nothing was stored: run 'queuey verify'")
 
 
 def checksum_of(message_id: MessageId, beside: Beside, body: bytes) -> int:

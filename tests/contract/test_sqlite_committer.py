@@ -21,7 +21,9 @@ from queuey.storage.sqlite import SqliteStores
 from queuey.storage.sqlite import connections as sqlite_connections
 from queuey.storage.sqlite.committer import Committer
 from queuey.storage.sqlite.loop_turns import CommitTimes
+from queuey.storage.sqlite.statements import SQL
 from queuey.storage.sqlite.transaction import CommitFailed, Transaction
+from queuey.storage.sqlite.writes import Write
 from tests.support.servers import eventually
 from tests.support.sqlite_beside import beside
 from tests.support.turning_loop import NAME as LOOP
@@ -370,3 +372,39 @@ def test_while_the_log_is_copied_the_loop_carries_nothing(
     checkpoints.run()
     on_loop.submit(jobs[1], grows=False, is_light=True).wait(WAIT_SECONDS)
     assert [job.threads for job in jobs] == [["committer"], [LOOP]]
+
+
+def test_a_write_that_comes_while_the_store_closes_is_refused(
+    stores: SqliteStores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It came behind the last look of the committer, and its caller waited for ever."""
+    committer = stores.file.committer
+
+    def closes(_: Write) -> bool:
+        committer.close()
+        return False
+
+    monkeypatch.setattr(committer.turns, "takes", closes)
+
+    with pytest.raises(StorageUnavailable, match="closing"):
+        committer.submit(lambda _: None, grows=False, is_light=True).wait(WAIT_SECONDS)
+
+
+def test_a_group_that_wrote_nothing_says_nothing_about_the_disk(stores: SqliteStores) -> None:
+    assert stores.file.upkeep is not None
+    stores.file.upkeep.stop()
+    committer, told = stores.file.committer, list[float]()
+
+    class Times(CommitTimes):
+        def in_thread(self, seconds: float) -> None:
+            told.append(seconds)
+
+    judge_by(committer, Times(1000.0, stores.file.clock.elapsed))
+    committer.read(lambda transaction: transaction.look(SQL["dropped_all"], ())).wait(WAIT_SECONDS)
+    committer.submit(lambda transaction: transaction.look(SQL["removed_forget"], (b"q",)), grows=False).wait(
+        WAIT_SECONDS
+    )
+    assert told == []
+
+    committer.submit(lambda transaction: transaction.look(SQL["removed_keep"], (b"q",)), grows=False).wait(WAIT_SECONDS)
+    assert len(told) == 1

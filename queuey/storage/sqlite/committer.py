@@ -19,7 +19,8 @@ import logging
 import threading
 from collections import deque
 from collections.abc import Callable
-from queue import SimpleQueue
+from contextlib import suppress
+from queue import Empty, SimpleQueue
 from typing import Any
 
 import apsw
@@ -52,7 +53,8 @@ class Committer:
         """Held by the thread that uses the connection."""
         self._waiting: SimpleQueue[Write | Aside | None] = SimpleQueue()
         self._large: deque[Write] = deque()
-        self._closed = False
+        self._closed = self._has_ended = False
+        """Whether jobs are refused, and whether nobody takes what waits any more."""
         self._last: Job | None = None
         self._why_closed = "the store is closing; nothing was stored"
         self._close_lock = new_lock()
@@ -85,7 +87,7 @@ class Committer:
         if self._closed:
             write.future.set_error(StorageUnavailable(self._why_closed))
         elif not (is_light and self.turns.takes(write)):
-            self._waiting.put(write)
+            self._put(write)
         return write.future
 
     def resubmit(self, write: Write) -> None:
@@ -93,7 +95,21 @@ class Committer:
         if self._closed:
             write.future.set_error(StorageUnavailable(self._why_closed))
         else:
-            self._waiting.put(write)
+            self._put(write)
+
+    def _put(self, item: Write | Aside) -> None:
+        """Leave something to the thread."""
+        self._waiting.put(item)
+        if self._has_ended:  # the store was closed since the caller looked
+            self._refuse_waiting()
+
+    def _refuse_waiting(self) -> None:
+        """Refuse what came too late for the thread. Two threads may do it at once."""
+        with suppress(Empty):
+            while True:
+                left = self._waiting.get_nowait()
+                if left is not None:
+                    left.future.set_error(StorageUnavailable(self._why_closed))
 
     def run_between(self, work: Callable[[], None]) -> Future[None]:
         """Let the committer's thread do ``work`` outside of any transaction.
@@ -104,7 +120,7 @@ class Committer:
         if self._closed:
             future.set_result(None)
         else:
-            self._waiting.put(Aside(work, future))
+            self._put(Aside(work, future))
         return future
 
     def forsake(self, why: str) -> None:
@@ -126,10 +142,8 @@ class Committer:
                 self._closed, self._last = True, last
                 self._waiting.put(None)
         self._thread.join()
-        while not self._waiting.empty():
-            left = self._waiting.get_nowait()
-            if left is not None:
-                left.future.set_error(StorageUnavailable("the store is closing; nothing was stored"))
+        self._has_ended = True
+        self._refuse_waiting()
 
     def _work(self) -> None:
         ending = False

@@ -11,6 +11,7 @@ import apsw
 from queuey.errors import OutcomeUnknown, QueueyError, StorageUnavailable
 from queuey.ids import IdGenerator
 from queuey.sparing import SparingLog
+from queuey.storage.checksums import NONSENSE, nonsense
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.observing import Observer, Unobserved
 from queuey.storage.sqlite import connections
@@ -61,6 +62,8 @@ class GroupWriter:
         self._waits_for_others = True
         self._took = 0.0
         """Seconds of the last commit itself."""
+        self._changes = connection.total_changes()
+        """Rows that the connection had changed then."""
 
     def wait_for_others(self, *, wanted: bool) -> None:
         """Wait for other processes that write, or fail at once."""
@@ -95,17 +98,15 @@ class GroupWriter:
         except Exception as error:  # noqa: BLE001 - a faulty job must not end the loop
             if on_loop:
                 self._roll_back()
-                self.times.leave(f"one failed: {error}")
+                if not isinstance(error, NONSENSE):  # that says nothing about the disk
+                    self.times.leave(f"one failed: {error}")
                 return False
             self._refuse(group, error)
             return True
         finally:
             self._counters.end_group()
             self._ids.close_group()
-        if on_loop:
-            self.times.on_loop(self._took, time.perf_counter() - began)
-        else:
-            self.times.in_thread(self._took)
+        self._note_times(time.perf_counter() - began, on_loop=on_loop)
         for write, (value, error_of_job) in zip(group, outcomes, strict=True):
             if type(value) is Later:
                 value, error_of_job = value.value, value.error  # noqa: PLW2901
@@ -116,6 +117,15 @@ class GroupWriter:
             else:
                 write.future.set_error(error_of_job)
         return True
+
+    def _note_times(self, whole: float, *, on_loop: bool) -> None:
+        """Note how long a group took. One that changed nothing says nothing about the disk."""
+        changes = self._connection.total_changes()
+        took, self._changes = None if changes == self._changes else self._took, changes
+        if on_loop:
+            self.times.on_loop(took, whole)
+        elif took is not None:
+            self.times.in_thread(took)
 
     def _refuse(self, group: Group, error: Exception) -> None:
         """Fail a group of which nothing was stored, or those of its jobs that cannot be stored."""
@@ -129,6 +139,8 @@ class GroupWriter:
             self._fail_alone(group, self._write_failed(error), error)
         elif isinstance(error, apsw.Error):
             self._fail_alone(group, StorageUnavailable(f"the store refused the write: {error}"), error)
+        elif isinstance(error, NONSENSE):
+            self._fail_alone(group, nonsense(error), error)
         else:
             self._fail_alone(group, QueueyError("a write failed inside the store; nothing was stored"), error)
 

@@ -83,19 +83,21 @@ class CommitTimes:
         """Of the thread's commits, since the last look."""
         self._has_told = False
 
-    def on_loop(self, seconds: float, whole: float) -> None:
+    def on_loop(self, seconds: float | None, whole: float) -> None:
         """A commit of the loop took this time.
 
+        :param seconds: None if it wrote nothing.
         :param whole: with all jobs of its group.
         """
         self._commits += 1
-        if seconds > self._limit or self._commits >= _LOOK_EACH:
+        took = seconds or 0.0
+        if took > self._limit or self._commits >= _LOOK_EACH:
             waited = self._waited_since()
-            seconds, whole = seconds - waited, whole - waited
-        if seconds <= self._limit:
-            self._score = max(self._score - 1, 0)
-        else:
+            took, whole = took - waited, whole - waited
+        if took > self._limit:
             self._score += _ONE_IN
+        elif seconds is not None:
+            self._score = max(self._score - 1, 0)
         if self._score >= _MOST_SCORE or whole > _FAR_TOO_LONG * self._limit:
             self.leave(f"they take longer than {self._limit * 1000:g} ms")
 

@@ -70,6 +70,25 @@ def test_a_slow_commit_in_fifty_is_too_many() -> None:
     assert not found.times.is_quick
 
 
+def test_commits_that_wrote_nothing_excuse_no_slow_one() -> None:
+    """A thousand empty receives between two appends let each of these take as long as it liked."""
+    found = Times()
+    found.on_loop(QUICK, 1000)
+    for _ in range(9):
+        found.on_loop(SLOW)
+        for _ in range(1000):
+            found.times.on_loop(None, QUICK)
+    assert found.switches == []
+    found.on_loop(SLOW)
+    assert found.switches == ["thread"]
+
+
+def test_jobs_that_wrote_nothing_for_far_too_long_are_enough() -> None:
+    found = Times()
+    found.times.on_loop(None, FAR_TOO_LONG)
+    assert found.switches == ["thread"]
+
+
 def test_one_that_takes_far_too_long_is_enough() -> None:
     found = Times()
     found.on_loop(QUICK, 10_000)
