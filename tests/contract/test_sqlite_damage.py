@@ -17,8 +17,10 @@ import pytest
 from queuey.clock import ManualClock
 from queuey.errors import ConfigurationError, CorruptMessage, QueueyError, StorageUnavailable, StoreInUse
 from queuey.ids import MAX_ID, IdGenerator
+from queuey.model import PrincipalKey
 from queuey.storage.contract.common import QueueLog, done, draft
-from queuey.storage.sqlite import SqliteOptions, SqliteStores
+from queuey.storage.sqlite import SqliteOptions, SqliteStores, repairing
+from queuey.storage.sqlite import scrub as sqlite_scrub
 from queuey.storage.sqlite import verify as sqlite_verify
 from queuey.storage.sqlite.checked_rows import CheckedTable
 from queuey.storage.sqlite.connections import PAGE_BYTES
@@ -437,3 +439,53 @@ def test_a_repair_of_rows_out_of_order_says_that_it_cannot(
         repair(path)
 
     assert path.read_bytes() == sound[0]
+
+
+def test_what_sqlite_has_checked_with_all_pages_is_not_checked_again(
+    tmp_path: Path, sound: tuple[bytes, QueueLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str] = []
+
+    def finds_nothing(_: apsw.Connection, name: str) -> list[str]:
+        asked.append(name)
+        return ["ok"]
+
+    monkeypatch.setattr(sqlite_scrub, "own_check", finds_nothing)
+
+    assert [*verify(tmp_path / "queuey.db")] == []
+    assert asked == []
+    monkeypatch.setattr(sqlite_verify, "own_check", lambda *_: ["a page is damaged"])
+    assert [damage.what for damage in verify(tmp_path / "queuey.db")] == ["damage of pages, such as: a page is damaged"]
+    assert "integrity_check(queues)" in asked
+
+
+def test_verify_lists_damage_of_the_last_page_as_of_any_other(tmp_path: Path, sound: tuple[bytes, QueueLog]) -> None:
+    """It asked for the newest row before it began, and said that the file was no store."""
+    path = tmp_path / "queuey.db"
+    zero_a_page(path, max(pages_of(path, "messages")))
+
+    assert any("pages that cannot be read" in damage.what for damage in verify(path))
+
+
+def test_a_repair_takes_no_key_that_is_made_meanwhile(
+    tmp_path: Path, clock: ManualClock, sound: tuple[bytes, QueueLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It went with the former file."""
+    path, keep = tmp_path / "queuey.db", repairing._kept
+    key = PrincipalKey("app:demo", b"k" * 32, "made meanwhile", 1)
+
+    def makes_a_key(file: Path) -> Path:
+        kept = keep(file)
+        with opened(path, clock, serve=False) as stores:
+            done(stores.metadata.add_key(key))
+        return kept
+
+    with monkeypatch.context() as planted:
+        planted.setattr(repairing, "_kept", makes_a_key)
+        with pytest.raises(ConfigurationError, match="another command has written"):
+            repair(path)
+
+    repair(path)
+    with opened(path, clock) as stores:
+        assert [*done(stores.metadata.keys())] == [key]
+    assert sorted(one.name for one in tmp_path.iterdir()) == ["queuey.db", "queuey.db.before-repair", "queuey.db.lock"]

@@ -6,7 +6,7 @@ messages that nobody got, or an answer that nobody gave.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
 import apsw
@@ -14,7 +14,7 @@ from google_crc32c import value as crc32c
 
 from queuey.storage.sqlite.transaction import Row
 
-__all__ = ["CHECKED_TABLES", "CheckedTable", "StoredRow", "with_checksum", "without_checksum"]
+__all__ = ["CHECKED_TABLES", "CheckedTable", "StoredRow", "names_in", "with_checksum", "without_checksum"]
 
 _LETTERS: Final = {str: "t", bytes: "b", int: "i", float: "r", type(None): "n"}
 """How what SQLite's ``typeof`` says of a value begins."""
@@ -121,7 +121,7 @@ class CheckedTable(NamedTuple):
     def _page(self, connection: apsw.Connection, after: _Place) -> list[StoredRow]:
         key, order = len(self.key), ", ".join(self.key)
         columns = map(_as_it_stands, (*self.key, *self.columns))
-        read = ", ".join((_types(self.key), _types(self.columns), *columns, "checksum"))
+        read = ", ".join((_types(self.key), _types(self.columns), *columns, _CHECKSUM))
         where = f"({order}) > ({after.parameters}) order by {order} limit {_ROWS}"
         rows: list[Row] = connection.execute(f"select {read} from {self.name} where {where}", after.values).fetchall()  # noqa: S608 - names of the schema
         return [
@@ -149,6 +149,21 @@ def _types(columns: Sequence[str]) -> str:
 
 def _as_it_stands(column: str) -> str:
     return f"iif(typeof({column}) = 'text', cast({column} as blob), {column})"
+
+
+_CHECKSUM = "iif(typeof(checksum) = 'integer', checksum, null)"
+"""What matches no row, and can be read, where a checksum is no number any more."""
+
+
+def names_in(rows: Iterable[Row]) -> list[str]:
+    """The names in rows of one column.
+
+    :raises ValueError: one is no text any more.
+    """
+    names = [name for (name,) in rows]
+    if not all(isinstance(name, str) for name in names):
+        raise ValueError("a name is no text any more")
+    return names
 
 
 def _text(value: bytes) -> str | None:

@@ -34,7 +34,7 @@ from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
 from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
-from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
+from queuey.storage.sqlite.checked_rows import names_in, with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.lease_loading import LARGE_BYTES, LoadedState, StateLoader, StatePlace
 from queuey.storage.sqlite.messages import SqliteMessages, size_of
@@ -192,8 +192,7 @@ class SqliteLeases(LeaseStore):
     def list_groups(self, queue: UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         if queue.bytes in self._file.dropped:
             return Future.of([])
-        asked = (queue.bytes, start, limit)
-        return self._file.query(SQL["lease_group_names"], asked, lambda rows: [name for (name,) in rows])
+        return self._file.query(SQL["lease_group_names"], (queue.bytes, start, limit), names_in)
 
     def forget_group(self, queue: UUID, name: str) -> Future[None]:
         def job(transaction: Transaction) -> None:

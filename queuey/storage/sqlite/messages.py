@@ -41,7 +41,7 @@ from queuey.storage.sqlite.counts import count_span
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.inspecting import Inspector
 from queuey.storage.sqlite.packing import remove
-from queuey.storage.sqlite.pages import Ask, PageBuilder, is_bulk, message_in, one_row
+from queuey.storage.sqlite.pages import Ask, PageBuilder, all_rows, is_bulk, message_in, one_row
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.readers import Reader
 from queuey.storage.sqlite.removing import remove_span
@@ -59,6 +59,15 @@ _READS = {
     for newest_first in (False, True)
     for with_bodies in (False, True)
 }
+_READ_IN_DAMAGE = {
+    newest_first: SQL[name].replace(
+        " content_type, key, body, checksum, headers,",
+        " max(content_type, x''), max(key, x''), max(body, x''), cast(checksum as integer), max(headers, x''),",
+    )
+    for newest_first, name in ((False, "read_ascending"), (True, "read_descending"))
+}
+"""The same with bodies, where a flipped bit has made text of some bytes, which fails the whole page if it is no UTF-8: empty bytes
+of it match no checksum."""
 _FETCH = SQL["fetch"]
 _ROW_BYTES = 256
 """Extra cost of a message beside its body, in bytes that take as long to write."""
@@ -142,8 +151,14 @@ class SqliteMessages(MessageStore):
         ask = reader.ask if cache is None else reader.ask_lasting
         after, upto = request.span
         began = perf_counter()
-        sql = _READS[request.newest_first, request.with_bodies]
-        page = ask(sql, (partition_key, *after, *upto, now_ticks), paged)
+        sql, asked = _READS[request.newest_first, request.with_bodies], (partition_key, *after, *upto, now_ticks)
+        try:
+            page = ask(sql, asked, paged)
+        except UnicodeDecodeError:
+            if not request.with_bodies:
+                raise
+            builder = PageBuilder(request, now_ticks, reader.beside)
+            page = ask(_READ_IN_DAMAGE[request.newest_first], asked, paged)
         self.file.observer.took("read", perf_counter() - began)
         self.tidying.note_read(partition_key, request, page, builder)
         return page
@@ -282,7 +297,7 @@ def _whole(transaction: Transaction, wanted: Sequence[Location]) -> AbstractCont
 
 
 def _fetched(ask: Ask, partition_key: bytes, message_id: MessageId, now_ticks: int) -> Message | None:
-    found = one_row(ask(_FETCH, (partition_key, *message_id, now_ticks)))
+    found = one_row(all_rows(ask(_FETCH, (partition_key, *message_id, now_ticks))), message_id)
     if found is None:
         for seq, *_ in list(ask(SQL["pack_over"], (partition_key, *message_id))):
             return message_in(ask, seq, message_id, now_ticks)

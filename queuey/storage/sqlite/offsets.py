@@ -13,7 +13,7 @@ from queuey.ids import MessageId
 from queuey.model import Offset, OffsetChange, OffsetMove
 from queuey.storage import OffsetStore
 from queuey.storage.checksums import NONSENSE, making_sense
-from queuey.storage.sqlite.checked_rows import with_checksum, without_checksum
+from queuey.storage.sqlite.checked_rows import names_in, with_checksum, without_checksum
 from queuey.storage.sqlite.file import File
 from queuey.storage.sqlite.purging import Purge
 from queuey.storage.sqlite.statements import SQL
@@ -56,9 +56,7 @@ class SqliteOffsets(OffsetStore):
     def list_groups(self, queue: uuid.UUID, *, start: str = "", limit: int = 1000) -> Future[Sequence[str]]:
         if queue.bytes in self._file.dropped:
             return Future.of([])
-        return self._file.query(
-            SQL["offset_groups"], (queue.bytes, start, limit), lambda rows: [name for (name,) in rows]
-        )
+        return self._file.query(SQL["offset_groups"], (queue.bytes, start, limit), names_in)
 
     def forget_group(self, queue: uuid.UUID, group: str) -> Future[None]:
         return self._file.change(SQL["offset_forget"], (queue.bytes, group))

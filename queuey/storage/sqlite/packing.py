@@ -13,7 +13,7 @@ from typing import NamedTuple
 from queuey.errors import CorruptMessage
 from queuey.ids import TICKS_PER_SECOND, MessageId
 from queuey.model import Alike, Columns, Drafts, LocationsInOrder, ReadRequest, Span, shifted
-from queuey.storage.checksums import checksums_of, corrupt
+from queuey.storage.checksums import NONSENSE, checksums_of, corrupt
 from queuey.storage.sqlite import packs
 from queuey.storage.sqlite.packs import Rest, cut, encoded, packed, read_whole
 from queuey.storage.sqlite.pages import PageBuilder, pack_of
@@ -165,7 +165,7 @@ def pack(transaction: Transaction, partition_key: bytes, span: Span, now_ticks: 
         page = builder.page(
             transaction.cursor(SQL["read_ascending"], (partition_key, *span.after, *span.upto, now_ticks))
         )
-    except CorruptMessage:
+    except (CorruptMessage, *NONSENSE):
         return None
     parts, taken = builder.whole()
     found = Columns.joined(parts)

@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any, NamedTuple
 
+from google_crc32c import value as crc32c
+
 from queuey.errors import CorruptMessage, StorageUnavailable
 from queuey.ids import MessageId
 from queuey.model import Alike, Bodies, Columns, Message, Page, ReadRequest, Span
@@ -24,6 +26,7 @@ __all__ = [
     "CachedRun",
     "PackEntry",
     "PageBuilder",
+    "all_rows",
     "columns_of",
     "entry_of",
     "head_of",
@@ -118,6 +121,20 @@ class CachedRun(NamedTuple):
     @classmethod
     def of_index(cls, row: Row) -> CachedRun:
         return cls(row[0], MessageId(*row[1:3]), MessageId(*row[3:5]), row[5], row[6], Written(*row[7:]))
+
+    @property
+    def entry(self) -> Row:
+        """The inverse of :meth:`of_index`."""
+        return (self.first_pack, *self.first, *self.last, self.messages, self.earliest_ticks, *self.written)
+
+    def bound(self, partition_key: bytes) -> CachedRun:
+        """The same with another checksum of its head, which covers the entry as well; its own inverse.
+
+        So a flipped bit in an entry makes a damaged head of it, and the run is not used.
+        """
+        others = self._replace(written=self.written._replace(head_crc=0)).entry
+        crc = crc32c(partition_key + repr(others).encode())
+        return self._replace(written=self.written._replace(head_crc=self.written.head_crc ^ crc))
 
     def is_of(self, rows: Sequence[Row]) -> bool:
         """Whether these are exactly the packs that the run was made from.
@@ -345,23 +362,43 @@ def _parted(rows: Iterator[Row], last: MessageId) -> tuple[list[Row], list[Row]]
 
 def head_of(ask: Ask, seq: int) -> PackHead | None:
     """:returns: None if the head is damaged."""
-    return read_head(Piece(*_row_of(ask(SQL["pack_head"], (seq,)))))
+    head, head_crc = _row_of(ask(SQL["pack_head"], (seq,)), _NO_PIECE)
+    return read_head(Piece(head, head_crc))
 
 
 def pack_of(ask: Ask, seq: int) -> tuple[PackHead | None, Piece]:
     """The head, or None if it is damaged, and the rest."""
-    head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)))
+    head, head_crc, rest, rest_crc = _row_of(ask(SQL["pack"], (seq,)), _NO_PIECE * 2)
     return read_head(Piece(head, head_crc)), Piece(rest, rest_crc)
 
 
-def _row_of(rows: Iterable[Row]) -> Row:
+_NO_PIECE = (b"", 1)
+"""Bytes that do not match their checksum, and it."""
+
+
+def _row_of(rows: Iterable[Row], damaged: Row) -> Row:
     """The row that an index refers to.
 
+    :param damaged: stands for one of which a flipped bit has made text that is none.
     :raises StorageUnavailable: it does not exist.
     """
-    for row in list(rows):
+    found = all_rows(rows)
+    if found is None:
+        return damaged
+    for row in found:
         return row
     raise StorageUnavailable("an index of the store leads to messages that are not there: run 'queuey verify'")
+
+
+def all_rows(rows: Iterable[Row]) -> list[Row] | None:
+    """All rows; None if a flipped bit has made text of some bytes, and it is no UTF-8.
+
+    So no error is raised where the cursor is known: the error would keep it, and with it the reader at this state of the file.
+    """
+    try:
+        return list(rows)
+    except UnicodeDecodeError:
+        return None
 
 
 def columns_of(head: PackHead, rest: Piece | None, chosen: Sequence[int]) -> tuple[Columns, Sequence[MessageId]]:
@@ -393,13 +430,15 @@ def message_in(ask: Ask, seq: int, message_id: MessageId, now_ticks: int) -> Mes
     return found[0]
 
 
-def one_row(rows: Iterable[Row]) -> Message | None:
+def one_row(rows: Sequence[Row] | None, message_id: MessageId) -> Message | None:
     """A message that was asked for by its id.
 
+    :param rows: see :func:`all_rows`.
     :raises CorruptMessage: it is damaged.
     """
-    found = list(rows)
-    return _messages(found, check=True)[0] if found else None
+    if rows is None:
+        raise corrupt(message_id)
+    return _messages(rows, check=True)[0] if rows else None
 
 
 def _messages(rows: Sequence[Row], *, check: bool) -> Columns:

@@ -107,7 +107,7 @@ class _Folder:
         """Up to ``size`` bytes: as many as there are."""
         try:
             return self._opened(number).read(size, at)
-        except OSError:
+        except (OSError, MemoryError):  # of a damaged entry, any number may be the size
             return b""
 
     def _opened(self, number: int) -> _File:
@@ -277,8 +277,9 @@ def keep(transaction: Transaction, partition_key: bytes, run: RunCandidate, writ
     if [entry_of(row) for row in rows] != run.packs:
         return
     messages, earliest = sum([one.messages for one in run.packs]), min([one.earliest_ticks for one in run.packs])
-    ends = (*run.packs[0].first, *span.upto)
-    transaction.look(SQL["cached_run_insert"], (run.packs[0].seq, partition_key, *ends, messages, earliest, *written))
+    found = CachedRun(run.packs[0].seq, run.packs[0].first, span.upto, messages, earliest, written)
+    first_pack, *others = found.bound(partition_key).entry
+    transaction.look(SQL["cached_run_insert"], (first_pack, partition_key, *others))
 
 
 class ReadCache:
@@ -306,7 +307,10 @@ class ReadCache:
         """The first cached run that begins in a span, if it may be a page."""
         after, upto = request.span
         for row in ask(SQL["cached_runs_ahead"], (partition_key, *after)).fetchall():
-            found = CachedRun.of_index(row)
+            if None in row:  # damage: no value may be missing
+                self.spoilt.add(row[0])
+                return None
+            found = CachedRun.of_index(row).bound(partition_key)
             if found.first > after:
                 is_fit = found.last <= upto and found.earliest_ticks > now_ticks
                 has_room = not request.with_bodies or found.written.body_bytes <= request.max_bytes

@@ -10,7 +10,7 @@ import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import apsw
 
@@ -34,8 +34,9 @@ class Repaired(NamedTuple):
     """Rows of small tables that did not match their checksums: each in words."""
 
 
-_MADE_ANEW = ("cached_runs", "named")
-"""Tables that say nothing of their own: of copies of what is here, and of the principals of queues."""
+_MADE_ANEW = ("cached_runs", "named", "removed", "dropped")
+"""Tables that are not copied as they are: of copies of what is here, of the principals of queues, and of queues that were removed,
+without what makes no sense."""
 
 
 def repair(path: Path) -> Repaired:
@@ -53,10 +54,17 @@ def repair(path: Path) -> Repaired:
     try:
         with closing(connected(path)) as connection:
             connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_TRUNCATE)
-        with _rebuilt(path) as (rebuilt, mended):
-            kept = _kept(path)
-            rebuilt.replace(path)
-            sync(path.parent)
+            before = _version(connection)
+            with _rebuilt(path) as (rebuilt, mended):
+                kept = _kept(path)
+                if _version(connection) != before:  # such as "queuey key new", which needs no server
+                    kept.unlink()
+                    raise ConfigurationError(
+                        f"another command has written to {path} meanwhile, so it stays as it is: repeat this"
+                    )
+                connection.close()  # else its log would stay beside the new file
+                rebuilt.replace(path)
+                sync(path.parent)
     except (apsw.FullError, OSError) as error:
         why = "the disk is full" if isinstance(error, apsw.FullError) else error
         raise ConfigurationError(f"{path} was not repaired, and is as it was: {why}") from error
@@ -67,6 +75,11 @@ def repair(path: Path) -> Repaired:
             lock.path.unlink(missing_ok=True)  # beside a backup it would make a store of it
         lock.close()
     return Repaired(kept, mended)
+
+
+def _version(connection: apsw.Connection) -> Any:
+    """A number that changes with each commit of others."""
+    return connection.execute("pragma data_version").fetchall()
 
 
 @contextmanager
@@ -99,7 +112,8 @@ def _copy_tables(connection: apsw.Connection, path: Path) -> None:
         if name not in _MADE_ANEW:
             connection.execute(f"insert into main.{name} select * from former.{name}")  # noqa: S608 - of the schema
     connection.execute(SQL["schema"])
-    connection.execute(SQL["rebuild_named"])
+    for name in ("named", "removed", "dropped"):
+        connection.execute(SQL[f"rebuild_{name}"])
     connection.execute("commit")
     connection.execute("detach former")
     connection.execute(f"pragma application_id = {new_mark()}")

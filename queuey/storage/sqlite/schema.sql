@@ -48,7 +48,7 @@ create table if not exists cached_runs (    -- copies of runs of packs, in a fol
     file        integer not null,
     at          integer not null,   -- where in the file its head begins; its rest comes right behind
     head_bytes  integer not null,
-    head_crc    integer not null,
+    head_crc    integer not null,   -- of its head, and of the other values here, see CachedRun.bound
     rest_bytes  integer not null,
     rest_crc    integer not null,
     body_bytes  integer not null

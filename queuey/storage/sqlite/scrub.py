@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 import uuid
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from typing import Any, NamedTuple
 
@@ -90,6 +90,8 @@ class Scrub:
 
     unreadable: tuple[type[Exception], ...] = (*DAMAGE, *NONSENSE)
     """The errors that count as damage."""
+    tables: Sequence[str] = _TABLES
+    """Those that SQLite checks."""
 
     def __init__(self, connection: apsw.Connection) -> None:
         """:param connection: used for nothing else during the pass."""
@@ -103,7 +105,7 @@ class Scrub:
         yield from self._heads()
         for checked in CHECKED_TABLES:
             yield from self._sums(checked)
-        for table in _TABLES:
+        for table in self.tables:
             self._check(table)
             yield
 

@@ -90,8 +90,10 @@ delete from packs where seq = ?1 returning messages, bytes
 -- pack_size: the size of a pack's rest
 select length(rest) from packs where seq = ?1
 
--- cached_runs_ahead: the first two runs that end after an id: it may lie in the first of them
-select first_pack, first_ticks, first_tail, last_ticks, last_tail, messages, earliest, file, at, head_bytes, head_crc, rest_bytes, rest_crc, body_bytes
+-- cached_runs_ahead: the first two runs that end after an id: it may lie in the first of them. Each value is read as a number, whatever a flipped bit has made of it
+select first_pack, cast(first_ticks as integer), cast(first_tail as integer), cast(last_ticks as integer), cast(last_tail as integer),
+    cast(messages as integer), cast(earliest as integer), cast(file as integer), cast(at as integer),
+    cast(head_bytes as integer), cast(head_crc as integer), cast(rest_bytes as integer), cast(rest_crc as integer), cast(body_bytes as integer)
 from cached_runs where partition_key = ?1 and (last_ticks, last_tail) > (?2, ?3) order by last_ticks, last_tail limit 2
 
 -- cached_run_over: whether a run has the pack that ends with this id
@@ -113,7 +115,7 @@ delete from cached_runs where file = ?1
 delete from cached_runs
 
 -- cached_run_files: files that have any run
-select distinct file from cached_runs
+select distinct cast(file as integer) from cached_runs
 
 -- any_between: whether a message in no pack lies between two ids, both included
 select 1 from messages where partition_key = :partition_key and (ticks, tail) >= (:first_ticks, :first_tail) and (ticks, tail) <= (:last_ticks, :last_tail) limit 1
@@ -192,14 +194,14 @@ delete from idempotency where seq in (select seq from idempotency order by seq l
 -- drop_queue: make the incarnation's messages unreadable for good
 insert or ignore into dropped (queue) values (?1)
 
--- dropped_all: incarnations that still have rows
-select queue from dropped
+-- dropped_all: incarnations that still have rows. A flipped bit may make text of one, or another length: no range of other queues' rows may begin there
+select cast(queue as blob) from dropped where length(cast(queue as blob)) = 16
 
 -- dropped_find: whether an incarnation still has rows
-select 1 from dropped where queue = ?1
+select 1 from dropped where queue in (?1, cast(?1 as text))
 
--- dropped_some: incarnations that still have rows
-select queue from dropped limit ?1
+-- dropped_some: some of them
+select cast(queue as blob) from dropped where length(cast(queue as blob)) = 16 limit ?1
 
 -- purge_dropped: give back the space of a dropped incarnation, some at a time
 delete from messages where seq in (select seq from messages where partition_key > :queue and partition_key < :end limit :rows) and partition_key > :queue and partition_key < :end
@@ -286,7 +288,7 @@ select boot, elapsed, ticks, checksum from lease_moment
 insert or replace into lease_moment (only, boot, elapsed, ticks, checksum) values (1, ?1, ?2, ?3, ?4)
 
 -- drop_done: forget a dropped incarnation without rows
-delete from dropped where queue = ?1
+delete from dropped where queue in (?1, cast(?1 as text))
 
 -- offset_find: the offsets of one group
 select queue, name, partition, ticks, tail, generation, set_ticks, checksum from offsets where queue = ?1 and name = ?2
@@ -418,7 +420,7 @@ with recursive
     )
 select exists (
     select 1 from (select place from in_rows union all select place from in_packs)
-    where place is not null and substr(place, 1, 16) not in (select queue from dropped)
+    where place is not null and substr(place, 1, 16) not in (select cast(queue as blob) from dropped)
 )
 
 -- verify_sense: rows of small tables that make no sense, by what they are
@@ -427,6 +429,8 @@ union all select 'tasks that make no sense', count(*) from tasks where json_vali
 union all select 'queues that make no sense', count(*) from queues
 where json_valid(principals) = 0 or (leases <> '' and json_valid(leases) = 0)
     or (attributes <> '' and json_valid(attributes) = 0) or length(cast(uuid as blob)) <> 16
+union all select 'removed queues that make no sense', count(*) from (select queue from removed union all select queue from dropped)
+where typeof(queue) <> 'blob' or length(queue) <> 16
 
 -- verify_named: how many entries of the index of principals are missing, and how many have no queue
 with told (application, principal, name) as (
@@ -439,6 +443,12 @@ select
 -- rebuild_named: the index of principals, from the queues
 insert or ignore into named select queues.application, each.value, queues.name
 from queues, json_each(queues.principals) as each where json_valid(queues.principals)
+
+-- rebuild_removed: incarnations that are still to be dropped, as bytes
+insert or ignore into removed select cast(queue as blob) from former.removed where length(cast(queue as blob)) = 16
+
+-- rebuild_dropped: the same of those that still have rows
+insert or ignore into dropped select cast(queue as blob) from former.dropped where length(cast(queue as blob)) = 16
 
 -- verify_size: the approximate number of rows
 select ifnull((select max(seq) from messages), 0), ifnull((select max(seq) from packs), 0)
@@ -482,17 +492,18 @@ where named.application = :application and named.principal = :principal and name
 -- removed_keep: note an incarnation whose messages are to be dropped
 insert or ignore into removed (queue) values (?1)
 
--- removed_list: incarnations that are still to be dropped
-select queue from removed limit ?1
+-- removed_list: incarnations that are still to be dropped; a flipped bit may have made text of one
+select cast(queue as blob) from removed where length(cast(queue as blob)) = 16 limit ?1
 
 -- removed_forget: forget an incarnation that is dropped
-delete from removed where queue = ?1
+delete from removed where queue in (?1, cast(?1 as text))
 
 -- key_insert: store the digest of a key
 insert or ignore into app_keys (digest, principal, label, created, checksum) values (:digest, :principal, :label, :created, :checksum)
 
--- key_list: all keys, oldest first; texts as bytes, since a damaged one may be no UTF-8 any more
-select digest, cast(principal as blob), cast(label as blob), created, checksum from app_keys order by created, digest
+-- key_list: all keys, oldest first; no value as text, since a damaged one may be no UTF-8. max() makes an empty blob of anything that is no blob
+select max(digest, x''), cast(principal as blob), cast(label as blob), cast(created as integer), cast(checksum as integer)
+from app_keys order by created, digest
 
 -- key_delete: delete keys by label
 delete from app_keys where principal = :principal and label = :label

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -40,7 +40,8 @@ class _Whole(Scrub):
     unreadable = (*Scrub.unreadable, apsw.IOError)
 
     def steps(self) -> Iterator[None]:
-        self._check_pages()
+        if self._pages_are_sound():
+            self.tables = ()  # that included them
         yield
         yield from super().steps()
         yield from self._each("verify_rows", ROWS, self._look_at_row)
@@ -48,13 +49,14 @@ class _Whole(Scrub):
         yield from self._lease_changes()
         self._look_at_small_tables()
 
-    def _check_pages(self) -> None:
+    def _pages_are_sound(self) -> bool:
         try:
             told = own_check(self.connection, "integrity_check")
         except self.unreadable as error:
             told = [str(error)]
         if told != ["ok"]:
             self.finds(b"", f"damage of pages, such as: {' '.join(told[0].split())}")
+        return told == ["ok"]
 
     def _each(self, name: str, rows: int, look: Callable[..., None]) -> Iterator[None]:
         after: Any = _FIRST
@@ -181,8 +183,9 @@ def connected(path: Path) -> apsw.Connection:
 
 
 def _follow(whole: _Whole, progress: Progress | None) -> None:
-    sizes: list[Any] = whole.connection.execute(SQL["verify_size"]).fetchall()
-    ((rows, packs),) = sizes
+    rows = packs = 0
+    with suppress(*whole.unreadable):  # else the steps say more about that
+        ((rows, packs),) = whole.connection.execute(SQL["verify_size"])
     steps = 3 * (rows // ROWS) + packs // 10 + 15
     for done, _ in enumerate(whole.steps()):
         if progress is not None:
