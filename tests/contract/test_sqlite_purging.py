@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from queuey.model import IdempotencyKey
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.sqlite import SqliteStores, purging
 from queuey.storage.sqlite.readers import Reader
+from tests.support.sqlite_beside import beside
 
 pytestmark = pytest.mark.usefixtures("only_the_test_tidies")
 
@@ -129,3 +131,25 @@ def test_a_dropped_queue_is_forgotten_some_time_after_its_rows(
     assert not stores.file.purger.has_refuse()
 
     assert stores.file.dropped == set()
+
+
+def test_pages_of_any_size_go_in_several_transactions(
+    tmp_path: Path, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They counted as pages of a new file."""
+    monkeypatch.setattr(purging, "_MOST_BYTES", 1 << 19)
+    path = tmp_path / "old.db"
+    SqliteStores(path, clock, IdGenerator(clock)).close()
+    with beside(path) as file:
+        for change in ("journal_mode = delete", "page_size = 65536"):
+            file.execute(f"pragma {change}")
+        file.execute("vacuum")
+    with closing(SqliteStores(path, clock, IdGenerator(clock))) as stores:
+        log = QueueLog(stores.messages, clock)
+        for _ in range(40):
+            log.append(draft(bytes(100_000), ttl_seconds=5))
+        clock.advance(60)
+
+        done(stores.file.purger.purge(2000))
+
+        assert 30 <= rows(stores, "messages") < 40

@@ -11,7 +11,6 @@ from queuey.clock import Clock
 from queuey.future import Future
 from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.sqlite.committer import Committer
-from queuey.storage.sqlite.connections import PAGE_BYTES
 from queuey.storage.sqlite.counters import Counters
 from queuey.storage.sqlite.readers import Readers
 from queuey.storage.sqlite.remembering import places_of
@@ -101,7 +100,7 @@ class Purger:
 
         def job(transaction: Transaction) -> int:
             given = {"now": self._clock.now_ticks(), "lease_now": self._lease_clock.look()}
-            deletion = _Deletion(transaction, given, self._counted, rows)
+            deletion = _Deletion(transaction, given, self._counted, rows, self._committer.writer.page_bytes)
             deletion.run(self._expired)
             for (queue,) in transaction.look(SQL["dropped_some"], (_QUEUES,)):
                 self._counters.forget_queue(queue)
@@ -119,10 +118,18 @@ class _Deletion:
     """Deletes rows in one transaction, some by each statement."""
 
     def __init__(
-        self, transaction: Transaction, given: Mapping[str, Any], counted: Mapping[str, str], most: int
+        self,
+        transaction: Transaction,
+        given: Mapping[str, Any],
+        counted: Mapping[str, str],
+        most: int,
+        page_bytes: int,
     ) -> None:
-        """:param most: rows by each statement."""
+        """:param most: rows by each statement.
+        :param page_bytes: of a page of this file.
+        """
         self._transaction, self._given, self._most = transaction, given, most
+        self._most_pages = _MOST_BYTES // page_bytes
         self._counted = counted if transaction.counted.is_counting else {}
         self.gone = 0
         """Deleted rows."""
@@ -134,7 +141,7 @@ class _Deletion:
 
     def _delete(self, sql: str, more: Mapping[str, Any]) -> bool:
         free, left, at_once = self._free_pages(), self._most, _FIRST_ROWS
-        while left > 0 and (self._free_pages() - free) * PAGE_BYTES < _MOST_BYTES:
+        while left > 0 and self._free_pages() - free < self._most_pages:
             rows = min(left, at_once)
             deleted = self._transaction.execute(sql, {**self._given, **more, "rows": rows})
             if not (gone := self._transaction.connection.changes()):
