@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
 from pathlib import Path
@@ -67,7 +68,7 @@ def _send(source: Path, address: str, *, force: bool) -> None:
 
     if (local := local_path(address)) is not None:
         refuse_store_as_target(source, local)
-    made = source.with_name(f"{source.name}.backup")
+    made = source.with_name(f"{source.name}.sending")  # no name that somebody gives to a backup: it is written over
     with ExitStack() as stack:
         with ProgressBar(f"copying {source.name}", 0) as progress:
             stack.enter_context(copied(source, made, progress.reach))
@@ -98,7 +99,7 @@ def restore_command(settings: Settings, source: str, force: bool, output: str | 
             _check(one, force=force)
         if not force and settings.storage.backend == "sqlite":
             refuse_parted_files(here[0], here[-1])
-        rows = [_put_back(one, target, source) for one, target, source in zip(here, files, sources, strict=True)]
+        rows = _put_back(here, files, sources)
     if output is not None:
         write_rows(rows, ("from", "to", "kept"), output)
 
@@ -122,14 +123,17 @@ def _check(source: Path, *, force: bool) -> None:
         )
 
 
-def _put_back(here: Path, target: Path, source: str) -> dict[str, str | None]:
-    """:param source: as the caller named it."""
+def _put_back(here: Sequence[Path], files: Sequence[Path], sources: Sequence[str]) -> list[dict[str, str | None]]:
+    """:param sources: as the caller named them."""
     from queuey.storage.sqlite.restore import restore
 
-    with ProgressBar(f"copying {here.name}", 0) as progress:
-        kept = restore(here, target, progress.reach)
-    say(f"restored {target} from {source}" + (f"; as it was it lies in {kept}" if kept else ""))
-    return {"from": source, "to": str(target), "kept": None if kept is None else str(kept)}
+    with ProgressBar("copying the backup", 0) as progress:
+        former = restore([*zip(here, files, strict=True)], progress.reach)
+    rows = []
+    for source, target, kept in zip(sources, files, former, strict=True):
+        say(f"restored {target} from {source}" + (f"; as it was it lies in {kept}" if kept else ""))
+        rows.append({"from": source, "to": str(target), "kept": None if kept is None else str(kept)})
+    return rows
 
 
 @click.command("verify")

@@ -201,3 +201,18 @@ def test_a_repaired_backup_is_a_backup_still(tmp_path: Path, store: Path) -> Non
     backup(store, copy, force=True)
 
     assert not copy.with_name("copy.db.lock").exists()
+
+
+def test_a_backup_that_is_sent_elsewhere_takes_no_other_backups_place(tmp_path: Path, store: Path) -> None:
+    """It was copied to this name first, and removed then."""
+    other = store.with_name("queuey.db.backup")
+    backup(store, other)
+    before = other.read_bytes()
+
+    ended = CliRunner().invoke(
+        main, ["backup", f"file://{tmp_path}/copy.db", "--data", str(store.parent)], env={"QUEUEY_DATA": None}
+    )
+
+    assert ended.exit_code == 0
+    assert other.read_bytes() == before
+    assert verify(tmp_path / "copy.db") == []

@@ -22,7 +22,7 @@ from queuey.storage.sqlite import health as sqlite_guard
 from queuey.storage.sqlite import mark as sqlite_mark
 from queuey.storage.sqlite.backup import backup
 from queuey.storage.sqlite.health import FolderLock
-from queuey.storage.sqlite.restore import restore
+from queuey.storage.sqlite.restore import restore as restore_files
 from queuey.storage.sqlite.verify import verify
 from tests.support.sqlite_beside import beside
 
@@ -41,6 +41,12 @@ while True:
     log.add(bytes(60_000))
     print("acknowledged", flush=True)
 """
+
+
+def restore(source: Path, target: Path, progress: Callable[[int, int], None] | None = None) -> Path | None:
+    """Of a store of one file."""
+    (kept,) = restore_files([(source, target)], progress)
+    return kept
 
 
 def served(path: Path, clock: ManualClock, **how: Any) -> SqliteStores:
@@ -421,3 +427,19 @@ def test_a_restore_to_an_empty_folder_that_ends_leaves_nothing(
         restore(tmp_path / "backup.db", tmp_path / "new" / "queuey.db")
 
     assert [one.name for one in (tmp_path / "new").iterdir()] == ["queuey.db.lock"]
+
+
+def test_what_an_interrupted_restore_left_is_no_backup(
+    tmp_path: Path, stopped: tuple[Path, QueueLog], clock: ManualClock
+) -> None:
+    """It was removed before it was copied, and an empty file came in the place of the store."""
+    path, log = stopped
+    path.rename(path.with_name("queuey.db.before-restore"))
+    left = path.with_name("queuey.db.restoring")
+    shutil.copyfile(tmp_path / "backup.db", left)
+
+    with pytest.raises(ConfigurationError, match="is what an interrupted restore left"):
+        restore(left, path)
+    restore(left.rename(tmp_path / "other.db"), path)
+
+    assert bodies(path, log, clock) == [b"old"]
