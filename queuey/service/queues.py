@@ -30,6 +30,8 @@ from queuey.storage import Stores
 log = logging.getLogger(__name__)
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,80}")
+_REMOVALS = 100
+"""Removed queues that are looked for at once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -289,7 +291,8 @@ class Queues:
         """
         tried, left_before = set[uuid.UUID](), self._left
         self._left = set()
-        while left := {*await self._metadata.removed()} - tried:
+        # Those that stay must not hold up the others, which come behind them.
+        while left := {*await self._metadata.removed(_REMOVALS + 2 * len(self._left))} - tried:
             for incarnation in left:
                 try:
                     await self._drop(incarnation)

@@ -19,6 +19,7 @@ from queuey.errors import (
 from queuey.future import Future, run
 from queuey.model import EMPTY_PARTITION, Consistency, PartitionId, PartitionState, Queue, QueueKind
 from queuey.service import Service
+from queuey.service import queues as queues_module
 from queuey.service.queues import Queues, QueueSettings
 from queuey.service.removals import Removals
 from queuey.settings import load_settings
@@ -87,6 +88,30 @@ def test_a_removal_that_cannot_be_finished_keeps_no_other_from_it(
         assert [*service.stores.metadata.removed().wait()] == [held]
     assert not run(service.queues.finish_removals())
     assert [*service.stores.metadata.removed().wait()] == []
+
+
+def test_removals_that_cannot_be_finished_hold_up_none_of_those_behind_them(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first hundred were tried, again and again."""
+    monkeypatch.setattr(queues_module, "_REMOVALS", 2)
+    queues = [run(service.queues.create("demo", name, QueueSettings())) for name in "abcdefghi"]
+    drop = service.stores.messages.drop
+
+    def cannot(_: UUID) -> Future[None]:
+        return Future.failed(StorageUnavailable("its messages are on their way"))
+
+    with monkeypatch.context() as away:
+        away.setattr(service.stores.messages, "drop", cannot)
+        for queue in queues:
+            with pytest.raises(OutcomeUnknown):
+                run(service.queues.delete(queue))
+    held = {*service.stores.metadata.removed(5).wait()}
+
+    monkeypatch.setattr(service.stores.messages, "drop", lambda queue: cannot(queue) if queue in held else drop(queue))
+    assert run(service.queues.finish_removals())
+
+    assert {*service.stores.metadata.removed().wait()} == held
 
 
 @pytest.mark.parametrize("failure", [StorageUnavailable(), QueueNotFound()])
