@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from html import escape
 from itertools import chain
 from statistics import median
@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from qdo.bench.document import Document
-from qdo.bench.plots import Plot, lines_of
-from qdo.bench.summary import rest_of
+from qdo.bench.plots import Plot
+from qdo.bench.summary import is_by_powers, lines_over, varied_number
 from qdo.bench.tables import found, overview, speeds, verdict_of
 
 STYLE = """
@@ -126,26 +126,24 @@ def _plots(document: Document) -> list[Plot]:
 
 def _over_values(documents: Sequence[Document]) -> list[Plot]:
     """Figures over the first varied number; a line for each combination of the other values."""
-    numbers = [name for name, value in documents[0]["values"].items() if isinstance(value, int | float)]
-    if not numbers:
+    across = varied_number(documents)
+    if across is None:
         return []
-    across = numbers[0]
     plots = []
     for title, unit, figure in (
         ("duplication", "share of the receipts", "duplication"),
         ("disorder", "share of the messages", "disorder"),
         ("sent a second", "messages a second", "publish_rate"),
     ):
-        lines = lines_of(
-            (
-                " ".join([one["driver"], *rest_of(one["values"], across)]),
-                float(one["values"][across]),
-                median(run["queuey"][figure] for run in one["runs"]),
-            )
-            for one in documents
-        )
-        plots.append(Plot(f"{title} over {across}", across, unit, lines))
+        lines = lines_over(documents, across, _median_of(figure))
+        by_powers = is_by_powers(documents, across)
+        plots.append(Plot(f"{title} over {across}", across, unit, lines, log_across=by_powers))
     return plots
+
+
+def _median_of(figure: str) -> Callable[[Document], float]:
+    """Over the runs."""
+    return lambda one: median(run["queuey"][figure] for run in one["runs"])
 
 
 def _over_time(run: Any, figure: str) -> list[tuple[float, float]]:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
+from typing import Any
 
 WIDTH, HEIGHT = 620, 260
 _LEFT, _RIGHT, _TOP, _BOTTOM = 62, 14, 30, 42
@@ -95,6 +96,18 @@ def lines_of(points: Iterable[tuple[str, float, float]]) -> list[tuple[str, Poin
     for name, x, y in points:
         lines.setdefault(name, []).append((x, y))
     return [(name, sorted(some)) for name, some in lines.items()]
+
+
+def place_of(value: Any) -> float | None:
+    """Of a value that varies on an axis: a number, or the first one in a mapping, as of what a network loses.
+
+    >>> place_of(3), place_of({"requests": 0.1, "answers": 0.1}), place_of("auto"), place_of(True)
+    (3.0, 0.1, None, None)
+    """
+    if isinstance(value, Mapping):
+        value = next(iter(value.values()), None)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number else None
 
 
 def drawing(plots: Sequence[Plot]) -> str:

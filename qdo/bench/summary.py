@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 from qdo.bench.document import Document
 from qdo.bench.json_files import read_json, write_json
-from qdo.bench.plots import Plot, Points, drawing, lines_of
+from qdo.bench.plots import Plot, Points, drawing, lines_of, place_of
 from qdo.bench.tables import number, verdict_of
 from queuey.errors import ConfigurationError
 from queuey.whole_files import write_whole
 
-__all__ = ["Summary", "read_summary", "rest_of", "save_summary", "summary_of", "summary_plots", "summary_rows"]
+__all__ = [
+    "Summary",
+    "is_by_powers",
+    "lines_over",
+    "read_summary",
+    "save_summary",
+    "summary_of",
+    "summary_plots",
+    "summary_rows",
+    "varied_number",
+]
 
 FORMAT = 1
 Summary = dict[str, Any]
@@ -134,37 +144,44 @@ def summary_plots(summary: Summary) -> list[Plot]:
                 log_across=True,
             )
         ]
-    name = next((name for name, value in variants[0]["values"].items() if _across(value) is not None), None)
+    name = varied_number(variants)
     if name is None:
         return []
     return [
         Plot(
-            f"{summary['workload']}: {title} over {name}", name, "%", _lines(variants, name, figure), log_across=is_log
+            f"{summary['workload']}: {figure} over {name}",
+            name,
+            "%",
+            lines_over(variants, name, lambda one, figure=figure: 100 * one[figure]),  # type: ignore[misc]
+            log_across=is_by_powers(variants, name),
         )
-        for title, figure in (("duplication", "duplication"), ("disorder", "disorder"))
-        for is_log in [isinstance(variants[0]["values"][name], dict)]
+        for figure in ("duplication", "disorder")
     ]
 
 
-def _lines(variants: Sequence[Any], across: str, figure: str) -> Sequence[tuple[str, Points]]:
-    """A line for each combination of the other values, in per cent."""
+def varied_number(variants: Sequence[Any]) -> str | None:
+    """The first that varies in numbers, if any does; beside them it may have other values, such as ``auto``."""
+    names = variants[0]["values"]
+    return next((name for name in names if any(place_of(one["values"][name]) is not None for one in variants)), None)
+
+
+def is_by_powers(variants: Sequence[Any], across: str) -> bool:
+    """Whether an axis of these values goes by powers of ten, as that of shares does."""
+    return any(isinstance(one["values"][across], Mapping) for one in variants)
+
+
+def lines_over(variants: Sequence[Any], across: str, figure: Callable[[Any], float]) -> Sequence[tuple[str, Points]]:
+    """A line for each combination of the other values. A variant whose value is no number has no place on the axis."""
     return lines_of(
-        (" ".join([one["driver"], *rest_of(one["values"], across)]), at, 100 * one[figure])
+        (" ".join([one["driver"], *_rest_of(one["values"], across)]), at, figure(one))
         for one in variants
-        if (at := _across(one["values"][across])) is not None
+        if (at := place_of(one["values"][across])) is not None
     )
 
 
-def rest_of(values: Mapping[str, Any], across: str) -> list[str]:
+def _rest_of(values: Mapping[str, Any], across: str) -> list[str]:
     """The other values of a variant."""
     return [f"{name}={value}" for name, value in values.items() if name != across]
-
-
-def _across(value: Any) -> float | None:
-    """A place on the axis: a number, or the first one in a mapping, as of what a network loses."""
-    if isinstance(value, Mapping):
-        value = next(iter(value.values()), None)
-    return float(value) if isinstance(value, int | float) else None
 
 
 def save_summary(summary: Summary, path: Path) -> None:
@@ -179,6 +196,6 @@ def read_summary(path: Path) -> Summary:
     :raises ConfigurationError: it holds none, or one of another format.
     """
     found = read_json(path)
-    if found.get("summary") != FORMAT:
+    if found.get("summary") != FORMAT or not found.get("variants"):
         raise ConfigurationError(f"{path}: no summary of 'queuey bench run --summary', or of another version")
     return found

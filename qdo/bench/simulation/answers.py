@@ -9,8 +9,9 @@ from typing import Any
 import msgspec
 
 from qdo.bench.page import STYLE, html_table
-from qdo.bench.plots import Plot, lines_of
+from qdo.bench.plots import Plot, lines_of, place_of
 from qdo.bench.simulation.simulating import Simulated, first_limit, shown
+from qdo.bench.summary import varied_number
 from qdo.bench.tables import aligned, markdown_table
 
 __all__ = ["answer", "answer_markdown", "answer_page"]
@@ -101,19 +102,18 @@ def _limits(variant: Mapping[str, Any]) -> str:
 def simulated_plots(document: Simulated) -> list[Plot]:
     """How much of each limit is used over the first value that is a number in some variants; and what happened over time."""
     variants: Sequence[Mapping[str, Any]] = document["variants"]
-    numbers = [name for variant in variants for name, value in variant["values"].items() if _is_number(value)]
-    across = next((name for name in variants[0]["values"] if name in numbers), None)
+    across = varied_number(variants)
     plots = []
     if len(variants) > 1 and across is not None:
         lines = lines_of(
             (
                 " ".join(filter(None, [limit["name"], shown(_without(variant["values"], across))])),
-                float(variant["values"][across]),
+                place,
                 100 * min(limit["use"], 2),
             )
             for variant in variants
+            if (place := place_of(variant["values"][across])) is not None
             for limit in variant["limits"]
-            if _is_number(variant["values"][across])
         )
         plots.append(Plot(f"Use of the limits over {across}", across, "%, cut at 200", lines, log_across=True))
     for variant in variants:
@@ -122,11 +122,6 @@ def simulated_plots(document: Simulated) -> list[Plot]:
                 title = " ".join(filter(None, [name, shown(variant["values"])]))
                 plots.append(Plot(f"{title}, over time", "second", name, [("", [tuple(one) for one in points])]))
     return plots
-
-
-def _is_number(value: object) -> bool:
-    """A place on the axis: the K of a group may also be ``auto``."""
-    return isinstance(value, int | float) and not isinstance(value, bool)
 
 
 def _without(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:

@@ -70,7 +70,7 @@ def test_a_drawing_is_a_file_of_its_own(varied: list[Document]) -> None:
     assert text.count("<svg") == text.count("</svg>") == 3
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 2}'])
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"summary": 2}', '{"summary": 1}', '{"summary": 1, "variants": []}'])
 def test_other_files_are_refused(tmp_path: Path, text: str) -> None:
     path = tmp_path / "a.json"
     path.write_text(text)
