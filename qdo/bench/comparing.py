@@ -64,7 +64,7 @@ FIGURES: dict[str, Callable[[Any], float | None]] = {
 
 
 def ratio_of(name: str, first: Sequence[float], second: Sequence[float]) -> Ratio:
-    """The ratio of runs that lay beside each other.
+    """The ratio of runs that lay beside each other, one at least; all figures are above 0.
 
     >>> one = ratio_of("rate", [100, 110, 105], [200, 220, 210])
     >>> round(one.ratio, 6), one.chance < 0.001
@@ -74,9 +74,7 @@ def ratio_of(name: str, first: Sequence[float], second: Sequence[float]) -> Rati
     >>> ratio_of("rate", [100], [300]).said
     'no difference shown'
     """
-    pairs = [(a, b) for a, b in zip(first, second, strict=False) if a > 0 and b > 0]
-    if not pairs:
-        return Ratio(name, 0, 0, 1, 0, math.inf, 1)
+    pairs = [*zip(first, second, strict=False)]
     logs = [math.log(b / a) for a, b in pairs]
     one, other = (math.exp(mean(math.log(pair[at]) for pair in pairs)) for at in (0, 1))
     middle = mean(logs)
@@ -123,14 +121,23 @@ def student_quantile(freedom: int, chance: float = DOUBT) -> float:
 
 
 def compared(first: Document, second: Document) -> list[Ratio]:
-    """The figures that both have."""
+    """The figures that both have, and that have a ratio: in no run is one of them 0."""
     found = []
+    for name, pairs in _pairs(first, second).items():
+        if all(a > 0 and b > 0 for a, b in pairs):
+            found.append(ratio_of(name, [a for a, _ in pairs], [b for _, b in pairs]))
+    return with_shown(found)
+
+
+def _pairs(first: Document, second: Document) -> dict[str, list[tuple[float, float]]]:
+    """By name, the figures of runs that lay beside each other, as far as both have them."""
+    found = {}
     for name, figure in FIGURES.items():
         ours, theirs = ([figure(run["queuey"]) for run in one["runs"]] for one in (first, second))
         pairs = [(a, b) for a, b in zip(ours, theirs, strict=False) if a is not None and b is not None]
         if pairs:
-            found.append(ratio_of(name, [a for a, _ in pairs], [b for _, b in pairs]))
-    return with_shown(found)
+            found[name] = pairs
+    return found
 
 
 def with_shown(ratios: Sequence[Ratio]) -> list[Ratio]:
@@ -156,6 +163,8 @@ def doubts(first: Document, second: Document) -> list[str]:
         found.append("the machines or programs differ")
     if not _in_turn(first, second):
         found.append("the runs were not made in turn: give both drivers to one 'queuey bench run' for that")
+    if nothing := [name for name, pairs in _pairs(first, second).items() if min(map(min, pairs)) <= 0]:
+        found.append(f"what is 0 in a run has no ratio: {', '.join(nothing)}")
     for at, one in enumerate((first, second), 1):
         if one["verdict"]["exit"]:
             found.append(f"the {'first' if at == 1 else 'second'} is not both trusted and clean")

@@ -6,6 +6,7 @@ well. What it has no name for stands in ``queuey``.
 
 from __future__ import annotations
 
+import io
 import math
 import re
 import time
@@ -23,6 +24,7 @@ from qdo.bench.planting import Plant
 from qdo.bench.verdict import Repeat, checks, exit_code, unfound, violations
 from qdo.bench.workload import Workload
 from queuey.errors import ConfigurationError
+from queuey.whole_files import write_whole
 
 FORMAT = 1
 RANKS = {
@@ -57,9 +59,14 @@ class Subject:
     """What the workload has of that which varies."""
 
     @property
+    def shown_values(self) -> Mapping[str, Any]:
+        """The values without their secrets."""
+        return without_secrets(self.values)
+
+    @property
     def label(self) -> str:
         """The driver, and the values."""
-        return " ".join([self.driver, *(f"{name}={_shown(value)}" for name, value in self.values.items())])
+        return " ".join([self.driver, *(f"{name}={_shown(value)}" for name, value in self.shown_values.items())])
 
 
 def _shown(value: Any) -> str:
@@ -76,9 +83,23 @@ def _shown(value: Any) -> str:
 def _shown_workload(workload: Workload) -> Document:
     """All that the workload says but for secrets among the options of its drivers: results are passed on."""
     found = workload.as_document()
-    options = found["queuey"]["options"]
-    found["queuey"]["options"] = {name: _shown_option(name, text) for name, text in options.items()}
+    found["queuey"]["options"] = without_secrets(found["queuey"]["options"])
     return found
+
+
+def without_secrets(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Values by their names, as results show them.
+
+    >>> without_secrets({"options": {"nats.key": "abc", "stall": "1"}, "k": 3})
+    {'options': {'nats.key': '(not shown)', 'stall': '1'}, 'k': 3}
+    """
+    return {name: _without_secret(name, value) for name, value in values.items()}
+
+
+def _without_secret(name: str, value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return without_secrets(value)
+    return _shown_option(name, value) if isinstance(value, str) else value
 
 
 def _shown_option(name: str, text: str) -> str:
@@ -110,11 +131,11 @@ def document_of(
         "workload": _shown_workload(workload),
         "driver": driver,
         "label": subject.label,
-        "values": dict(subject.values),
+        "values": subject.shown_values,
         "loop": workload.loop,
         "plant": plant,
         "environment": dict(about["environment"]),
-        "versions": dict(about["versions"]),
+        "versions": without_secrets(about["versions"]),
         "verdict": {
             "exit": exit_code(repeats, limits, plant, planned),
             "checks": [{"name": one.name, "ok": one.ok, "said": one.said} for one in checks(repeats, planned)],
@@ -220,9 +241,11 @@ def _latency_values(name: str, times: TimeHistogram, unit: float) -> dict[str, f
 
 
 def _percentiles(times: TimeHistogram) -> dict[str, float]:
-    """By rank, in milliseconds; a rank is given if ten values lie above it."""
-    ranks = [rank for rank in RANKS.values() if times.count * (100 - rank) / 100 >= 10 or rank == 50]
-    found = {f"p{rank:g}": times.percentile(rank) / 1e6 for rank in ranks if times.count}
+    """By rank, in milliseconds; a rank is given if ten values lie above it. Nothing without values."""
+    if not times.count:
+        return {}
+    ranks = [rank for rank in RANKS.values() if round(times.count * (100 - rank) / 100, 6) >= 10 or rank == 50]
+    found = {f"p{rank:g}": times.percentile(rank) / 1e6 for rank in ranks}
     return {"mean": times.mean / 1e6, **found, "max": times.most / 1e6}
 
 
@@ -251,8 +274,9 @@ def save_log(repeats: Sequence[Repeat], path: Path) -> None:
     for at, one in enumerate(repeats, 1):
         named: Mapping[str, TimeHistogram] = _histograms(one.times)
         rows += [(f"run{at}-{name}", one.began, one.times.seconds, times) for name, times in named.items()]
-    with path.open("w", encoding="ascii") as out:
-        write_log(out, rows, "queuey bench; values are nanoseconds")
+    out = io.StringIO()
+    write_log(out, rows, "queuey bench; values are nanoseconds")
+    write_whole(path, out.getvalue().encode("ascii"))
 
 
 def _histograms(times: Times) -> Mapping[str, TimeHistogram]:

@@ -63,7 +63,7 @@ class BusiestPart:
     """
 
     LEAST_SECONDS = 0.5
-    """Of a part that counts."""
+    """Of a part that counts. The whole time always does."""
 
     def __init__(self, moment: float, used: float) -> None:
         """:param moment: seconds of the monotonic clock.
@@ -84,11 +84,14 @@ class BusiestPart:
         >>> use.loaded(110, 16.5)
         >>> use.share(150, 17), BusiestPart(100, 7).share(150, 17)
         (0.95, 0.2)
+        >>> BusiestPart(100, 7).share(100.25, 7.125)  # also where no part is long enough
+        0.5
         """
         now = moment, used
-        parts = [self._begin, now], *zip(self._ends, [*self._ends[1:], now], strict=True)
-        took = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in parts]
-        return max((busy / seconds for seconds, busy in took if seconds >= self.LEAST_SECONDS), default=0.0)
+        parts = zip(self._ends, [*self._ends[1:], now], strict=True)
+        whole, *took = [(end[0] - begin[0], end[1] - begin[1]) for begin, end in ((self._begin, now), *parts)]
+        counted = [whole, *(one for one in took if one[0] >= self.LEAST_SECONDS)]
+        return max(busy / seconds for seconds, busy in counted if seconds > 0)
 
 
 def run_before_others() -> int:

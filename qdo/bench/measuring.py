@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from qdo.bench.clock import SECOND
 from qdo.bench.histogram import TimeHistogram
-from qdo.bench.records import REFUSED, STORED, ReceivedRow, SentRow
+from qdo.bench.records import CORRUPT, FOREIGN, REFUSED, STORED, ReceivedRow, SentRow
 from qdo.bench.workload import Workload
 
 
@@ -212,8 +212,8 @@ class Meter:
 
     def take_received(self, row: ReceivedRow) -> None:
         """Take the times of a receipt, in any order."""
-        if row.due < self._begin:
-            return
+        if row.due < self._begin or row.flags & (CORRUPT | FOREIGN):
+            return  # when a message was due that says nothing of itself, nobody knows
         times = self.times
         times.first_receipt = min(row.arrived, times.first_receipt) if times.received else row.arrived
         times.last_receipt = max(row.arrived, times.last_receipt)

@@ -73,14 +73,18 @@ def _latencies(own: Any) -> list[str]:
     cells = [
         response.get("p50"),
         response.get("p99"),
-        response["max"],
+        response.get("max"),
         service.get("p99"),
         receive.get("p50"),
         receive.get("p99"),
         end.get("p50"),
         end.get("p99"),
     ]
-    return ["-" if value is None else f"{value:.2f}" for value in cells]
+    return [*map(_shown, cells)]
+
+
+def _shown(milliseconds: float | None) -> str:
+    return "-" if milliseconds is None else f"{milliseconds:.2f}"
 
 
 def found(document: Document) -> list[list[str]]:
@@ -96,14 +100,16 @@ def found(document: Document) -> list[list[str]]:
         limit = "any" if limits[kind] is None else f"{limits[kind]:,}"
         rows.append([kind.replace("_", " "), *(f"{run['found'][kind]:,}" for run in runs), limit])
     rows += [[name, *(f"{run[name]:.2%}" for run in runs), ""] for name in ("duplication", "disorder")]
-    if runs[0]["quiet_end_to_end_ms"]:
+    quiet = [run["quiet_end_to_end_ms"] or {} for run in runs]
+    if any(quiet):
         for rank in ("p50", "p95"):
-            values = [run["quiet_end_to_end_ms"].get(rank) for run in runs]
-            cells = ["-" if value is None else f"{value:.2f}" for value in values]
+            cells = [_shown(times.get(rank)) for times in quiet]
             rows.append([f"quiet keys, end to end {rank}, ms", *cells, ""])
     rows.append(["displacement, in messages", *(f"{run['displacement']:.3f}" for run in runs), ""])
-    if runs[0]["memory_mib"] is not None:
-        rows.append(["most memory of the system, MiB", *(number(run["memory_mib"]) for run in runs), ""])
+    memory = [run["memory_mib"] for run in runs]
+    if any(one is not None for one in memory):
+        cells = ["-" if one is None else number(one) for one in memory]
+        rows.append(["most memory of the system, MiB", *cells, ""])
     if document["plant"]:
         rows.append([f"planted: {document['plant']}", *(f"{run['planted']:,}" for run in runs), ""])
     return rows

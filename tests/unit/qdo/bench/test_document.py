@@ -16,7 +16,7 @@ from qdo.bench.json_files import write_json
 from qdo.bench.measuring import Meter, PhaseTimes, Times
 from qdo.bench.page import page
 from qdo.bench.planting import Plant
-from qdo.bench.records import ReceivedRow
+from qdo.bench.records import CORRUPT, FOREIGN, ReceivedRow
 from qdo.bench.tables import overview, report
 from qdo.bench.verdict import Repeat
 from qdo.bench.workload import changed
@@ -111,10 +111,48 @@ def test_a_receive_does_not_count_the_wait_for_a_message(good: Repeat) -> None:
     assert document(good)["runs"][0]["queuey"]["receive_ms"]["p99"] >= 0
 
 
+@pytest.mark.parametrize("flag", [CORRUPT, FOREIGN])
+def test_a_receipt_of_nothing_that_was_sent_is_in_no_time(flag: int) -> None:
+    meter = Meter(workload_of(seconds=1), 0)
+
+    meter.take_received(ReceivedRow(0, 0, 0, 0, 0, flag, *[5] * 8))
+
+    assert (meter.times.received, meter.times.end_to_end.count, meter.times.receive.count) == (0, 0, 0)
+
+
 def test_a_report_says_the_memory_of_a_system_that_was_started(good: Repeat) -> None:
     assert "memory of the system" not in report(document(good))
     (line,) = [one for one in report(document(replace(good, memory_mib=41.5))).splitlines() if "most memory" in one]
     assert line.split() == ["most", "memory", "of", "the", "system,", "MiB", "41.5"]
+
+
+def test_a_system_that_died_has_no_memory_and_takes_no_report_with_it(good: Repeat) -> None:
+    of_runs = report(document(replace(good, memory_mib=41.5), replace(good, memory_mib=None)))
+
+    (line,) = [one for one in of_runs.splitlines() if "most memory" in one]
+    assert line.split()[-2:] == ["41.5", "-"]
+
+
+def test_quiet_keys_of_which_nothing_came_take_no_report_with_them() -> None:
+    workload = workload_of(producerRate=500, seconds=1, keys={"count": 4, "noisy": 0.5})
+    run = run_by_clock(workload)
+    nothing = replace(run, times=Times(run.times.phases))
+
+    said = report(document_of(Subject(workload, "memory"), [run, nothing], ABOUT, None))
+
+    (line,) = [one for one in said.splitlines() if "quiet keys, end to end p50" in one]
+    assert line.split()[-1] == "-"
+
+
+def test_what_was_not_measured_is_no_time_of_0() -> None:
+    workload = workload_of(seconds=1)
+    nothing = replace(run_by_clock(workload), times=Times([PhaseTimes(1, 0)]))
+
+    made = document_of(Subject(workload, "memory"), [nothing], ABOUT, None)
+
+    assert made["runs"][0]["queuey"]["response_ms"] == {}
+    (line,) = [one for one in report(made).splitlines() if one.startswith("run 1")]
+    assert {*line.split()[4:]} == {"-"}
 
 
 def test_a_report_says_the_loop_the_counts_and_the_verdict(good: Repeat, faulty: Repeat) -> None:
@@ -141,6 +179,16 @@ def test_a_percentile_needs_ten_values_above_it() -> None:
     assert set(few["response_ms"]) == {"mean", "p50", "p75", "p95", "max"}
 
 
+@pytest.mark.parametrize(("count", "rank"), [(1000, "p99"), (10_000, "p99.9"), (100_000, "p99.99")])
+def test_ten_values_above_a_percentile_are_enough(count: int, rank: str) -> None:
+    for values, is_given in ((count, True), (count - 1, False)):
+        times = Times([PhaseTimes(1, 0)])
+        for value in range(values):
+            times.response.record(value)
+        repeat = replace(run_by_clock(workload_of(seconds=1, messages=10)), times=times)
+        assert (rank in document(repeat)["runs"][0]["queuey"]["response_ms"]) is is_given
+
+
 def test_a_page_stands_alone_and_escapes_what_it_shows(good: Repeat, faulty: Repeat) -> None:
     text = page([document(good, faulty), document(good, good, driver="<other>")])
 
@@ -161,6 +209,16 @@ def test_results_keep_the_secrets_of_options_to_themselves(good: Repeat) -> None
     assert made["workload"]["queuey"]["options"]["url"] == "redis://(not shown)@127.0.0.1:6379/0"
 
 
+def test_results_keep_the_secrets_of_what_varies_and_of_addresses_of_servers_to_themselves(good: Repeat) -> None:
+    values = {"url": "redis://joe:s3cret-1@127.0.0.1:6379/0", "options": {"key": "s3cret-2", "url": "http://a"}}
+    versions = {"queuey": "1", "url": "http://joe:s3cret-3@127.0.0.1:5000"}
+
+    made = document_of(Subject(WORKLOAD, "memory", values), [good], {**ABOUT, "versions": versions}, None)
+
+    assert "s3cret" not in json.dumps(made) + page([made, made]) + report(made)
+    assert made["label"] == "memory url=redis://(not shown)@127.0.0.1:6379/0 options=key:(not shown),url:http://a"
+
+
 def test_what_varies_has_plots_over_it_and_stands_in_the_overview(good: Repeat, faulty: Repeat) -> None:
     documents = [
         document_of(Subject(WORKLOAD, "memory", {"k": k, "mode": mode}), [repeat], ABOUT, None)
@@ -173,6 +231,17 @@ def test_what_varies_has_plots_over_it_and_stands_in_the_overview(good: Repeat, 
     assert "disorder over k" in text
     assert "memory mode=read" in text
     assert "memory k=2 mode=pop" in overview(documents)
+
+
+@pytest.mark.parametrize("others", [["auto", None], [None], ["auto"]])
+def test_a_value_that_is_no_number_has_no_place_beside_those_that_are(good: Repeat, others: list[object]) -> None:
+    documents = [
+        document_of(Subject(WORKLOAD, "memory", {"k": k}), [good], ABOUT, None) for k in [*others[:1], 1, 2, *others]
+    ]
+
+    (duplication, *_) = [plot for plot in page(documents).split("<svg") if "duplication over k" in plot]
+
+    assert duplication.count("<circle") == 2
 
 
 def test_faults_are_marked_in_the_plot_of_throughput(good: Repeat) -> None:
@@ -214,6 +283,15 @@ def test_a_difference_is_shown_with_its_interval(good: Repeat) -> None:
     assert rate.low > 1
     assert rate.said.startswith("more by 22")
     assert doubts(first, second) == []
+
+
+def test_a_figure_that_is_0_in_a_run_is_not_compared_and_that_is_said(good: Repeat) -> None:
+    first, second = document(good, good, good), scaled(document(good, good, good), [1, 0, 1])
+    in_turn(first, second)
+
+    assert "sent a second" not in [one.name for one in compared(first, second)]
+    assert "received a second" in [one.name for one in compared(first, second)]
+    assert doubts(first, second) == ["what is 0 in a run has no ratio: sent a second"]
 
 
 def test_runs_that_say_nothing_are_doubted(good: Repeat, faulty: Repeat) -> None:
