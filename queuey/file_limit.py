@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 from math import inf
 
-__all__ = ["file_limit", "most_files", "raise_file_limit"]
+__all__ = ["file_limit", "more_files", "most_files", "raise_file_limit"]
 
 
 def raise_file_limit() -> float:
@@ -15,6 +17,17 @@ def raise_file_limit() -> float:
     with contextlib.suppress(ValueError, OSError):
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return file_limit()
+
+
+@contextmanager
+def more_files() -> Iterator[None]:
+    """Allow as many open files as this user may have while the block runs: other programs get the limit as it was."""
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    raise_file_limit()
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def file_limit() -> float:

@@ -85,7 +85,7 @@ def payloads(sizes: Sequence[int], *, random_share: float, pool: int, seed: int)
     """Payloads for messages of these sizes: text, of which a share is random.
 
     :param sizes: of whole messages; each at least :data:`NAME_BYTES`.
-    :param pool: payloads of each size.
+    :param pool: payloads of each size, 1 at least.
     """
     drawn = random.Random(seed)  # noqa: S311 -- repeatable, not secret
     letters = b"abcdefghijklmnopqrstuvwxyz0123456789"
@@ -94,7 +94,7 @@ def payloads(sizes: Sequence[int], *, random_share: float, pool: int, seed: int)
         left = size - NAME_BYTES
         noise = round(left * random_share)
         some = []
-        for _ in range(max(1, pool)):
+        for _ in range(pool):
             text = bytes(drawn.choices(letters, k=noise)) + b"." * (left - noise)
             some.append(Payload.of(text))
         found[size] = some

@@ -20,16 +20,18 @@ from qdo.bench.ending import LoadProgress, beyond_drain
 from qdo.bench.faults import FaultMaker
 from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.judge import Findings, all_received, all_sent
-from qdo.bench.judge_parts import judged_by_parts
+from qdo.bench.judge_parts import judged_by_parts, parts_of
 from qdo.bench.machine import busy_share, demand_files, environment, processor_times
 from qdo.bench.measuring import Meter, Times
 from qdo.bench.planting import Plant, demand_plantable
 from qdo.bench.proxy import Proxy
 from qdo.bench.records import RECEIVED
+from qdo.bench.senders import demand_room_for_payloads
 from qdo.bench.systems import StartedSystem, system_class
 from qdo.bench.verdict import Repeat
 from qdo.bench.workload import Workload, demand_room, variants
 from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError, ServerUnreachable
+from queuey.file_limit import more_files
 
 MOST_READ_HERE = 100_000_000
 """Receipts that one process reads, which takes it some minutes. Without PySpark it reads any number."""
@@ -90,6 +92,7 @@ class Experiment:
         self._demand_known(found)
         for subject in found:
             demand_room(subject.workload)
+            demand_room_for_payloads(subject.workload)
             _demand_files(subject.workload)
             if self.plant:
                 demand_plantable(subject.workload, self.plant)
@@ -186,12 +189,18 @@ def _known_options(subject: Subject) -> set[str]:
 
 
 def _demand_files(workload: Workload) -> None:
-    """:raises ConfigurationError: no process of this user may open as many files as the receivers need."""
+    """:raises ConfigurationError: no process of this user may open as many files as the run needs."""
     own = workload.queuey
     views = -(-workload.topics * workload.views // own.processes)
     demand_files(workload.receivers_with(views), with_server=False)
+    senders, receivers = min(workload.producers, own.connections), workload.receivers_at_once
+    # What each thread wrote down is read at once.
+    written = max(senders, own.processes if own.receiving.loop else receivers)
+    demand_files(written + parts_of(workload), with_server=False)
     if own.start:
-        demand_files(workload.receivers_at_once + min(workload.producers, own.connections), with_server=True)
+        demand_files(receivers + senders, with_server=True)
+    if own.faults.network:
+        demand_files(2 * (receivers + senders), with_server=False)
 
 
 @dataclass(frozen=True)
@@ -215,6 +224,7 @@ class OneRun:
                 system = stack.enter_context(system_class(own.start)(Path(folder, "system"), options))
                 options = {**system.of_driver(options), **system.options}
                 if own.faults.network:
+                    stack.enter_context(more_files())
                     proxy = stack.enter_context(Proxy(system.port, own.faults.network, own.seed + self.turn))
                     options["url"] = f"http://127.0.0.1:{proxy.port}"
             target = MeasuredSystem(workload, secrets.randbits(32), options)
@@ -298,7 +308,8 @@ def figures_of(workload: Workload, ran: Ran) -> tuple[Findings, Times]:
         return judged_in_spark(spark, workload, ran.start, (ran.sent_files, ran.received_files), ran.quiet)
     meter = Meter(workload, ran.start)
     sent, received = meter.sent(all_sent(ran.sent_files)), meter.received(all_received(ran.received_files))
-    return judged_by_parts(workload, sent, received, ran.sent_files[0].parent, ran.quiet), meter.times
+    with more_files():
+        return judged_by_parts(workload, sent, received, ran.sent_files[0].parent, ran.quiet), meter.times
 
 
 @dataclass(frozen=True)

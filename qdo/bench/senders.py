@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Sequence
@@ -13,7 +14,10 @@ from qdo.bench.clock import MILLISECOND, SECOND
 from qdo.bench.drivers import MeasuredSystem, OutgoingMessage, Producer
 from qdo.bench.records import REFUSED, STORED, UNKNOWN, SentRow
 from qdo.bench.workload import Workload
-from queuey.errors import OutcomeUnknown, QueueyError
+from queuey.errors import ConfigurationError, OutcomeUnknown, QueueyError
+
+MOST_PAYLOAD_BYTES = 2**30
+"""Of each process that sends."""
 
 
 @dataclass(frozen=True)
@@ -42,6 +46,9 @@ class LoadSender:
         self._sent = 0
         """Of all its producers."""
         self._turn = 0
+        self._batch = workload.queuey.batch
+        self._most = workload.queuey.messages or sys.maxsize
+        """Of each producer."""
         self._chance = random.Random(f"{workload.queuey.seed}/bodies/{place.number}")  # noqa: S311 -- repeatable
         self._texts = texts
         self._weights = [size.weight for size in workload.sizes]
@@ -85,10 +92,11 @@ class LoadSender:
 
     def _send(self, due: int, free: int, write: Callable[[SentRow], None]) -> int:
         """Send one request, and say when it was over."""
-        clock, batch = self._target.clock, self._target.workload.queuey.batch
+        clock = self._target.clock
         stream = self._streams[self._turn]
         self._turn = (self._turn + 1) % len(self._streams)
         first = self._numbers[stream]
+        batch = min(self._batch, self._most - first)
         begun = clock.now()
         messages = [self._message(stream, first + at, due, begun) for at in range(batch)]
         outcome = STORED
@@ -132,9 +140,24 @@ def key_of(workload: Workload, number: int, chance: random.Random) -> int:
     return number % keys.count
 
 
+def _pool_of(workload: Workload) -> int:
+    """Payloads of each size."""
+    return max(1, workload.randomized_payload_pool_size) if workload.use_randomized_payloads else 1
+
+
+def demand_room_for_payloads(workload: Workload) -> None:
+    """:raises ConfigurationError: the payloads, which are drawn beforehand, do not fit."""
+    wanted = _pool_of(workload) * sum({size.bytes for size in workload.sizes})
+    if wanted > MOST_PAYLOAD_BYTES:
+        raise ConfigurationError(
+            f"workload {workload.name}: payloads of all sizes are {wanted:,} bytes, at most {MOST_PAYLOAD_BYTES:,}: lower "
+            "randomizedPayloadPoolSize"
+        )
+
+
 def texts_of(workload: Workload) -> list[list[Payload]]:
     """Payloads for each of the workload's sizes."""
     share = workload.random_bytes_ratio if workload.use_randomized_payloads else 0.0
-    pool = workload.randomized_payload_pool_size if workload.use_randomized_payloads else 1
-    made = payloads([size.bytes for size in workload.sizes], random_share=share, pool=pool, seed=workload.queuey.seed)
+    sizes = [size.bytes for size in workload.sizes]
+    made = payloads(sizes, random_share=share, pool=_pool_of(workload), seed=workload.queuey.seed)
     return [made[size.bytes] for size in workload.sizes]

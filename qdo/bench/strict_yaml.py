@@ -36,6 +36,8 @@ def parse(text: str, name: str) -> Parsed:
         for event in yaml.parse(text, Loader=yaml.SafeLoader):
             if getattr(event, "anchor", None) is not None:
                 raise ConfigurationError(f"{name}:{_line(event.start_mark)}: anchors and aliases are not taken")
+            if getattr(event, "tag", None) is not None:
+                raise ConfigurationError(f"{name}:{_line(event.start_mark)}: tags are not taken")
         root = yaml.compose(text, Loader=yaml.SafeLoader)
         if root is None:
             raise ConfigurationError(f"{name}: the file is empty")
@@ -72,8 +74,11 @@ def _value_of(node: Any, place: str, name: str, lines: dict[str, int]) -> Any:
     if isinstance(node, yaml.SequenceNode):
         return [_value_of(value, f"{place}[{at}]", name, lines) for at, value in enumerate(node.value)]
     try:
-        return yaml.SafeLoader("").construct_object(node)
-    except yaml.YAMLError as error:
+        plain = yaml.SafeLoader("").construct_object(node)
+        if isinstance(plain, str):
+            plain.encode()  # half a character cannot be written down
+        return plain
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigurationError(f"{name}:{_line(node.start_mark)}: {node.value!r} is no value") from error
 
 

@@ -299,7 +299,7 @@ class Workload(msgspec.Struct, frozen=True, forbid_unknown_fields=True, kw_only=
     def is_poison(self, number: int) -> bool:
         """Whether receivers fail at the message of this number."""
         share = self.queuey.receiving.poison
-        return share > 0 and number % max(1, round(1 / share)) == 0
+        return math.ceil(number * share) < math.ceil((number + 1) * share)
 
     def topic_of(self, stream: int) -> int:
         """The queue of a producer."""
@@ -322,20 +322,31 @@ def load(path: Path) -> Workload:
 def changed(workload: Workload, **values: Any) -> Workload:
     """A copy of the workload with other values in its section ``queuey``.
 
-    :raises ConfigurationError: a value does not fit.
+    :raises ConfigurationError: a value does not fit, or its place varies.
     """
-    document = workload.as_document()
-    document["queuey"] |= {name: value for name, value in values.items() if value is not None}
-    place = f"workload {workload.name}"
+    document, place = workload.as_document(), f"workload {workload.name}"
+    given = {name: value for name, value in values.items() if value is not None}
+    _demand_same(workload, *(f"queuey.{name}" for name in given))
+    document["queuey"] |= given
     return _checked(strict_yaml.convert(strict_yaml.Parsed(document, {}), Workload, place), place)
 
 
 def scaled(workload: Workload, seconds: float) -> Workload:
-    """A copy whose load takes this time; phases keep their shares of it. There is no warm-up longer than it."""
+    """A copy whose load takes this time; phases keep their shares of it. There is no warm-up longer than it.
+
+    :raises ConfigurationError: the time of the load varies.
+    """
     own = workload.queuey
+    _demand_same(workload, "testDurationMinutes", "warmupDurationMinutes")
     counted = sum(phase.seconds for phase in own.phases)
     phases = [{"seconds": one.seconds * seconds / counted, "rate": one.rate} for one in own.phases]
     return changed(workload, seconds=seconds, phases=phases, warmup=min(workload.warmup_seconds, seconds))
+
+
+def _demand_same(workload: Workload, *places: str) -> None:
+    """:raises ConfigurationError: one varies: what replaces it would have no effect, or variants would not differ."""
+    if varied := [place for place in places if place in workload.queuey.vary]:
+        raise ConfigurationError(f"workload {workload.name}: {varied[0]} varies: nothing replaces it")
 
 
 def variants(workload: Workload) -> list[tuple[dict[str, Any], Workload]]:

@@ -41,6 +41,14 @@ def test_a_closed_loop_may_end_after_a_number_of_messages() -> None:
     assert repeat.findings.distinct == 150
 
 
+def test_a_closed_loop_sends_its_number_also_if_that_is_no_multiple_of_a_batch() -> None:
+    workload = workload_of(messages=15, batch=10, producersPerTopic=3, seconds=60)
+
+    found = run_by_clock(workload).findings
+
+    assert (found.stored, found.distinct) == (45, 45)
+
+
 def test_batches_are_sent_together_and_rates_count_messages() -> None:
     repeat = run_by_clock(workload_of(producerRate=100, batch=10, seconds=2))
 
@@ -97,6 +105,16 @@ def test_delayed_messages_are_not_early() -> None:
     repeat = run_by_clock(workload_of(producerRate=100, seconds=1, delay=5))
 
     assert (repeat.findings.counts["early"], repeat.findings.distinct) == (0, 100)
+
+
+@pytest.mark.parametrize("share", [0, 1e-320, 0.01, 0.1, 0.3, 0.5, 0.7, 0.99, 1])
+def test_poison_has_its_share(share: float) -> None:
+    workload = workload_of(receiving={"poison": share})
+
+    poison = [number for number in range(1000) if workload.is_poison(number)]
+
+    assert abs(len(poison) - 1000 * share) <= 1
+    assert poison[:1] == ([0] if share else []), "the first one, so that there is one"
 
 
 def test_poison_is_given_back_and_the_rest_is_done() -> None:

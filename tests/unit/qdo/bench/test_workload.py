@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
+from qdo.bench import machine
 from qdo.bench.running import Experiment
 from qdo.bench.workload import CLOSED_LOOP, MOST_DELAY_SECONDS, built_in, changed, find, load, scaled, variants
 from queuey.errors import ConfigurationError
@@ -77,6 +78,12 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
         (f"name: {'[' * 5000}{']' * 5000}\n", ": too many values lie inside each other"),
         ("", "the file is empty"),
         ("name: &a x\nqueuey:\n  about: *a\n", ":1: anchors and aliases are not taken"),
+        ("name: x\nqueuey: {about: !!str x}\n", ":2: tags are not taken"),
+        ("name: x\ntopics: !!bool x\n", ":2: tags are not taken"),
+        ("name: 2026-13-01\n", ":1: '2026-13-01' is no value"),
+        ("name: 0x_\n", ":1: '0x_' is no value"),
+        ('name: "\\ud800"\n', ":1: '\\ud800' is no value"),
+        (f"name: x\nqueuey: {{seed: {'9' * 5000}}}\n", ":2: '999"),
         ("- a\n", ":1: expected `object`, got `array`"),
         ("name: x\nqueuey: {messages: 5, phases: [{seconds: 1, rate: 5}]}\n", "only a closed loop ends"),
         ("name: x\nqueuey: {phases: [{seconds: 1, rate: 5}, {seconds: 1, rate: 0}]}\n", "all closed loops, or none"),
@@ -122,6 +129,15 @@ def test_arrivals_that_do_not_fit_are_refused_unless_the_load_is_made_shorter(tm
 
     assert "--seconds" in str(refused.value)
     assert Experiment(scaled(load(path), 10), ["memory"]).check()
+
+
+def test_payloads_that_do_not_fit_are_refused() -> None:
+    pool = {"useRandomizedPayloads": True, "randomizedPayloadPoolSize": 10_000}
+    sizes = [{"bytes": 100_000}, {"bytes": 100_000}, {"bytes": 7_374}]
+
+    assert Experiment(workload_of(sizes=sizes, **pool), ["memory"]).check()
+    with pytest.raises(ConfigurationError, match="1,073,750,000 bytes, at most 1,073,741,824"):
+        Experiment(workload_of(sizes=[*sizes[:2], {"bytes": 7_375}], **pool), ["memory"]).check()
 
 
 def test_a_message_may_be_delayed_for_as_long_as_is_allowed() -> None:
@@ -230,6 +246,31 @@ def test_options_of_a_driver_may_vary() -> None:
 def test_what_cannot_vary_so_is_refused(vary: dict[str, list[object]], said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         variants(workload_of(vary=vary))
+
+
+@pytest.mark.parametrize("place", ["queuey.seconds", "queuey.phases", "testDurationMinutes", "warmupDurationMinutes"])
+def test_the_time_of_a_load_that_varies_is_not_replaced(place: str) -> None:
+    workload = workload_of(vary={place: [1, 2]})
+
+    with pytest.raises(ConfigurationError, match=f"{place} varies: nothing replaces it"):
+        scaled(workload, 5)
+
+
+def test_a_seed_that_varies_is_not_replaced() -> None:
+    workload = workload_of(vary={"queuey.seed": [1, 2]})
+
+    with pytest.raises(ConfigurationError, match=r"queuey\.seed varies"):
+        changed(workload, seed=7)
+    assert changed(workload, seed=None, repeats=2).queuey.repeats == 2
+
+
+def test_each_connection_through_the_proxy_is_two_files(monkeypatch: pytest.MonkeyPatch) -> None:
+    workload = workload_of(start="queuey", producersPerTopic=600, consumerPerSubscription=600, connections=600)
+    network = changed(workload, receivers=600, faults={"network": {"answers": 0.1}})
+    monkeypatch.setattr(machine, "most_files", lambda: 2499)
+
+    with pytest.raises(ConfigurationError, match="2,400 connections at once need 2,500 open files"):
+        Experiment(network).check()
 
 
 def test_a_scaled_workload_keeps_the_shares_of_its_phases() -> None:
