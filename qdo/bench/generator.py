@@ -213,7 +213,9 @@ def _watch(load: Load, shared: _Shared, processes: Sequence[Any], during: Callab
         during(progress)
         if not shared.receive.is_set() and (progress.stored >= workload.backlog_messages or not progress.is_sending):
             shared.receive.set()
-        if shared.abort.is_set() or any(process.exitcode for process in processes):
+        if any(process.exitcode for process in processes):
+            shared.abort.set()  # senders would go on, and are waited for
+        if shared.abort.is_set():
             break
         if end.is_over(progress, clock.now() / SECOND):
             break

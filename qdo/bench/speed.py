@@ -19,12 +19,13 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import NamedTuple
 
+from qdo.bench.beginning import signals_wait
 from qdo.bench.drivers import MeasuredSystem, OutgoingMessage, Producer, driver_class
 from qdo.bench.judge import all_received, all_sent, judged
 from qdo.bench.records import RECEIVED, SENT, STORED, ReceivedRow, SentRow, Writer
 from qdo.bench.senders import LoadSender, LoadShare, texts_of
 from qdo.bench.workload import Workload, changed
-from queuey.errors import QueueyError
+from queuey.errors import QueueyError, StorageUnavailable
 
 __all__ = ["LEAST_RATE", "MOST_OVERHEAD", "OwnSpeed", "own_speed"]
 
@@ -137,10 +138,15 @@ def _silent_server() -> Iterator[str]:
     context = multiprocessing.get_context("spawn")
     ours, theirs = context.Pipe()
     process = context.Process(target=_serve, args=(theirs,), daemon=True)
-    process.start()
+    with signals_wait():
+        process.start()
     theirs.close()
     try:
-        yield f"http://127.0.0.1:{ours.recv()}"
+        try:
+            port = ours.recv()
+        except EOFError as error:
+            raise StorageUnavailable("the server that does nothing did not start") from error
+        yield f"http://127.0.0.1:{port}"
     finally:
         ours.close()
         process.terminate()

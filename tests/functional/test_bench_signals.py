@@ -28,15 +28,21 @@ queuey:
 """
 
 
-@pytest.mark.parametrize("after", [0.0, 0.05, 0.1, 0.2, 0.4, 0.8])
+@pytest.mark.parametrize(
+    ("words", "after"),
+    [
+        *(("run long.yaml", after) for after in (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)),
+        ("speed --seconds 600", 0.0),
+    ],
+)
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_processes_that_begin_are_ended_without_a_traceback(
-    tmp_path: Path, number: signal.Signals, after: float
+    tmp_path: Path, number: signal.Signals, words: str, after: float
 ) -> None:
     """SIGINT goes to all of them, as a terminal sends it; SIGTERM to the command alone."""
     (tmp_path / "long.yaml").write_text(LONG)
     program = subprocess.Popen(
-        [sys.executable, "-m", "queuey.cli", "bench", "run", "long.yaml"],
+        [sys.executable, "-m", "queuey.cli", "bench", *words.split()],
         cwd=tmp_path,
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         stderr=subprocess.PIPE,

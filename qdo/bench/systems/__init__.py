@@ -154,12 +154,16 @@ class StartedSystem(ABC):
         """Start it on its data, and wait until it serves.
 
         :raises EndedAtStart: it ended instead.
-        :raises StorageUnavailable: it does not serve within :data:`START_SECONDS`; it is killed.
+        :raises StorageUnavailable: it is none that this machine runs, or does not serve within :data:`START_SECONDS` and is
+            killed.
         """
         with self.said.open("wb") as said:
-            self._process = subprocess.Popen(
-                self.command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.variables()
-            )
+            try:
+                self._process = subprocess.Popen(
+                    self.command(), stdin=subprocess.DEVNULL, stdout=said, stderr=said, env=self.variables()
+                )
+            except OSError as error:
+                raise StorageUnavailable(f"{self.path} did not start: {error.strerror}") from error
         with ExitStack() as failed:
             # What does not start, or is given up meanwhile, must not outlive the next attempt.
             failed.callback(self.kill)

@@ -50,6 +50,15 @@ class Starting(Sleeper):
         return True
 
 
+def test_a_program_that_this_machine_does_not_run_did_not_start(tmp_path: Path) -> None:
+    text = tmp_path / "program"
+    text.write_bytes(b"\x00")
+    text.chmod(0o755)
+
+    with pytest.raises(StorageUnavailable, match="did not start: Exec format error"):
+        Sleeper(tmp_path, {"program": str(text)}).start()
+
+
 def test_its_memory_is_known_while_it_runs(tmp_path: Path) -> None:
     assert Starting(tmp_path).most_memory_mib is None
 
