@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import re
 import sys
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -16,12 +17,12 @@ from click.shell_completion import CompletionItem
 
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
-from queuey.errors import ConfigurationError, QueueyError
-from queuey.terminal.commands import CommandGroup
+from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
+from queuey.terminal.commands import CommandGroup, sentence_of
 from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import WRITTEN
-from queuey.terminal.output import ProgressBar, output_option, say, write_rows
+from queuey.terminal.output import Failed, ProgressBar, output_option, say, write_rows
 from queuey.whole_files import write_whole
 
 if TYPE_CHECKING:
@@ -32,10 +33,13 @@ if TYPE_CHECKING:
 PLANTS = ("lose", "dup", "swap", "overlap", "early", "overtake", "forget")
 """Those of :mod:`qdo.bench.planting`, which is imported when something is run."""
 
+NOT_MADE = 5
+"""The exit code of a run that something ended."""
+
 MOST_LABEL = 120
 """Characters of a label in the name of a file: folders take names of 255 bytes, of which a part is the path's own."""
 
-_OPTION = re.compile(r"(?P<name>([a-z-]+\.)?[a-z_]+)=(?P<value>.*)", re.DOTALL)
+_OPTION = re.compile(r"(?P<name>([^.=]+\.)?[^.=]+)=(?P<value>.*)", re.DOTALL)
 
 
 @click.group("bench", cls=CommandGroup)
@@ -132,6 +136,7 @@ def run_command(
         1  the check found something: messages lost, repeated, early, ...
         2  the workload or an option is wrong; the file and the line are said
         3  not to be trusted: the generator was late, the machine busy, ...
+        5  a run was not made: the system is away, a program failed, a disk is full, ...
 
     \b
     Examples:
@@ -152,25 +157,51 @@ def run_command(
     from qdo.bench.verdict import exit_code_of_all
     from qdo.bench.workload import changed, find, load, scaled
 
-    workload = changed(load(find(file)), repeats=repeats, seed=seed)
-    if seconds is not None:
-        workload = scaled(workload, seconds)
     places = _Places(json_path, html_path, hlog_path, summary_path)
     places.demand_apart()
     chosen = cast("Plant | None", plant)
-    experiment = Experiment(workload, drivers, options, chosen, say, _bar).begin()
-    try:
-        experiment.make()
-    except (SystemExit, QueueyError):
-        # What is finished is kept, and says that it is not all. The exit code stays that of what ended the command.
+    with _not_as_a_verdict():
+        workload = changed(load(find(file)), repeats=repeats, seed=seed)
+        if seconds is not None:
+            workload = scaled(workload, seconds)
+        experiment = Experiment(workload, drivers, options, chosen, say, _bar).begin()
         try:
-            places.write(experiment.results())
-        except ConfigurationError as error:
-            say(str(error))
-        raise
-    documents = places.write(experiment.results())
+            experiment.make()
+        except BaseException:
+            # What is finished is kept, and says that it is not all. The exit code stays that of what ended the command.
+            try:
+                places.write(experiment.results())
+            except ConfigurationError as error:
+                say(str(error))
+            raise
+        documents = places.write(experiment.results())
     codes = {document["verdict"]["exit"] for document in documents}
     ctx.exit(exit_code_of_all(codes, chosen))
+
+
+class _NotMade(Failed):
+    """What ended the runs. 1 and 3 are verdicts, so they are not its exit code."""
+
+    @property
+    def exit_code(self) -> int:  # type: ignore[override]  # as in the base class
+        code = super().exit_code
+        return NOT_MADE if code in (1, 3) else code
+
+
+@contextmanager
+def _not_as_a_verdict() -> Iterator[None]:
+    """Errors have exit codes of their own.
+
+    :raises ClickException: in place of each that has a sentence.
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
+            raise
+        raise _NotMade(StorageUnavailable(sentence_of(error))) from error
+    except QueueyError as error:
+        raise _NotMade(error) from error
 
 
 class _Places(NamedTuple):
@@ -200,33 +231,44 @@ class _Places(NamedTuple):
 
         :raises ConfigurationError: a file cannot be written any more; all others are.
         """
+        from qdo.bench.tables import overview, report
+
+        documents = [document for document, _ in found]
+        try:
+            _write_each(self._files(found))
+        finally:
+            # Behind the files: whoever reads this may have had enough.
+            for document in documents:
+                click.echo(f"{report(document)}\n")
+            if len(documents) > 1:
+                click.echo(overview(documents))
+        return documents
+
+    def _files(
+        self, found: Sequence[tuple[Document, Sequence[Repeat]]]
+    ) -> Iterator[tuple[Path, Callable[[Path], object]]]:
+        """Each with what writes it."""
         from qdo.bench.document import save_log
         from qdo.bench.json_files import write_json
         from qdo.bench.page import page
         from qdo.bench.summary import save_summary, summary_of
-        from qdo.bench.tables import overview, report
 
         documents = [document for document, _ in found]
-        files: list[tuple[Path, Callable[[Path], object]]] = []
-        for document, runs in found:
-            click.echo(f"{report(document)}\n")
-            label = document["label"] if len(found) > 1 else ""
+        names = (
+            _names_of([document["label"] for document in documents]) if len(documents) > 1 else [""] * len(documents)
+        )
+        for (document, runs), name in zip(found, names, strict=True):
             if self.json is not None:
-                files.append((_beside(self.json, label), partial(write_json, document)))
+                yield _beside(self.json, name), partial(write_json, document)
             if self.hlog is not None:
-                files.append((_beside(self.hlog, label), partial(save_log, runs)))
-        if len(found) > 1:
-            click.echo(overview(documents))
+                yield _beside(self.hlog, name), partial(save_log, runs)
         if documents and self.html is not None:
-            text = page(documents)
-            files.append((self.html, lambda path: write_whole(path, text.encode())))
+            yield self.html, lambda path: write_whole(path, page(documents).encode())
         if documents and self.summary is not None:
-            files.append((self.summary, partial(save_summary, summary_of(documents))))
-        _write_each(files)
-        return documents
+            yield self.summary, lambda path: save_summary(summary_of(documents), path)
 
 
-def _write_each(files: Sequence[tuple[Path, Callable[[Path], object]]]) -> None:
+def _write_each(files: Iterable[tuple[Path, Callable[[Path], object]]]) -> None:
     """Write all that can be written: a run of an hour is not made again for a disk that is full.
 
     :raises ConfigurationError: some cannot.
@@ -249,18 +291,28 @@ def _bar(name: str, size: float) -> Iterator[Callable[[float], None]]:
         yield lambda done: bar.reach(min(round(done), total))
 
 
-def _beside(path: Path, label: str) -> Path:
-    """The path with the label in its name.
+def _beside(path: Path, name: str) -> Path:
+    """The path with more in its name.
 
-    >>> str(_beside(Path("a.json"), "queuey k=1")), str(_beside(Path("a.json"), ""))
+    >>> str(_beside(Path("a.json"), "queuey-k=1")), str(_beside(Path("a.json"), ""))
     ('a-queuey-k=1.json', 'a.json')
     """
-    if not label:
-        return path
+    return path.with_stem(f"{path.stem}-{name}") if name else path
+
+
+def _names_of(labels: Sequence[str]) -> list[str]:
+    """A part of a file's name for each label. Labels that would have the same are counted.
+
+    >>> _names_of(["queuey k=1", "queuey k=2"]), _names_of(["memory url=a:b", "memory url=a/b"])
+    (['queuey-k=1', 'queuey-k=2'], ['memory-url=a-b-1', 'memory-url=a-b-2'])
+    """
+    names = [_name_of(label) for label in labels]
+    return [name if names.count(name) == 1 else f"{name}-{at}" for at, name in enumerate(names, 1)]
+
+
+def _name_of(label: str) -> str:
     name = re.sub("[^A-Za-z0-9=._-]+", "-", label)
-    if len(name) > MOST_LABEL:
-        name = f"{name[:MOST_LABEL]}-{zlib.crc32(label.encode()):08x}"
-    return path.with_stem(f"{path.stem}-{name}")
+    return f"{name[:MOST_LABEL]}-{zlib.crc32(label.encode()):08x}" if len(name) > MOST_LABEL else name
 
 
 @bench_command.command("compare")

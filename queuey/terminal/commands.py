@@ -127,7 +127,7 @@ class Commands(CommandGroup):
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise
-            raise click.ClickException(_said(error)) from error
+            raise click.ClickException(sentence_of(error)) from error
 
 
 def _is_logged(error: click.ClickException) -> bool:
@@ -157,10 +157,10 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error(_ESCAPED, _escaped)
 
 
-def _said(error: OSError) -> str:
+def sentence_of(error: OSError) -> str:
     """What is wrong, and with which file.
 
-    >>> _said(OSError(28, "No space left on device")), _said(OSError(13, "Permission denied", "page.html"))
+    >>> sentence_of(OSError(28, "No space left on device")), sentence_of(OSError(13, "Permission denied", "page.html"))
     ('No space left on device', 'page.html: Permission denied')
     """
     return f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror)

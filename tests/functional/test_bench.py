@@ -11,53 +11,23 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 
 import msgspec
 import pytest
 from click.testing import CliRunner
 
-from qdo.bench import judge_parts, machine, planting, running, speed
+from qdo.bench import judge_parts, machine, planting, speed
 from qdo.bench.drivers import MeasuredSystem, driver_class
-from qdo.bench.drivers.memory import MemoryDriver
 from qdo.bench.drivers.queuey_v1 import QueueyDriver
-from qdo.bench.generator import Load, Ran, run_load
 from qdo.bench.running import Experiment
 from qdo.bench.simulation.scenario import built_in_scenarios
 from qdo.bench.workload import built_in, changed, find, load, scaled
 from queuey.cli import main
 from queuey.cli.bench import PLANTS
 from queuey.errors import StorageUnavailable
+from tests.support.bench_runs import SMALL, bench, runs_of
 from tests.support.proc import born, children_of
 from tests.support.source import ROOT
-
-SMALL = """
-name: small
-producerRate: 400
-messageSize: 128
-producersPerTopic: 2
-consumerPerSubscription: 2
-queuey:
-  about: A second of a small load.
-  seconds: 1
-  warmup: 0
-  repeats: 1
-  linger: 0.1
-  receiving: {wait: 0.2}
-"""
-
-
-def bench(*words: str, folder: Path) -> subprocess.CompletedProcess[str]:
-    outside = {name: value for name, value in os.environ.items() if not name.startswith("QUEUEY_")}
-    return subprocess.run(
-        [sys.executable, "-m", "queuey.cli", "bench", *words],
-        cwd=folder,
-        env={**outside, "PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=300,
-    )
 
 
 @pytest.fixture
@@ -65,10 +35,6 @@ def small(tmp_path: Path) -> Path:
     path = tmp_path / "small.yaml"
     path.write_text(SMALL)
     return path
-
-
-def runs_of(path: Path) -> list[Any]:
-    return [run["queuey"] for run in json.loads(path.read_text())["runs"]]
 
 
 def test_a_run_of_a_server_that_it_starts(small: Path, tmp_path: Path) -> None:
@@ -229,6 +195,9 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         ),
         (("run", "small.yaml", "--driver", "sqs"), "Unable to locate credentials: options access_key"),
         (("compare", "small.yaml", "small.yaml"), "this is no JSON"),
+        (("run", "started.yaml", "--option", "program=none/redis"), "none/redis is missing"),
+        (("run", "seeds.yaml", "--driver", "memory", "--seed", "3"), "queuey.seed varies: nothing replaces it"),
+        (("run", "small.yaml", "--driver", "memory", "--option", "a2_b.stall=1"), "option a2_b.stall: the drivers"),
     ],
 )
 def test_bad_input_is_refused_with_its_place(
@@ -237,6 +206,10 @@ def test_bad_input_is_refused_with_its_place(
     (tmp_path / "bad.yaml").write_text("name: x\nqueuey:\n  sped: 1\n")
     (tmp_path / "pops.yaml").write_text("name: x\nqueuey: {receiving: {mode: pop}}\n")
     (tmp_path / "poison.yaml").write_text("name: x\nqueuey: {receiving: {poison: 0.1}}\n")
+    (tmp_path / "started.yaml").write_text(
+        "name: x\nqueuey: {driver: redis-lists, start: redis, receiving: {mode: pop}}\n"
+    )
+    (tmp_path / "seeds.yaml").write_text("name: x\nqueuey: {vary: {queuey.seed: [1, 2]}}\n")
     (tmp_path / "plots.svg").mkdir()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
@@ -364,32 +337,6 @@ def test_the_harness_measures_itself(monkeypatch: pytest.MonkeyPatch) -> None:
     assert done.exit_code == (0 if all(row["reached"] for row in rows) else 3), done.output
 
 
-def test_a_system_that_is_gone_after_the_load_takes_no_results_with_it(
-    small: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Its versions are asked before, and its queues stay where they are."""
-    loads: list[Load] = []
-
-    def noted(load: Load, **how: Any) -> Ran:
-        loads.append(load)
-        return run_load(load, **how)
-
-    def versions(_driver: MemoryDriver) -> dict[str, str]:
-        if loads:
-            raise StorageUnavailable
-        return {"memory": "1"}
-
-    monkeypatch.setattr(running, "run_load", noted)
-    monkeypatch.setattr(MemoryDriver, "versions", versions)
-
-    done = CliRunner().invoke(
-        main, ["bench", "run", str(small), "--driver", "memory", "--json", str(tmp_path / "a.json")]
-    )
-
-    assert done.exit_code in (0, 3), done.output
-    assert json.loads((tmp_path / "a.json").read_text())["versions"] == {"memory": "1"}
-
-
 def test_a_server_that_is_away_has_no_version_and_raises_nothing() -> None:
     found = driver_class("queuey")(MeasuredSystem(load(find("smoke")), 1, {"url": "http://127.0.0.1:1"})).versions()
 
@@ -407,49 +354,11 @@ def test_a_summary_is_drawn_anew(small: Path, tmp_path: Path) -> None:
     assert "duplication over batch" in (tmp_path / "a.svg").read_text()
 
 
-def test_a_file_that_cannot_be_written_takes_no_other_one_with_it(small: Path, tmp_path: Path) -> None:
-    """``/dev/full`` is a disk without room. A full disk is no finding of the judge, so the exit code is not 1."""
-    words = ("--json", "/dev/full", "--html", "a.html", "--hlog", "a.hlog")
+def test_a_server_that_does_not_start_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(speed, "_serve", id)
 
-    done = bench("run", "small.yaml", "--driver", "memory", *words, folder=tmp_path)
-
-    assert done.returncode == 2, done.stdout
-    assert "/dev/full: No space left on device" in done.stderr
-    assert "Verdict: " in done.stdout
-    assert (tmp_path / "a.html").stat().st_size > 0
-    assert (tmp_path / "a.hlog").stat().st_size > 0
-
-
-def test_a_command_that_is_ended_keeps_the_runs_that_are_finished_and_says_that_they_are_not_all(
-    small: Path, tmp_path: Path
-) -> None:
-    small.write_text(SMALL.replace("repeats: 1", "repeats: 9"))
-    command = [sys.executable, "-m", "queuey.cli", "bench", "run", "small.yaml", "--driver", "memory"]
-    program = subprocess.Popen(
-        [*command, "--json", "a.json", "--html", "a.html"],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(ROOT)},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    try:
-        assert program.stderr is not None
-        for line in program.stderr:
-            if "run 3 of 9" in line:
-                break
-        program.send_signal(signal.SIGINT)
-        said, _ = program.communicate(timeout=60)
-    finally:
-        program.kill()
-        program.wait()
-
-    assert program.returncode == 128 + signal.SIGINT
-    assert "the command ended after 2 of 9: these are partial results" in said
-    assert "Verdict: not to be trusted" in said
-    assert len(runs_of(tmp_path / "a.json")) == 2
-    assert json.loads((tmp_path / "a.json").read_text())["verdict"]["exit"] == 3
-    assert "these are partial results" in (tmp_path / "a.html").read_text()
+    with pytest.raises(StorageUnavailable, match="the server that does nothing did not start"):
+        speed.own_speed(0.05)
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
