@@ -57,14 +57,30 @@ class Diagnosis(NamedTuple):
 
 def machine_findings(settings: Settings, config: str | None, clock: Clock) -> Iterator[Diagnosis]:
     """Everything that can be looked at without a server."""
-    yield from _settings_findings(settings, config)
-    yield from _data_findings(settings)
-    yield from _store_findings(settings)
-    yield from _trust_findings(settings, clock)
-    yield from _certificate_findings(settings, unix_now(clock))
-    yield from _clock_findings()
-    yield from _limit_findings(settings)
-    yield from _program_findings(settings)
+    for look in (
+        _settings_findings(settings, config),
+        _data_findings(settings),
+        _store_findings(settings),
+        _trust_findings(settings, clock),
+        _certificate_findings(settings, unix_now(clock)),
+        _clock_findings(),
+        _limit_findings(settings),
+        _program_findings(settings),
+    ):
+        yield from _as_far_as_allowed(look)
+
+
+def _as_far_as_allowed(look: Iterator[Diagnosis]) -> Iterator[Diagnosis]:
+    """What a look finds. A file that this user may not look at ends this look, and no other."""
+    try:
+        yield from look
+    except PermissionError as error:
+        yield Diagnosis(
+            FindingLevel.WRONG,
+            "permissions",
+            f"{error.filename}: {error.strerror}",
+            "run this command as the user of the server",
+        )
 
 
 def _settings_findings(settings: Settings, config: str | None) -> Iterator[Diagnosis]:
@@ -197,7 +213,7 @@ def _file_findings(file: Path) -> Iterator[Diagnosis]:
         )
         return
     for one in (file, *beside(file)):
-        if one.exists() and one.stat().st_mode & _OTHERS:
+        if _others_may(one):
             yield Diagnosis(
                 FindingLevel.WRONG,
                 "permissions",
@@ -207,6 +223,14 @@ def _file_findings(file: Path) -> Iterator[Diagnosis]:
     process = serving_process(file)
     served = f", served by process {process}" if process else ", and no server runs on it"
     yield Diagnosis(FindingLevel.OK, "store", f"{file}: {shown_size(file.stat().st_size)}{served}")
+
+
+def _others_may(file: Path) -> bool:
+    """Whether others than its owner may read or write a file; nobody may if there is none."""
+    try:
+        return bool(file.stat().st_mode & _OTHERS)
+    except FileNotFoundError:  # a log goes when its server stops
+        return False
 
 
 def serving_process(file: Path) -> int | None:
@@ -264,7 +288,7 @@ def _trust_findings(settings: Settings, clock: Clock) -> Iterator[Diagnosis]:
     if settings.issuers:
         yield Diagnosis(FindingLevel.OK, "issuers", f"{len(settings.issuers)} trusted")
     secret = Path(settings.server.data, "sqs.secret")
-    if secret.is_file() and secret.stat().st_mode & _OTHERS:
+    if _others_may(secret):
         yield Diagnosis(
             FindingLevel.WRONG, "permissions", f"others than its owner may read {secret}", f"chmod go-rwx {secret}"
         )

@@ -16,6 +16,7 @@ from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, Pr
 
 from queuey._version import __version__
 from queuey.cli.doctor_machine import Diagnosis, FindingLevel
+from queuey.errors import QueueyError
 from queuey.settings.issuers import is_this_machine
 from queuey.terminal.options import Server
 
@@ -54,16 +55,20 @@ class _Asker:
         """:param most: bytes of the body to wait for.
         :raises OSError: no answer, or no whole one.
         """
-        # The address is the caller's own, and ends in http or https: Server.client checks it too.
+        # The address is the caller's own, and begins with http or https: Server.client has checked it.
         request = Request(f"{self._server.url.rstrip('/')}{path}", headers=dict(headers or {}))  # noqa: S310
+        try:
+            return self._reply(request, most)
+        except HTTPException as error:
+            raise OSError(f"not HTTP: {type(error).__name__}") from error
+
+    def _reply(self, request: Request, most: int) -> _Reply:
         try:
             with self._opener.open(request, timeout=STREAM_SECONDS) as answer:
                 return _Reply(answer.status, _by_lower(answer.headers), answer.read(most))
         except HTTPError as error:
             with error:
                 return _Reply(error.code, _by_lower(error.headers), error.read(most))
-        except HTTPException as error:
-            raise OSError(f"not HTTP: {type(error).__name__}") from error
 
 
 def _by_lower(headers: Message) -> dict[str, str]:
@@ -75,12 +80,12 @@ def server_findings(server: Server, *, is_expected: bool) -> Iterator[Diagnosis]
 
     :param is_expected: it should run: somebody named its address, or a process serves the store of these settings.
     """
-    url = urlsplit(server.url)
-    if url.scheme not in ("http", "https") or not url.hostname:
-        yield Diagnosis(
-            FindingLevel.WRONG, "server", f"{server.url!r} is no address of a server", "--url http://127.0.0.1:5000"
-        )
+    try:
+        server.client().close()
+    except QueueyError as error:  # no request can be sent there, or with this key
+        yield Diagnosis(FindingLevel.WRONG, "server", str(error), "mend --url, --application, --app-key or --token")
         return
+    url = urlsplit(server.url)
     asker = _Asker(server)
     try:
         version = asker.get("/__version__")
@@ -91,14 +96,15 @@ def server_findings(server: Server, *, is_expected: bool) -> Iterator[Diagnosis]
     yield from _version_findings(version)
     yield from _heartbeat_findings(beat)
     yield from _time_findings(version)
-    if url.scheme == "http" and not is_this_machine(url.hostname):
+    is_here = is_this_machine(url.hostname or "")
+    if url.scheme == "http" and not is_here:
         yield Diagnosis(
             FindingLevel.WRONG,
             "network",
             f"{server.url} has no TLS: anybody on the network between can read keys and messages",
             "give the server a certificate ([server] tls_cert), or put a proxy with TLS before it (etc/nginx.conf)",
         )
-    yield from _proxy_findings(asker, is_here=is_this_machine(url.hostname), is_tls=url.scheme == "https")
+    yield from _proxy_findings(asker, is_here=is_here, is_tls=url.scheme == "https")
     if server.key or server.token:
         yield from _stream_findings(asker, server)
 

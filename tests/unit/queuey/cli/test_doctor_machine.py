@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from queuey.cli import main
-from queuey.cli.doctor_machine import serving_process
+from queuey.cli.doctor_machine import _others_may, serving_process
 from queuey.clock import SystemClock
 from queuey.ids import IdGenerator
 from queuey.storage.sqlite import SqliteStores
@@ -166,3 +166,26 @@ def test_the_process_that_serves_a_store_is_known_by_the_kernel(data: Path) -> N
         assert serving_process(file) == os.getpid()
     finally:
         stores.close()
+
+
+def test_a_file_that_may_not_be_looked_at_is_a_finding_beside_the_others(
+    ini: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As for an administrator, where the folder is of the user of the server."""
+    looked = Path.is_file
+
+    def is_file(path: Path) -> bool:
+        if path.parent == data:
+            raise PermissionError(13, "Permission denied", str(path))
+        return looked(path)
+
+    monkeypatch.setattr(Path, "is_file", is_file)
+
+    result, rows = diagnosed(ini)
+
+    assert (result.exit_code, wrong(rows)) == (1, [f"{data / 'queuey.db'}: Permission denied"])
+    assert {"disk", "clock", "limits", "server"} <= {row["about"] for row in rows}
+
+
+def test_a_log_that_goes_while_it_is_looked_at_is_nothing_wrong(tmp_path: Path) -> None:
+    assert not _others_may(tmp_path / "queuey.db-wal")

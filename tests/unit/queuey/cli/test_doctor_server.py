@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from queuey._version import __version__
 from queuey.cli.doctor_machine import Diagnosis
 from queuey.cli.doctor_server import _Asker, _proxy_findings, _Reply, _time_findings, server_findings
@@ -91,3 +93,17 @@ def test_what_is_no_address_is_wrong() -> None:
     (finding,) = server_findings(Server("ftp://x", "demo", None, None, 5.0), is_expected=False)
 
     assert (finding.level, finding.about) == ("wrong", "server")
+
+
+@pytest.mark.parametrize("url", ["http://[::1", "http://a:99999", "http://a b", "http://"])
+def test_what_is_no_address_for_http_is_wrong(url: str) -> None:
+    (finding,) = server_findings(Server(url, "demo", None, None, 5.0), is_expected=False)
+
+    assert (finding.level, finding.about) == ("wrong", "server")
+
+
+@pytest.mark.parametrize("key", ["k\n", "sch\u00fc"])
+def test_a_key_that_no_header_can_carry_is_wrong(script: Script, key: str) -> None:
+    (said,) = wrong(found(script, VERSION, Say(), METRICS, key=key))
+
+    assert said == "server: The application key has characters that no key has."
