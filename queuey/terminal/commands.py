@@ -94,10 +94,7 @@ class Commands(CommandGroup):
             raise click.UsageError(f"{error.message} Did you mean {' or '.join(near)}?", ctx) from None
 
     def invoke(self, ctx: click.Context) -> Any:
-        if sys.stdout is None:  # closed by the shell (>&-): nobody wants it
-            sys.stdout = Path(os.devnull).open("w", encoding="utf-8")  # noqa: SIM115 - as long as the process lives
-        if isinstance(sys.stdout, TextIOWrapper):
-            sys.stdout.reconfigure(errors=_ESCAPED)
+        _prepare_streams()
         if no_colour():
             ctx.color = False
         try:
@@ -137,6 +134,17 @@ def _is_logged(error: click.ClickException) -> bool:
     if found := is_json():
         log.error("%s", error.format_message())
     return found
+
+
+def _prepare_streams() -> None:
+    """Let a stream that the shell closed (``<&-``) be an empty one, and no character be one that cannot be read or written."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):  # so each gets the number that it had
+        if getattr(sys, name) is None:
+            setattr(sys, name, Path(os.devnull).open(mode, encoding="utf-8"))  # noqa: SIM115 - as long as the process lives
+    if isinstance(sys.stdin, TextIOWrapper):
+        sys.stdin.reconfigure(errors="backslashreplace")
+    if isinstance(sys.stdout, TextIOWrapper):
+        sys.stdout.reconfigure(errors=_ESCAPED)
 
 
 _ESCAPED = "queuey.escaped"

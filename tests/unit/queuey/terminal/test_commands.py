@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import shlex
+import subprocess
+import sys
 from collections.abc import Iterator
+from pathlib import Path
 
 import click
 import pytest
@@ -12,6 +17,7 @@ import qdo.cli
 import queuey.cli
 from queuey.terminal.numbers import Number
 
+ROOT = Path(__file__).parents[4]
 LASTING = {"queuey serve", "queuey top", "queuey check", "qdo work", "qdo top"}
 """They show what goes on, or have the form that monitoring wants."""
 PEOPLE = {"queuey bench draw", "queuey bench run", "queuey bench simulate", "queuey bench table"}
@@ -139,3 +145,29 @@ def test_a_person_may_want_no_colour(monkeypatch: pytest.MonkeyPatch, value: str
     for arguments in (["doctor", "-o", "table", "--url", "http://127.0.0.1:1"], ["verify", "--data", "/dev/null/none"]):
         found = CliRunner().invoke(queuey.cli.main, arguments, color=True)
         assert ("\x1b[" in found.output) is (value == "")
+
+
+@pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
+def test_a_stream_that_the_shell_closed_is_an_empty_one(closed: str, tmp_path: Path) -> None:
+    """No server is there, and no message in the input, so a command says so."""
+    lines = tmp_path / "lines"
+    lines.write_text("a message\n")
+    for words, code in ((f"put q --lines --file {lines}", 5), ("ack q -", 0), ("purge q", 2)):
+        line = f"{shlex.quote(sys.executable)} -m queuey.cli {words} {closed}"
+        environment = os.environ | {"QUEUEY_URL": "http://127.0.0.1:1", "PYTHONPATH": str(ROOT)}
+
+        ended = subprocess.run(
+            ["sh", "-c", line], env=environment, capture_output=True, input=b"", timeout=60, check=False
+        )
+
+        assert (ended.returncode, b"Traceback" in ended.stderr) == (code, False), ended.stderr
+
+
+@pytest.mark.parametrize("words", [("show", "q", "-"), ("rm", "q", "-", "--yes"), ("token", "inspect")])
+def test_input_that_is_no_utf_8_is_refused_in_words(words: tuple[str, ...]) -> None:
+    ended = CliRunner().invoke(
+        queuey.cli.main, words, input=b"\xff\n", env={"QUEUEY_URL": "http://127.0.0.1:1", "QUEUEY_CONFIG": None}
+    )
+
+    assert ended.exit_code in (2, 4)
+    assert isinstance(ended.exception, SystemExit)
