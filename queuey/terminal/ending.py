@@ -13,12 +13,14 @@ __all__ = ["ended_by_signals"]
 
 
 @contextmanager
-def ended_by_signals() -> Iterator[None]:
+def ended_by_signals(*numbers: int) -> Iterator[None]:
     """While the block runs, SIGTERM and Ctrl-C end it as an error would, so it ends what it has started.
 
     The exit code is 143 or 130, never one that says something about what was done. Only the main thread may enter it.
+
+    :param numbers: of other signals, in place of these two.
     """
-    before = {number: signal.signal(number, _end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before = {number: signal.signal(number, _end) for number in numbers or (signal.SIGTERM, signal.SIGINT)}
     try:
         yield
     finally:

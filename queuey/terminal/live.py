@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import select
+import signal
 import sys
 import termios
 import time
@@ -13,6 +15,7 @@ from io import StringIO
 from shutil import get_terminal_size
 
 from queuey.errors import QueueyError
+from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.output import visible
 
 __all__ = ["has_terminal", "screen", "show_live"]
@@ -20,6 +23,7 @@ __all__ = ["has_terminal", "screen", "show_live"]
 _BEGIN_ANEW = "\x1b[H"
 _CLEAR_LINE = "\x1b[K"
 _CLEAR_BELOW = "\x1b[J"
+_MOST_TYPED = 1024
 
 
 def has_terminal() -> bool:
@@ -56,22 +60,27 @@ def screen(lines: Sequence[str], columns: int, rows: int) -> str:
 
 @contextmanager
 def _keys() -> Iterator[None]:
-    """Read keys one by one, without showing them."""
+    """Read keys one by one, without showing them. However the block ends, the terminal is as it was."""
     before = termios.tcgetattr(sys.stdin)
-    tty.setcbreak(sys.stdin)
-    sys.stdout.write("\x1b[2J")
-    try:
-        yield
-    except KeyboardInterrupt:
-        return
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
+    with ended_by_signals(signal.SIGTERM):
+        try:
+            tty.setcbreak(sys.stdin)
+            sys.stdout.write("\x1b[2J")
+            yield
+        except KeyboardInterrupt:
+            return
+        finally:
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, before)
 
 
 def _quit(seconds: float) -> bool:
     """Whether q is typed within this time."""
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
-        if select.select([sys.stdin], [], [], left)[0] and sys.stdin.read(1) in ("q", "Q", ""):
-            return True
+        if select.select([sys.stdin], [], [], left)[0]:
+            typed = os.read(
+                sys.stdin.fileno(), _MOST_TYPED
+            )  # past Python's buffer, whose keys nothing would be told of
+            if not typed or b"q" in typed.lower():
+                return True
     return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import pty
 import re
+import signal
+import termios
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -180,7 +182,7 @@ def test_top_is_live_on_a_terminal_until_q(operated: Operated) -> None:
         said = b""
         while said.count(b"q ends") < 2:
             said += os.read(ours, 4096)
-        os.write(ours, b"q")
+        os.write(ours, b"xq")  # at once, as keys that are typed fast
         while chunk := _read(ours):
             said += chunk
     os.close(ours)
@@ -188,6 +190,28 @@ def test_top_is_live_on_a_terminal_until_q(operated: Operated) -> None:
     assert process.returncode == 0
     assert b"Traceback" not in said
     assert b"/s)" in said  # rates, from the second look on
+
+
+def test_a_live_view_that_is_ended_from_outside_leaves_the_terminal_as_it_was(operated: Operated) -> None:
+    ours, theirs = pty.openpty()
+    before = termios.tcgetattr(theirs)
+    with Program(
+        command("top", "--interval", "60"),
+        stdin=theirs,
+        stdout=theirs,
+        stderr=theirs,
+        env=os.environ | operated.environment,
+    ) as process:
+        said = b""
+        while b"q ends" not in said:
+            said += os.read(ours, 4096)
+        during = termios.tcgetattr(theirs)
+        process.send_signal(signal.SIGTERM)
+        code = process.wait(90)
+
+    assert (code, during == before, termios.tcgetattr(theirs) == before) == (143, False, True)
+    os.close(theirs)
+    os.close(ours)
 
 
 def _read(descriptor: int) -> bytes:
