@@ -196,11 +196,12 @@ def _headers(given: Sequence[str]) -> tuple[str | None, dict[str, str]]:
             raise click.BadParameter(f"{text!r} is not of the form NAME:VALUE", param_hint="--header")
         if name.lower() in _OPTION_OF_HEADER:
             raise click.BadParameter(f"use {_OPTION_OF_HEADER[name.lower()]} instead of {name}", param_hint="--header")
-        if name in headers:
+        is_type = name.lower() == "content-type"
+        if name in headers or (is_type and content_type is not None):
             raise click.BadParameter(
                 f"{name} stands twice: a message has one value of each name", param_hint="--header"
             )
-        if name.lower() == "content-type":
+        if is_type:
             content_type = value
         else:
             headers[name] = value

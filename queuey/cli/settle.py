@@ -6,14 +6,14 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
 from typing import TYPE_CHECKING
 
 import click
 
 from queuey.cli.receive import group_option, queues_argument
+from queuey.errors import QueueyError
 from queuey.terminal.options import with_client
-from queuey.terminal.output import output_option, say, write_one
+from queuey.terminal.output import many, output_option, say, write_one
 from queuey.terminal.times import Duration
 
 if TYPE_CHECKING:
@@ -122,16 +122,21 @@ def _settle(
     wanted: Callable[[Sequence[str]], Settle],
 ) -> None:
     done, stale = 0, list[str]()
-    left = iter(dict.fromkeys(_receipts(receipts)))
-    while some := list(islice(left, RECEIPTS_AT_ONCE)):
-        settled = client.settle(queue, group, wanted(some))
+    left = list(dict.fromkeys(_receipts(receipts)))
+    for start in range(0, len(left), RECEIPTS_AT_ONCE):
+        try:
+            settled = client.settle(queue, group, wanted(left[start : start + RECEIPTS_AT_ONCE]))
+        except (QueueyError, KeyboardInterrupt):
+            if start:
+                say(f"settled {many(done, 'message')} before this:")
+            raise
         done += settled.acknowledged + settled.released + settled.rejected
         stale += settled.stale
         for receipt in settled.stale:
             say(f"StaleReceipt: {receipt}: this lease had ended; nothing changed")
     if output is not None:
         write_one({"settled": done, "stale": stale}, output)
-    say(f"settled {done} message" if done == 1 else f"settled {done} messages")
+    say(f"settled {many(done, 'message')}")
     if stale:
         raise click.exceptions.Exit(1)
 

@@ -12,7 +12,7 @@ from queuey.moments import rfc3339
 from queuey.terminal.completion import complete_queues, lease_group_argument, queue_argument
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import confirm, refuse_missing_queue, with_client, yes_option
-from queuey.terminal.output import ProgressBar, output_option, say, write_one
+from queuey.terminal.output import ProgressBar, many, output_option, say, write_one
 from queuey.terminal.times import Moment
 
 if TYPE_CHECKING:
@@ -58,11 +58,18 @@ def purge_command(
     _run(client, queue, client.purge(queue), output, wait=not no_wait)
 
 
-def _pair(text: str) -> tuple[str, str]:
-    name, colon, value = text.partition(":")
-    if not colon or not name:
-        raise click.BadParameter(f"{text!r} is not NAME:VALUE.", param_hint="'--header'")
-    return name, value.strip()
+def _by_name(headers: Sequence[str]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for text in headers:
+        name, colon, value = text.partition(":")
+        if not colon or not name:
+            raise click.BadParameter(f"{text!r} is not NAME:VALUE.", param_hint="'--header'")
+        if name in found:
+            raise click.BadParameter(
+                f"{name} stands twice: a message has one value of each name.", param_hint="'--header'"
+            )
+        found[name] = value.strip()
+    return found
 
 
 @click.command("redrive")
@@ -110,7 +117,7 @@ def redrive_command(
         write_one(task_row(client.cancel_task(queue, name) if cancel else client.task(queue, name)), output)
         return
     if headers:
-        wanted["message_headers"] = dict(map(_pair, headers))
+        wanted["message_headers"] = _by_name(headers)
     if dry_run:
         found = client.preview_redrive(queue, group, **wanted)
         write_one(found._asdict(), output)
@@ -142,6 +149,9 @@ def _run(client: Client, queue: str, task: QueueTask, output: str | None, *, wai
     write_one(task_row(task), output)
     if task.state in ("failed", "cancelled"):
         raise click.ClickException(f"{task.name} {'failed' if task.state == 'failed' else 'was cancelled'}")
+    if task.failed:
+        stay = "stays" if task.failed == 1 else "stay"
+        raise click.ClickException(f"{many(task.failed, 'dead letter')} could not be moved and {stay}: {task.reason}")
     if not wait:
         say(f"{task.name} of the queue runs; --status shows how far it is")
 

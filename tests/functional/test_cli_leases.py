@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from qdo.client import Client
+from queuey.model.dead_letters import STORY_HEADER, Story, story_to_header
 from tests.support.client import Server
 from tests.support.commands import Ended, command, done
 from tests.support.loaded import Program
@@ -287,7 +288,7 @@ def test_receipts_come_from_a_pipe(queuey: Run, seen: Server, client: Client) ->
     done(queuey("release", name, "-", "--no-count", "--delay", "1h", given=alone + b"\n\n"))
     ended = done(queuey("ack", name, "-", given=b"\n".join(lines[3:])))
 
-    assert ended.err == "settled 1197 messages\n"
+    assert ended.err == "settled 1,197 messages\n"
     assert {state for state, _, _ in states(client, name).values()} == {"waits"}
     assert len(states(client, name)) == 3
     for line in (b'{"body": "x"}', b'{"receipt": ' + b"[" * 100_000):
@@ -445,6 +446,21 @@ def test_dead_letters_are_redriven(queuey: Run, client: Client, queue: str) -> N
     assert queuey("redrive", queue, "absent", "--yes").code == 3
     assert queuey("redrive", queue, "default", "--header", "a", "--yes").code == 2
     assert done(queuey("redrive", queue, "default", "--header", "x:y", "--yes")).rows[0]["moved"] == 0
+
+
+def test_a_redrive_that_leaves_letters_says_so(queuey: Run, seen: Server, client: Client, queue: str) -> None:
+    client.receive(queue, "default")[0].reject("bad")
+    dead = f"{queue}-dead"
+    assert eventually(lambda: client.queue_info(dead).depth == 1)
+    story = Story(queue, 1, "0" * 32, "default", 1, "forged").alone(b"message")
+    seen.add_batch(dead, {"body": "forged", "headers": {STORY_HEADER: story_to_header(story).decode()}})
+
+    ended = queuey("redrive", queue, "default", "--yes")
+
+    (row,) = ended.rows
+    assert (row["state"], row["moved"], row["failed"]) == ("done", 1, 1)
+    assert (ended.code, f"1 dead letter could not be moved and stays: {row['reason']}" in ended.err) == (1, True)
+    assert queuey("redrive", queue, "default", "--status").code == 0
 
 
 def test_a_number_that_the_server_refuses_is_named_by_its_option(queuey: Run, queue: str) -> None:

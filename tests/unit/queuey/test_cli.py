@@ -80,6 +80,8 @@ def test_a_format_puts_bodies_in_as_they_are() -> None:
         (("put", "q", ""), "cannot be empty"),
         (("put", "q", "x", "--ttl", "0"), "whole number of seconds from 1 on"),
         (("put", "q", "x", "--at", HEX), "expected a time"),
+        (("put", "q", "x", "-H", "content-type:a/b", "-H", "Content-Type:c/d"), "stands twice"),
+        (("redrive", "q", "g", "--header", "a:1", "--header", "a:2", "--dry-run"), "a stands twice"),
         (("get", "q", "--follow", "--until", "now"), "--follow has no end"),
         (("get", "q", "--raw", "--format", "x"), "exclude each other"),
         (("get", "q", "--since", "1h", "--until", "2h"), "--until lies before --since"),
