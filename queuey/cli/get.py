@@ -146,7 +146,7 @@ def get_command(
         elif template is not None or raw:
             _write_bytes(pages, _formatter(template) if template is not None else lambda found: found.message.body)
         else:
-            _write(pages, output, names_queues=wanted.has_several)
+            _write(pages, output, names_queues=wanted.has_several, follows=follow)
 
 
 def _check_kept(cursor_file: Path | None, group: str | None, *, leaves_out: bool) -> None:
@@ -188,17 +188,19 @@ def _ticks(moment: str) -> int:
     return parse_timestamp(moment) if "." in moment else MessageId.parse(moment).ticks
 
 
-def _write(pages: Pages, output: str | None, *, names_queues: bool) -> None:
+def _write(pages: Pages, output: str | None, *, names_queues: bool, follows: bool) -> None:
+    """:param follows: Ctrl-C is the end of the rows, so a list of JSON is whole."""
     out = sys.stdout
     form = form_for(output, out)
     named = ("queue",) if names_queues else ()
 
     def rows() -> Iterator[dict[str, Any]]:
-        for page in pages:
-            for found in page:
-                yield dict.fromkeys(named, found.queue) | _row(found.message, for_table=form == "table")
-            # A follower's reader sees each page when it came.
-            out.flush()
+        with suppress(*([KeyboardInterrupt] if follows else [])):
+            for page in pages:
+                for found in page:
+                    yield dict.fromkeys(named, found.queue) | _row(found.message, for_table=form == "table")
+                # A follower's reader sees each page when it came.
+                out.flush()
 
     columns = (*named, *(TABLE if form == "table" else COLUMNS))
     widths = (*(max(len(queue), 20) for queue in named), *WIDTHS)

@@ -230,9 +230,10 @@ def _plain(value: Any) -> str:
         return ""
     if isinstance(value, bool):
         return str(value).lower()
-    if isinstance(value, (list, tuple)):
-        return ",".join(map(str, value))
-    return str(value)
+    is_list = isinstance(value, (list, tuple))
+    if isinstance(value, dict) or (is_list and any(isinstance(one, dict) for one in value)):
+        return to_json(value)
+    return ",".join(map(str, value)) if is_list else str(value)
 
 
 class ProgressBar:

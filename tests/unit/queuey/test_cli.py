@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from qdo.client import Message, NewMessage
 from queuey._version import __version__
 from queuey.cli import main
-from queuey.cli.get import _formatter
+from queuey.cli.get import _formatter, _write
 from queuey.cli.put import _headers
 from queuey.cli.reading import QueueMessage
 from queuey.cli.sending import BATCH_BYTES, BATCH_MESSAGES, portions
@@ -69,6 +69,16 @@ def test_a_format_puts_bodies_in_as_they_are() -> None:
     line = _formatter(form)(QueueMessage("q", message))
 
     assert line == HEX.encode() + b"\t3 q k {unclosed \xfe\xff{id}\n\0\\n\n"
+
+
+def test_a_list_that_is_followed_is_whole_when_it_is_stopped(capsys: pytest.CaptureFixture[str]) -> None:
+    def pages() -> Iterator[list[QueueMessage]]:
+        yield [QueueMessage("q", Message(MessageId.parse(HEX), 1, b"0"))]
+        raise KeyboardInterrupt
+
+    _write(pages(), "json", names_queues=False, follows=True)
+
+    assert [one["body"] for one in json.loads(capsys.readouterr().out)] == ["0"]
 
 
 @pytest.mark.parametrize(

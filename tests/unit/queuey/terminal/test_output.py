@@ -152,3 +152,13 @@ def test_a_line_that_nobody_can_read_ends_nothing(monkeypatch: pytest.MonkeyPatc
         with pytest.raises(BrokenPipeError):
             print(file=broken, flush=True)
         os.dup2(os.open(os.devnull, os.O_WRONLY), writing)  # lets it close
+
+
+def test_an_object_in_a_table_or_in_csv_is_json() -> None:
+    row = {"name": "a", "n": {"kind": "\u00fc"}, "on": None, "tags": [{"k": 1}, {"k": None}]}
+
+    assert list(csv.reader(io.StringIO(printed("csv", [row])))) == [
+        list(COLUMNS),
+        ["a", '{"kind": "\u00fc"}', "", '[{"k": 1}, {"k": null}]'],
+    ]
+    assert '{"kind": "\u00fc"}' in printed("table", [row])
