@@ -16,6 +16,7 @@ from qdo.client import Client, Message
 from qdo.groups.dead_letter_names import DeadLetterNames
 from qdo.worker.dead_letters import DeadLetter, letters
 from queuey.errors import Forbidden, MessageNotFound
+from queuey.ids import MessageId
 from queuey.model import header_to_json
 from queuey.model.headers import header_in_any_case
 from queuey.model.schedules import TASK_HEADER
@@ -74,11 +75,13 @@ def ls(
 
     Example: qdo dead ls mail --reason Timeout --last 10
     """
-    found = list(_found(client, queue, dead_letters, group, reason))
+    found = [
+        (message.id, row(message, letter)) for message, letter in _found(client, queue, dead_letters, group, reason)
+    ]
     if not found and client.find_queue(queue) is None:
         raise _nothing_found(client, queue)
-    found.sort(key=lambda pair: pair[0].id)
-    rows = [row(*pair) for pair in (found[-last:] if last else found)]
+    found.sort(key=lambda pair: pair[0])
+    rows = [one for _, one in (found[-last:] if last else found)]
     has_tasks = any(one["task"] for one in rows)
     write_rows(rows, [name for name in COLUMNS if has_tasks or name != "task"], output)
     name = DeadLetterNames(dead_letters).queue_for(queue)
@@ -155,19 +158,21 @@ def retry(
     if bool(wanted) == everything:
         raise click.UsageError("say which: ids from the column LETTER of 'qdo dead ls', or --all.")
     check_can_ask(f"Append messages to {queue} again?", yes=yes)
-    found = [
-        pair
-        for pair in _found(client, queue, dead_letters, group, reason)
-        if everything or {pair[0].id.hex, pair[1].story.message_id} & set(wanted)
-    ]
-    missing = set(wanted) - {name for message, letter in found for name in (message.id.hex, letter.story.message_id)}
-    if missing or not found:
+    meant, missing = set[tuple[int, MessageId]](), set(wanted)
+    for message, letter in _found(client, queue, dead_letters, group, reason):
+        names = {message.id.hex, letter.story.message_id}
+        if everything or names & set(wanted):
+            meant.add((message.partition, message.id))
+            missing -= names
+    if missing or not meant:
         raise _nothing_found(client, queue, min(missing, default=""))
-    confirm(f"Append {len(found)} messages to {queue} again?", yes=yes)
+    confirm(f"Append {len(meant)} messages to {queue} again?", yes=yes)
     dead = DeadLetterNames(dead_letters).queue_for(queue)
-    gone = 0
-    with ProgressBar("retry", len(found)) as progress:
-        for done, (message, letter) in enumerate(_at(found, rate), 1):
+    # They are read anew: ids have room in memory, and letters may not.
+    again = (pair for pair in letters(client, dead) if (pair[0].partition, pair[0].id) in meant)
+    appended, gone = 0, 0
+    with ProgressBar("retry", len(meant)) as progress:
+        for message, letter in _at(islice(again, len(meant)), rate):
             try:
                 letter.retry(client, message, dead)
             except MessageNotFound as error:
@@ -175,10 +180,13 @@ def retry(
                 say(f"letter {message.id.hex} stays, since it has no body: {error}")
             else:
                 client.delete(dead, message)
-            progress.reach(done)
+                appended += 1
+            progress.reach(appended + gone)
+    if left := len(meant) - appended - gone:
+        say(f"{many(left, 'letter')} went before it was their turn")
     if output is not None:
-        write_one({"queue": queue, "appended": len(found) - gone, "gone": gone}, output)
-    say(f"{len(found) - gone} appended again")
+        write_one({"queue": queue, "appended": appended, "gone": gone}, output)
+    say(f"{appended} appended again")
     if gone:
         raise NothingFound(f"{queue} has lost {many(gone, 'message')} that had no room in their letters")
 
@@ -218,10 +226,10 @@ def _found(
             yield message, letter
 
 
-def _at(found: list[tuple[Message, DeadLetter]], rate: float | None) -> Iterator[tuple[Message, DeadLetter]]:
+def _at(found: Iterator[tuple[Message, DeadLetter]], rate: float | None) -> Iterator[tuple[Message, DeadLetter]]:
     """The letters one by one, with pauses for the rate."""
     yield from islice(found, 1)
-    for pair in found[1:]:
+    for pair in found:
         if rate is not None:
             time.sleep(1 / rate)
         yield pair

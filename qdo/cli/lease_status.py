@@ -12,7 +12,7 @@ from qdo.cli.options import Workplace
 from qdo.client import Client, LeasePartition
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
 from qdo.groups.subscription import each_queue
-from queuey.errors import LeaseGroupNotFound
+from queuey.errors import LeaseGroupNotFound, QueueNotFound
 from queuey.ids import MessageId
 from queuey.moments import rfc3339
 from queuey.terminal.output import NothingFound, say, write_one, write_rows
@@ -73,7 +73,7 @@ def _totals(rows: Sequence[dict[str, Any]]) -> dict[str, int]:
 def _rows(client: Client, queue: str, group: str) -> Iterator[dict[str, Any]]:
     try:
         found = client.lease_group(queue, group)
-    except LeaseGroupNotFound:
+    except (LeaseGroupNotFound, QueueNotFound):  # the queue may have gone meanwhile
         return
     for one in found.partitions:
         yield {

@@ -11,7 +11,7 @@ from click.testing import CliRunner, Result
 
 from qdo.cli import main
 from qdo.client import Client, NewMessage
-from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
+from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS, DeadLetterNames
 from queuey.model.dead_letters import REDRIVEN_HEADER
 from queuey.service.dead_letters import dead_letter_queue
 from tests.support.client import Server, new_name
@@ -153,3 +153,27 @@ def test_letters_that_a_group_keeps_elsewhere_are_not_said_to_be_none(server: Se
     assert f"lease group hands keeps its dead letters in {letters}: --dead-letters {letters}" in listed.stderr
     assert len(rows(run("dead", "ls", queue, "-o", "jsonl", "--dead-letters", letters))) == 1
     assert "hands" not in run("dead", "ls", queue, "-g", "others").stderr
+
+
+def test_letters_that_go_meanwhile_are_not_said_to_be_appended(
+    server: Server, client: Client, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = server.queue()
+    for body in (b"a", b"b", b"c"):
+        rejected(server, client, queue, NewMessage(body), reason="bad")
+    listed = rows(run("dead", "ls", queue, "-o", "jsonl", "--last", "2"))
+
+    def confirm(question: str, *, yes: bool) -> None:
+        """Meanwhile somebody else removes a letter, and another one is new."""
+        assert yes, question
+        letters_of = DeadLetterNames(DEFAULT_DEAD_LETTERS).queue_for(queue)
+        client.delete(letters_of, f"{listed[0]['partition']}:{listed[0]['letter']}")
+        rejected(server, client, queue, NewMessage(b"d"), reason="bad")
+
+    monkeypatch.setattr("qdo.cli.dead.confirm", confirm)
+    ended = run("dead", "retry", queue, "--all", "--yes", "-o", "jsonl")
+
+    assert json.loads(ended.stdout) == {"queue": queue, "appended": 2, "gone": 0}
+    assert "1 letter went before it was their turn" in ended.stderr
+    assert len(rows(run("dead", "ls", queue, "-o", "jsonl"))) == 1
+    assert sorted(one.body for one in client.iterate(queue)) == [b"a", b"a", b"b", b"c", b"c", b"d"]

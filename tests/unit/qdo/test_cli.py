@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import cast
 
 import pytest
 from click.testing import CliRunner, Result
@@ -10,11 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from qdo.cli import main
+from qdo.cli.lease_status import lease_rows
 from qdo.cli.offsets import place_of
 from qdo.cli.options import Workplace
 from qdo.cli.status import headline, is_over, row
 from qdo.cli.top import trend, worst
-from qdo.client.values import Message
+from qdo.client import Client
+from qdo.client.values import Message, QueueSettings
 from qdo.compat.cli import main as old_main
 from qdo.compat.positions import parse_old_partition
 from qdo.compat.qdo_worker import FixedCoordinator, as_dict, read_settings
@@ -26,7 +29,7 @@ from qdo.groups.subscription import is_meant
 from qdo.groups.view import GroupView
 from qdo.worker.metrics import WorkerMetrics, serve_metrics
 from qdo.worker.work import Counts, WorkerFigures
-from queuey.errors import ConfigurationError
+from queuey.errors import ConfigurationError, LeaseGroupNotFound, QueueNotFound, QueueyError
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId, format_timestamp
 from queuey.monitor.exposition import registry_of
 from queuey.terminal.live import screen
@@ -344,6 +347,18 @@ def test_members_with_fixed_partitions_plan_for_themselves_and_share_claims(tmp_
     assert second.claim([ONE, Partition("q", 2)]).keys() == second.claim([Partition("q", 2)]).keys()
     first.close()
     second.close()
+
+
+@pytest.mark.parametrize("error", [QueueNotFound(), LeaseGroupNotFound()])
+def test_a_queue_that_goes_while_it_is_looked_at_has_no_row(error: QueueyError) -> None:
+    class Gone:
+        def queues(self, **_: object) -> list[QueueSettings]:
+            return [QueueSettings("mail")]
+
+        def lease_group(self, queue: str, group: str) -> None:
+            raise error
+
+    assert lease_rows(cast("Client", Gone()), Workplace(SERVER, "g", None, None), ()) == ([], False)
 
 
 @pytest.mark.parametrize("hosts", ["zk1:port", ":", "/qdo"])
