@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import count
 from operator import attrgetter
-from time import monotonic
+from time import perf_counter
 from typing import Any
 
 from queuey.errors import Throttled
@@ -42,13 +42,9 @@ class Admission:
         most_calls: int,
         most_bytes: int,
         *,
-        elapsed: Callable[[], float] = monotonic,
         refused: Callable[[], object] = lambda: None,
     ) -> None:
-        """:param elapsed: the clock of :attr:`Ticket.waited_seconds`.
-        :param refused: called for each call that finds no room for its bytes.
-        """
-        self.elapsed = elapsed
+        """:param refused: called for each call that finds no room for its bytes."""
         self.refused = refused
         self.calls = 0
         self.bytes = 0
@@ -233,7 +229,7 @@ class Ticket:
 
         Afterwards the call takes a place, free or not, since it was admitted already.
         """
-        began = self._admission.elapsed()
+        began = perf_counter()
         self.close()
         self.waits = True
         try:
@@ -242,7 +238,7 @@ class Ticket:
             with self._admission.lock:
                 self._admission.calls += 1
             self._inside, self.waits = True, False
-            self.waited_seconds += self._admission.elapsed() - began
+            self.waited_seconds += perf_counter() - began
 
     def give_back(self, size: int | None = None) -> None:
         """Hold ``size`` fewer bytes, or none at all with None.

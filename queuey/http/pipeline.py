@@ -56,7 +56,6 @@ class Pipeline:
         self.admission = Admission(
             settings.limits.max_in_flight,
             settings.limits.max_in_flight_mb << 20,
-            elapsed=service.clock.elapsed,
             refused=lambda: monitor.count(THROTTLED, 1, "in_flight"),
         )
         monitor.ask(REQUESTS_IN_PROGRESS, lambda: self.admission.calls)

@@ -120,7 +120,8 @@ class _Reports(BackgroundWork):
 
     def __init__(self, look: Callable[[], MetricSet], exporter: sdk.MetricExporter, resource: Resource) -> None:
         given = os.environ.get("OTEL_METRIC_EXPORT_INTERVAL", "")
-        super().__init__("telemetry", int(given) / 1000 if given.isdecimal() else METRIC_SECONDS)
+        milliseconds = int(given) if given.isdecimal() else 0
+        super().__init__("telemetry", milliseconds / 1000 or METRIC_SECONDS)
         self._look, self._exporter, self._resource = look, exporter, resource
         self._scope = InstrumentationScope("queuey", __version__)
         self._began = time.time_ns()

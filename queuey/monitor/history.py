@@ -37,7 +37,7 @@ _COUNTERS: Mapping[str, tuple[Counter, str]] = {
     "read": (MESSAGES_DELIVERED, ""),
     "received": (MESSAGES_RECEIVED, ""),
     "settled": (LEASES_SETTLED, ""),
-    "dead_letters": (DEAD_LETTERS, ""),
+    "dead_letters": (DEAD_LETTERS, "moved"),
     "bytes_in": (MESSAGE_BYTES, "in"),
     "bytes_out": (MESSAGE_BYTES, "out"),
 }

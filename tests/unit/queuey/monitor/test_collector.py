@@ -131,3 +131,15 @@ def test_a_long_or_strange_tracestate_is_left_out() -> None:
     parent = f"00-{TRACE}-{SPAN}-01"
     for state in ("", "a" * 513, "a=\u00e9", "a=\t"):
         assert trace_context({"traceparent": parent, "tracestate": state}) == {"traceparent": parent}
+
+
+@pytest.mark.parametrize(("given", "seconds"), [("1500", 1.5), ("0", 60), ("", 60), ("often", 60)])
+def test_reports_rest_between_each_other(monkeypatch: pytest.MonkeyPatch, given: str, seconds: float) -> None:
+    monkeypatch.setenv("OTEL_METRIC_EXPORT_INTERVAL", given)
+    made, _, _ = collector()
+
+    made.report(lambda: Monitor("memory"))
+    (reports,) = made._reports
+    made.close()
+
+    assert reports._rest_seconds == seconds

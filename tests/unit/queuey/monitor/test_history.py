@@ -1,8 +1,8 @@
 from __future__ import annotations
 
 from queuey.clock import ManualClock
-from queuey.monitor.history import FIELDS, KEPT_SECONDS, History
-from queuey.monitor.metrics import Monitor
+from queuey.monitor.history import FIELDS, KEPT_SECONDS, History, counted
+from queuey.monitor.metrics import DEAD_LETTERS, Monitor
 
 
 def sampled(history: History) -> dict[str, float]:
@@ -27,6 +27,15 @@ def test_a_sample_has_what_came_since_the_one_before() -> None:
     assert (first["time"], first["appended"], first["requests"], first["errors"]) == (1000.0, 5.0, 1.5, 0.5)
     assert (first["p50"], first["p99"]) == (0.0005, 5.0)
     assert {second[name] for name in FIELDS if name != "time"} == {0.0}
+
+
+def test_a_dead_letter_counts_once_it_is_stored() -> None:
+    """While its queue is full, each receive tries again."""
+    monitor = Monitor("memory")
+    for result in ("waits", "waits", "waits", "moved"):
+        monitor.count(DEAD_LETTERS, 1, "demo", result)
+
+    assert (counted(monitor)["dead_letters"], counted(monitor, "demo")["dead_letters"]) == (1, 1)
 
 
 def test_an_hour_is_kept_and_no_more() -> None:
