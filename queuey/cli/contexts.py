@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from typing import Any
 
@@ -76,6 +77,8 @@ def _found(url: str | None, application: str | None, app_key: str | None, token:
     if app_key is not None and token is not None:
         raise click.UsageError("--app-key and --token exclude each other.")
     app_key, token = (sys.stdin.readline().strip() if text == "-" else text for text in (app_key, token))
+    if "" in (app_key, token):  # of a variable that is not set, for instance
+        raise click.UsageError("the key or token is empty: leave the option out if there is none.")
     url = url or context_in_force(environment_only=True).url
     server = server_from(url=url, application=application, app_key=app_key, token=token)
     server.client().close()
@@ -118,7 +121,10 @@ def use_context(name: str, output: str | None) -> None:
         contexts.current = name
     write_done(_row(name, context, name), output)
     say(f"in use: {name}, application {context.application} at {context.url}")
-    if named := named_by_environment():
+    named = named_by_environment()
+    if (os.environ.get("QUEUEY_CONTEXT") or name) != name:
+        named.append("QUEUEY_CONTEXT")
+    if named:
         say(f"notice: {' and '.join(named)} of the environment come first: unset them")
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from queuey.errors import ConfigurationError, CursorLost, StaleGeneration
+from queuey.errors import ConfigurationError, CursorLost, OffsetMovesBack, StaleGeneration
 from queuey.ids import ZERO_ID, MessageId, parse_timestamp
 from queuey.whole_files import write_whole
 
@@ -137,7 +137,7 @@ class GroupOffsets(KeptPlaces):
                 continue
             try:
                 self._client.commit_offsets(queue.name, self._group, new, self._generations[queue.name])
-            except StaleGeneration as error:
+            except (StaleGeneration, OffsetMovesBack) as error:  # the latter if both began at once
                 raise StaleGeneration(
                     f"another reader of group {self._group} has begun on queue {queue.name}, or it was reset: this one ends, "
                     "and its last lines come again there"

@@ -108,3 +108,23 @@ def test_on_a_terminal_the_key_is_asked_for_and_not_shown(file: Path) -> None:
 def _read(descriptor: int) -> bytes:
     assert select.select([descriptor], [], [], 90)[0], "nothing is said"
     return os.read(descriptor, 4096)
+
+
+def test_a_context_in_use_says_that_the_environment_names_another_one() -> None:
+    for name in ("work", "home"):
+        run("context", "add", name, "--url", "http://127.0.0.1:1")
+
+    said = [run("context", "use", "home", QUEUEY_CONTEXT=named).stderr for named in ("work", "home", "")]
+
+    assert ["notice: QUEUEY_CONTEXT of the environment come" in text for text in said] == [True, False, False]
+
+
+@pytest.mark.parametrize("option", ["--app-key", "--token"])
+@pytest.mark.parametrize("value", ["", "-"])
+def test_an_empty_key_takes_the_place_of_none(option: str, value: str) -> None:
+    run("context", "add", "work", "--url", "http://127.0.0.1:1", "--app-key", "a-key")
+
+    refused = run("context", "add", "work", "--url", "http://127.0.0.1:1", option, value, given="\n")
+
+    assert (refused.exit_code, "is empty" in refused.stderr) == (2, True)
+    assert listed()["work"]["credential"] == "key"
