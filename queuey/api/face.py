@@ -58,7 +58,7 @@ class V1:
 
     def identify(self, service: Service, call: Call) -> Identity:
         """By application keys, tokens of this server, or other configured schemes."""
-        return access.identify(service, call.headers.get("authorization", ""))
+        return access.identify(service, call.headers.get("authorization", ""), call)
 
     def refusal(self, error: QueueyError, call: Call, challenge: str) -> Answer:
         """In v1's JSON, or in RFC 9457's form."""

@@ -99,7 +99,7 @@ class Console:
 
         :raises Forbidden: there is none, or it has ended, and only the sign-in does without.
         """
-        identity = self._sessions.identity(self._sessions.of(call.headers))
+        identity = self._sessions.identity(self._sessions.of(call.headers), call)
         if not (identity.principals or call.path.startswith(_OPEN)):
             raise Forbidden("Sign in first: there is no session, or it has ended.")
         return identity
@@ -136,7 +136,7 @@ class Console:
 
     async def _read(self, inner: Call, operation: Operation, service: Service, call: Call, target: Target) -> Answer:
         session = self._sessions.of(call.headers)
-        answer = await self._inside.serve(call, inner, operation, renew=lambda: self._sessions.identity(session))
+        answer = await self._inside.serve(call, inner, operation, renew=lambda: self._sessions.identity(session, call))
         if dict(answer.headers).get("content-type", "").partition(";")[0] not in _SHOWN_TYPES:
             raise NotFound("The console reads JSON and events of v1: ask v1 itself for other forms.")
         answer.headers += [("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox")]

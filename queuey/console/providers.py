@@ -15,7 +15,7 @@ from typing import NamedTuple
 from queuey.console.seals import Seals, cookie_of
 from queuey.errors import InvalidToken, NotFound, Throttled
 from queuey.http.access import identify
-from queuey.http.addresses import address_of, network_of
+from queuey.http.addresses import client_of
 from queuey.http.exchange import Call
 from queuey.locks import new_lock
 from queuey.security.claims import unix_now
@@ -134,10 +134,9 @@ class Providers:
         code = query.get("code", "")
         if "error" in query or not code or len(code) > MAX_CODE:
             raise InvalidToken(f"The issuer {issuer} let nobody in. Sign in again.")
-        address = address_of(call, self._service.settings.server.trusted_proxies)
-        with self._exchanges.begun(issuer, network_of(address)):
+        with self._exchanges.begun(issuer, client_of(call, self._service.settings.server.trusted_proxies)):
             token = flow.exchange(code, known)
-        identify(self._service, f"Bearer {token}")  # raises, unless its signature, audience and life are good
+        identify(self._service, f"Bearer {token}", call)  # raises, unless its signature, audience and life are good
         flow.check(token, known)
         return token, attempt.wanted
 

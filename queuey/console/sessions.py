@@ -64,7 +64,7 @@ class Sessions:
         """A session that proves nothing. The sign-in page needs one, for its form."""
         return Session(secrets.token_hex(_ID_BYTES), int(unix_now(self._service.clock)))
 
-    def begin(self, credential: str) -> Session:
+    def begin(self, credential: str, call: Call) -> Session:
         """Sign in with the key of an application or an operator, or with a token.
 
         :raises Unauthenticated: it proves nothing.
@@ -74,18 +74,18 @@ class Sessions:
         if not text or not text.isascii() or not text.isprintable() or " " in text or ";" in text:
             raise InvalidApplicationKey("This is neither a key nor a token: they have no blanks and no semicolons.")
         try:
-            return self._with_key(identify(self._service, f"Application {text}"))
+            return self._with_key(identify(self._service, f"Application {text}", call))
         except InvalidApplicationKey:
             if text.count(".") != _DOTS_OF_TOKEN:
                 raise
-        return self.with_token(text)
+        return self.with_token(text, call)
 
-    def with_token(self, token: str) -> Session:
+    def with_token(self, token: str, call: Call) -> Session:
         """Sign in with a token.
 
         :raises Unauthenticated, Throttled: as of :meth:`begin`.
         """
-        if not identify(self._service, f"Bearer {token}").principals:
+        if not identify(self._service, f"Bearer {token}", call).principals:
             raise InvalidToken("This server takes no tokens: its settings have neither [tokens] keys nor an issuer.")
         session = self.anonymous()._replace(token=token)
         if len(self.seal(session)) > MAX_COOKIE:
@@ -97,13 +97,13 @@ class Sessions:
         mark = self.seals.mark(_KEY, known.key_of(principal) or b"")
         return self.anonymous()._replace(principal=principal, mark=mark)
 
-    def identity(self, session: Session | None) -> Identity:
+    def identity(self, session: Session | None, call: Call) -> Identity:
         """What a session proves now; nothing once it, its key or its token has ended."""
         if session is None or unix_now(self._service.clock) - session.began >= SESSION_SECONDS:
             return ANONYMOUS
         if session.token:
             try:
-                return identify(self._service, f"Bearer {session.token}")
+                return identify(self._service, f"Bearer {session.token}", call)
             except Unauthenticated:
                 return ANONYMOUS
         for found in self._service.keys.of(session.principal):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from contextlib import suppress
 
 from queuey.errors import Forbidden, QueueNotFound, Throttled, Unauthenticated
+from queuey.http.addresses import client_of
 from queuey.http.exchange import Call, Target
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity, Permission, permits
@@ -28,8 +29,10 @@ async def refresh_keys(service: Service) -> None:
         service.trust.forget()  # a token ends with the application key that it was issued for
 
 
-def identify(service: Service, header: str) -> Identity:
+def identify(service: Service, header: str, call: Call) -> Identity:
     """The caller that an Authorization header proves.
+
+    :param call: the client that sent it pays for a bad one.
 
     What application keys proved is remembered until the keys are loaded again.
 
@@ -37,7 +40,7 @@ def identify(service: Service, header: str) -> Identity:
     """
     identity = service.recent.get(header)
     if identity is None:
-        identity = service.identifier.identify(header)
+        identity = service.identifier.identify(header, client_of(call, service.settings.server.trusted_proxies))
         # Remember no caller that proves nothing: it could send a different header every time and fill the memory.
         if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
@@ -103,7 +106,7 @@ async def identify_again(service: Service, call: Call) -> None:
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
     with suppress(Throttled):  # it cannot be checked now
         renew = call.renew
-        call.known_as(identify(service, call.headers.get("authorization", "")) if renew is None else renew())
+        call.known_as(identify(service, call.headers.get("authorization", ""), call) if renew is None else renew())
 
 
 async def queue_again(service: Service, call: Call, queue: Queue, permission: Permission) -> Queue:

@@ -7,7 +7,7 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from queuey.http.exchange import Call
 
-__all__ = ["address_of", "network_of", "scheme_of"]
+__all__ = ["address_of", "client_of", "network_of", "scheme_of"]
 
 MOST_HOPS = 20
 """Addresses of an X-Forwarded-For header that are looked at."""
@@ -36,6 +36,12 @@ def address_of(call: Call, trusted: tuple[str, ...]) -> str:
     return found
 
 
+def client_of(call: Call, trusted: tuple[str, ...]) -> str:
+    """What counts as the client that sent a request, where each has a share."""
+    return network_of(address_of(call, trusted))
+
+
+@lru_cache(maxsize=4096)
 def network_of(address: str) -> str:
     """What counts as one client where each has a share: of IPv6 the first 64 bits, since one client has all others of them.
 

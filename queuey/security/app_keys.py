@@ -53,8 +53,11 @@ class ApplicationKeys:
         """
         self._find, self._used = find, used
 
-    def identify(self, credential: str) -> Grant:
-        """:raises InvalidApplicationKey: nobody has this key."""
+    def identify(self, credential: str, client: str = "") -> Grant:
+        """A look costs one hash, so any client may have as many as it likes.
+
+        :raises InvalidApplicationKey: nobody has this key.
+        """
         grant = self.recall(credential)
         if grant is None:
             raise InvalidApplicationKey

@@ -23,6 +23,10 @@ MAX_HEADER = 8192
 """Characters of an Authorization header that are looked at."""
 REMEMBERED = 10_000
 """Credentials known by their hash, of each scheme: about 4 MB."""
+CLIENTS_MOST = 4
+"""One client uses up one part of so many of an :class:`Allowance`."""
+_CLIENTS = 1000
+"""Clients whose uses are counted; of more, those that were counted longest ago have all of theirs again."""
 MOST_RECALLED = 8
 """Credentials of one header that :meth:`Identifier.recall` looks at, on the event loop: callers have one or two."""
 
@@ -48,8 +52,23 @@ class Scheme(Protocol):
         """
 
 
-class RecallingScheme(Scheme, Protocol):
+class RecallingScheme(Protocol):
     """A scheme that also answers from memory, at the cost of one hash."""
+
+    @property
+    def name(self) -> str:
+        """As of :class:`Scheme`."""
+
+    @property
+    def refusal(self) -> type[Unauthenticated]:
+        """As of :class:`Scheme`."""
+
+    def identify(self, credential: str, client: str) -> Grant:
+        """As of :class:`Scheme`.
+
+        :param client: the network that sends it; empty if that is not known.
+        :raises Throttled: too many bad ones came in the last second, of this client or of all.
+        """
 
     def recall(self, credential: str) -> Grant | None:
         """What a credential is known to prove, by one look-up of its hash.
@@ -70,16 +89,18 @@ class Identifier:
         self.challenge = ", ".join(f'{scheme.name} realm="queuey"' for scheme in schemes)
         """For WWW-Authenticate."""
 
-    def identify(self, header: str | None) -> Identity:
+    def identify(self, header: str | None, client: str = "") -> Identity:
         """The identity of a request; without a known scheme :data:`ANONYMOUS`.
 
+        :param client: the network that sends it; empty if that is not known.
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
         :raises Throttled: too many bad credentials came in the last second to look at another one.
         """
         if not header:
             return ANONYMOUS
         too_long = len(header) > MAX_HEADER
-        grants = [self._ask(scheme, credential, too_long=too_long) for scheme, credential in self._credentials(header)]
+        asked = self._credentials(header)
+        grants = [self._ask(scheme, credential, client, too_long=too_long) for scheme, credential in asked]
         return Identity(grants) if grants else ANONYMOUS
 
     def recall(self, header: str) -> Identity:
@@ -103,12 +124,12 @@ class Identifier:
             if scheme is not None:
                 yield scheme, credential.strip()
 
-    def _ask(self, scheme: Scheme, credential: str, *, too_long: bool) -> Grant:
+    def _ask(self, scheme: RecallingScheme, credential: str, client: str, *, too_long: bool) -> Grant:
         result = "refused"
         try:
             if too_long:
                 raise scheme.refusal(f"The Authorization header is longer than {MAX_HEADER} characters.")
-            grant = scheme.identify(credential)
+            grant = scheme.identify(credential, client)
             result = "accepted"
         except Throttled:
             result = "throttled"
@@ -119,27 +140,48 @@ class Identifier:
 
 
 class Allowance:
-    """A number of uses for each second (G17)."""
+    """A number of uses for each second, of which one client has a part (G17). Thread-safe."""
 
     def __init__(self, per_second: int, clock: Clock) -> None:
-        self._per_second = per_second
         self._clock = clock
-        self._left = float(per_second)
-        self._looked = clock.elapsed()
+        self._all = _Uses(per_second, clock.elapsed())
+        self._of_client = max(per_second // CLIENTS_MOST, 1)
+        self._clients: OrderedDict[str, _Uses] = OrderedDict()
         self._lock = new_lock()
 
-    def is_used_up(self) -> bool:
-        """Whether no use is left now."""
+    def is_used_up(self, client: str = "") -> bool:
+        """Whether no use is left now, to this client or to all.
+
+        :param client: empty if it is not known: then only those of all count.
+        """
         with self._lock:
             now = self._clock.elapsed()
-            self._left = min(self._per_second, self._left + (now - self._looked) * self._per_second)
-            self._looked = now
-            return self._left < 1
+            uses = self._clients.get(client)
+            return self._all.left_at(now) < 1 or (uses is not None and uses.left_at(now) < 1)
 
-    def use(self) -> None:
+    def use(self, client: str = "") -> None:
         """Use one up."""
         with self._lock:
-            self._left -= 1
+            self._all.left -= 1
+            if client:
+                uses = self._clients.pop(client, None) or _Uses(self._of_client, self._clock.elapsed())
+                uses.left -= 1
+                self._clients[client] = uses
+                if len(self._clients) > _CLIENTS:
+                    self._clients.popitem(last=False)
+
+
+class _Uses:
+    """What is left of a number for each second."""
+
+    def __init__(self, per_second: int, now: float) -> None:
+        self._per_second, self._looked = per_second, now
+        self.left = float(per_second)
+
+    def left_at(self, now: float) -> float:
+        self.left = min(self._per_second, self.left + (now - self._looked) * self._per_second)
+        self._looked = now
+        return self.left
 
 
 class Remembering:
@@ -147,7 +189,7 @@ class Remembering:
 
     A proof is known by the SHA-256 of its credential until it expires. A bad credential costs a check each time it comes,
     for its sender can always make another. So an :class:`Allowance` bounds the bad ones of a second; beyond it, credentials
-    that are not known already get 429.
+    that are not known already get 429. One client that sends bad ones keeps nobody else from proving something.
     """
 
     def __init__(self, scheme: Scheme, clock: Clock, allowance: Allowance) -> None:
@@ -160,8 +202,8 @@ class Remembering:
         self._trust = 0
         self._lock = new_lock()
 
-    def identify(self, credential: str) -> Grant:
-        """As :meth:`Scheme.identify`.
+    def identify(self, credential: str, client: str = "") -> Grant:
+        """As :meth:`RecallingScheme.identify`.
 
         :raises Throttled: see above.
         """
@@ -170,12 +212,12 @@ class Remembering:
         if grant is not None:
             return grant
         trust = self._trust
-        if self._allowance.is_used_up():
+        if self._allowance.is_used_up(client):
             raise Throttled("Too many bad credentials came in the last second: try again after Retry-After seconds.")
         try:
             grant = self._scheme.identify(credential)
         except Unauthenticated:
-            self._allowance.use()
+            self._allowance.use(client)
             raise
         with self._lock:
             if trust == self._trust:

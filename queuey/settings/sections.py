@@ -115,7 +115,7 @@ class LimitSettings:
     max_waiters_per_application: int = setting(15_000, "Of these, those of one application's keys; more get 429 with Retry-After.", low=0, high=1_000_000)
     max_waiters_strangers_percent: int = setting(25, "Percent of max_waiters for all readers of public queues without a credential, together; more get 429 with Retry-After.", low=0, high=100)
     max_waiters_per_user: int = setting(100, "Of these, those of one bid: or oidc: principal; more get 429 with Retry-After.", low=0, high=1_000_000)
-    bad_credentials_per_second: int = setting(1000, "Bad assertions and tokens looked at in a second; beyond it those that are not known yet get 429 with Retry-After.", low=1, high=1_000_000)
+    bad_credentials_per_second: int = setting(1000, "Bad assertions and tokens looked at in a second, a quarter of them from one address; beyond it those that are not known yet get 429 with Retry-After.", low=1, high=1_000_000)
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from queuey.clock import SystemClock
 from queuey.future import run
 from queuey.http.access import identify
+from queuey.http.exchange import Call
 from queuey.security.dev_issuer import DevIssuer
 from queuey.service import Service
 from queuey.settings import load_settings
@@ -24,6 +25,7 @@ from tests.bench.servers import APPLICATION
 from tests.bench.table import Row, number
 
 USER = "joe@example.org"
+_CALL = Call("GET", "/v1/queuey", "", {})
 _SECONDS = 1.0
 """Are enough for a measurement in one process."""
 _AT_ONCE = 50
@@ -109,18 +111,18 @@ def _signature(issuer: DevIssuer, token: str) -> Callable[[], None]:
 
 
 def _row(service: Service, proof: Proof, plan: Plan) -> Row:
-    if proof.principal not in identify(service, proof.header).principals:
+    if proof.principal not in identify(service, proof.header, _CALL).principals:
         raise BenchFailed(f"{proof.what} does not prove {proof.principal}")
 
     def first() -> None:
         proof.forget()
-        identify(service, proof.header)
+        identify(service, proof.header, _CALL)
 
     seconds = min(plan.seconds, _SECONDS)
     alone, looked_at = alternate(
         lambda: _microseconds(proof.cryptography, seconds), lambda: _microseconds(first, seconds), plan.rounds
     )
-    known = _microseconds(lambda: identify(service, proof.header), seconds)
+    known = _microseconds(lambda: identify(service, proof.header, _CALL), seconds)
     return Row(
         f"identify a caller, by {proof.what}",
         f"{number(median(alone))} µs for {proof.alone} alone",

@@ -29,7 +29,7 @@ def take_in(visit: Visit) -> PageAnswer:
     wanted = _local(visit.form.get("next", ""))
 
     def begin() -> tuple[Session, str]:
-        return visit.sessions.begin(visit.form.get("credential", "")), wanted
+        return visit.sessions.begin(visit.form.get("credential", ""), visit.call), wanted
 
     return _begun(visit, _SIGN_IN, begin, wanted)
 
@@ -56,7 +56,7 @@ def come_back(visit: Visit, issuer: str) -> PageAnswer:
 
     def begin() -> tuple[Session, str]:
         token, wanted = visit.providers.finish(issuer, visit.call)
-        return visit.sessions.with_token(token), _local(wanted)
+        return visit.sessions.with_token(token, visit.call), _local(wanted)
 
     answer = _begun(visit, f"{_SIGN_IN}/from/{issuer}", begin, "/console")
     answer.headers.append(("set-cookie", cookie_header(ATTEMPT_COOKIE, "", visit.call, _SIGN_IN, 0)))
@@ -72,7 +72,7 @@ def _begun(visit: Visit, path: str, begin: Callable[[], tuple[Session, str]], ne
     outcome, proved = "failed", list[str]()
     try:
         session, wanted = begin()
-        outcome, proved = "done", sorted(visit.sessions.identity(session).principals)
+        outcome, proved = "done", sorted(visit.sessions.identity(session, visit.call).principals)
     except Unauthenticated as error:
         outcome = error.code
         return _form(visit, next_time, error)

@@ -9,11 +9,13 @@ from queuey.clock import ManualClock
 from queuey.console.sessions import COOKIE, SESSION_SECONDS, Session, Sessions
 from queuey.errors import Forbidden, InvalidApplicationKey
 from queuey.future import run
+from queuey.http.exchange import Call
 from queuey.service import Service
 from queuey.settings import load_settings
 
 KEY = "a-key-of-the-application"
 FORMER, LATER = "0ddba11" * 6, "5ec4e7" * 8
+CALL = Call("GET", "/console", "", {})
 Make = Callable[..., Sessions]
 
 
@@ -43,23 +45,23 @@ def cookie(sessions: Sessions, session: Session) -> dict[str, str]:
 
 def test_a_session_proves_what_its_key_proved_until_its_time_is_over(make: Make, clock: ManualClock) -> None:
     sessions = make()
-    session = sessions.of(cookie(sessions, sessions.begin(KEY)))
+    session = sessions.of(cookie(sessions, sessions.begin(KEY, CALL)))
 
-    assert sessions.identity(session).principals == {"app:demo"}
+    assert sessions.identity(session, CALL).principals == {"app:demo"}
     clock.advance(SESSION_SECONDS)
-    assert sessions.identity(session).principals == frozenset()
+    assert sessions.identity(session, CALL).principals == frozenset()
 
 
 def test_a_former_secret_still_verifies_and_one_that_is_gone_does_not(make: Make) -> None:
     before, changing, after = make(FORMER), make(LATER, FORMER), make(LATER)
-    session = before.begin(KEY)
+    session = before.begin(KEY, CALL)
     sent = cookie(before, session)
 
     assert changing.of(sent) == session
-    assert changing.identity(session).principals == {"app:demo"}
+    assert changing.identity(session, CALL).principals == {"app:demo"}
     changing.check_csrf(session, before.csrf(session))
     assert after.of(sent) is None
-    assert after.identity(session).principals == frozenset()
+    assert after.identity(session, CALL).principals == frozenset()
     with pytest.raises(Forbidden):
         after.check_csrf(session, before.csrf(session))
 
@@ -67,12 +69,12 @@ def test_a_former_secret_still_verifies_and_one_that_is_gone_does_not(make: Make
 def test_without_secrets_two_servers_know_nothing_of_each_other(make: Make) -> None:
     one, other = make(), make()
 
-    assert other.of(cookie(one, one.begin(KEY))) is None
+    assert other.of(cookie(one, one.begin(KEY, CALL))) is None
 
 
 def test_what_another_version_signed_is_no_session(make: Make) -> None:
     sessions = make(LATER)
-    longer = sessions.seal((*sessions.begin(KEY), "more"))  # type: ignore[arg-type]
+    longer = sessions.seal((*sessions.begin(KEY, CALL), "more"))  # type: ignore[arg-type]
 
     assert sessions.of({"cookie": f"{COOKIE}={longer}"}) is None
     assert sessions.of({}) is None
@@ -80,9 +82,9 @@ def test_what_another_version_signed_is_no_session(make: Make) -> None:
 
 def test_a_key_proves_nobody_else(make: Make) -> None:
     sessions = make(LATER)
-    session = sessions.begin(KEY)
+    session = sessions.begin(KEY, CALL)
 
-    assert sessions.identity(session._replace(principal="app:other")).principals == frozenset()
-    assert sessions.identity(sessions.anonymous()).principals == frozenset()
+    assert sessions.identity(session._replace(principal="app:other"), CALL).principals == frozenset()
+    assert sessions.identity(sessions.anonymous(), CALL).principals == frozenset()
     with pytest.raises(InvalidApplicationKey):
-        sessions.begin(" ")
+        sessions.begin(" ", CALL)

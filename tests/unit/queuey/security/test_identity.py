@@ -10,6 +10,7 @@ from queuey.clock import ManualClock
 from queuey.errors import InvalidApplicationKey, InvalidToken, Throttled, Unauthenticated
 from queuey.future import run
 from queuey.http.access import identify
+from queuey.http.exchange import Call
 from queuey.ids import TICKS_PER_SECOND
 from queuey.model import PrincipalKey
 from queuey.security import identity as identity_module
@@ -33,7 +34,7 @@ class Words:
         self.grants = grants
         self.asked: list[str] = []
 
-    def identify(self, credential: str) -> Grant:
+    def identify(self, credential: str, client: str = "") -> Grant:
         self.asked.append(credential)
         try:
             return self.grants[credential]
@@ -190,8 +191,8 @@ def test_when_whom_the_scheme_trusts_changes_all_is_looked_at_anew(clock: Manual
 
 def test_a_proof_under_way_while_trust_changes_is_not_remembered(clock: ManualClock) -> None:
     class Meanwhile(Words):
-        def identify(self, credential: str) -> Grant:
-            grant = super().identify(credential)
+        def identify(self, credential: str, client: str = "") -> Grant:
+            grant = super().identify(credential, client)
             scheme.forget()
             return grant
 
@@ -243,9 +244,32 @@ def test_a_flood_of_bad_credentials_is_looked_at_so_many_times_a_second(clock: M
     assert [_outcome(scheme, "bad") for _ in range(6)] == ["InvalidToken"] * 5 + ["Throttled"]
 
 
-def _outcome(scheme: Remembering, credential: str) -> str:
+def test_one_client_that_sends_bad_credentials_keeps_no_other_out(clock: ManualClock) -> None:
+    words = Words({"new": lasting(clock, 100)})
+    scheme = Remembering(words, clock, Allowance(20, clock))
+
+    assert [_outcome(scheme, "bad", "192.0.2.7") for _ in range(7)] == ["InvalidToken"] * 5 + ["Throttled"] * 2
+    assert _outcome(scheme, "new", "192.0.2.7") == "Throttled"
+    assert _outcome(scheme, "new", "192.0.2.8") == "oidc:joe"
+    assert [_outcome(scheme, "bad", f"192.0.2.{number}") for number in range(8, 25)] == (
+        ["InvalidToken"] * 15 + ["Throttled"] * 2
+    )
+    clock.advance(0.2)
+    assert [_outcome(scheme, "bad", "192.0.2.7") for _ in range(2)] == ["InvalidToken", "Throttled"]
+
+
+def test_as_many_clients_as_come_take_no_more_memory(clock: ManualClock) -> None:
+    allowance = Allowance(1_000_000, clock)
+
+    for number in range(5000):
+        allowance.use(f"192.0.{number >> 8}.{number & 255}")
+
+    assert len(allowance._clients) == 1000
+
+
+def _outcome(scheme: Remembering, credential: str, client: str = "") -> str:
     try:
-        return scheme.identify(credential).principal
+        return scheme.identify(credential, client).principal
     except (Unauthenticated, Throttled) as error:
         return error.code
 
@@ -364,10 +388,10 @@ def test_a_header_that_proves_nothing_takes_no_place_among_those_that_are_known(
     """Anybody can send another one each time, and keys would have to be looked up again for each request."""
     service = Service.open(load_settings(None, {"QUEUEY_STORAGE_BACKEND": "memory"}))
     try:
-        key = run(service.keys.new("a"))
+        key, call = run(service.keys.new("a")), Call("GET", "/v1/a", "", {})
         for number in range(2000):
-            assert identify(service, f"Scheme{number} x") == ANONYMOUS
-        assert identify(service, f"Application {key}").principals == {"app:a"}
+            assert identify(service, f"Scheme{number} x", call) == ANONYMOUS
+        assert identify(service, f"Application {key}", call).principals == {"app:a"}
         assert list(service.recent) == [f"Application {key}"]
     finally:
         service.close()
