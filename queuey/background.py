@@ -16,9 +16,11 @@ log = logging.getLogger(__name__)
 class BackgroundWork(ABC):
     """A thread that takes turns. It sleeps until it is woken, and rests after each turn."""
 
-    def __init__(self, name: str, rest_seconds: float) -> None:
-        """:param name: of the thread."""
-        self._name, self._rest_seconds = name, rest_seconds
+    def __init__(self, name: str, rest_seconds: float, *, rests_first: bool = False) -> None:
+        """:param name: of the thread.
+        :param rests_first: whoever starts it has taken its first turn.
+        """
+        self._name, self._rest_seconds, self._rests_first = name, rest_seconds, rests_first
         self._woken = threading.Event()
         self._stopped = threading.Event()
         self._thread: threading.Thread | None = None
@@ -55,6 +57,8 @@ class BackgroundWork(ABC):
             self._thread.join()
 
     def _work(self) -> None:
+        if self._rests_first:
+            self._stopped.wait(self._rest_seconds)
         while True:
             self._woken.wait()
             if self.stopping:

@@ -20,7 +20,8 @@ class Removals(BackgroundWork):
     """Tries again until nothing is left of any removed queue."""
 
     def __init__(self, queues: Queues) -> None:
-        super().__init__("removals", REST_SECONDS if queues.hears_of_changes else SHARED_REST_SECONDS)
+        rest_seconds = REST_SECONDS if queues.hears_of_changes else SHARED_REST_SECONDS
+        super().__init__("removals", rest_seconds, rests_first=True)
         self._queues = queues
         queues.is_left = self.wake
 

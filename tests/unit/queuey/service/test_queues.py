@@ -168,6 +168,7 @@ def test_a_removal_that_may_be_decided_is_finished(service: Service, monkeypatch
     queue = run(service.queues.create("demo", "a", QueueSettings()))
     metadata = service.stores.metadata
     change = _Unknown(metadata.remove_queue, lambda: run(service.queues.find("demo", "a")))
+    monkeypatch.setattr(service.removals, "_rest_seconds", 0.01)
     service.removals.start()
     with monkeypatch.context() as unknown:
         unknown.setattr(metadata, "remove_queue", change)
