@@ -59,7 +59,7 @@ def _position(message: Message) -> tuple[Partition, MessageId | None] | None:
         told = json.loads(message.body)
         partition = parse_old_partition(told["partition"])
         return partition, MessageId.parse(told["processed"]) if told["processed"] else None
-    except (ValueError, KeyError, TypeError, AttributeError):
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return None
 
 

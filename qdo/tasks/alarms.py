@@ -6,12 +6,11 @@ import logging
 import threading
 from math import ceil
 
-import msgspec
-
 from qdo.client import Client
 from qdo.client.values import Message
 from qdo.tasks.schedules import ALARMS, Alarm, Schedule, ScheduleBook
 from qdo.tasks.sending import default_client, make_queue
+from qdo.tasks.wire import NO_JSON
 from qdo.worker.job import Context
 
 __all__ = ["LATE_SECONDS", "send_occurrence"]
@@ -64,7 +63,7 @@ def send_occurrence(message: Message, context: Context) -> None:
     """
     try:
         alarm = Alarm.of(message)
-    except msgspec.MsgspecError:
+    except NO_JSON:
         log.exception("message %s of %s is no alarm, and is passed over", message.id.hex, ALARMS)
         return
     known = _known_of(default_client())

@@ -19,6 +19,7 @@ from uuid import UUID
 import msgspec
 import msgspec.inspect
 
+from qdo.tasks.wire import NO_JSON
 from queuey.errors import ConfigurationError, InvalidParameter
 
 __all__ = ["Arguments", "ReturnValue"]
@@ -140,7 +141,7 @@ class Arguments:
         """
         try:
             found = msgspec.json.decode(body, type=self._shape)
-        except msgspec.MsgspecError as error:
+        except NO_JSON as error:
             raise InvalidParameter(f"task {self._task}: {error}") from error
         values = {name: getattr(found, name) for name in self.names}
         return {name: value for name, value in values.items() if value is not msgspec.UNSET}
@@ -186,7 +187,7 @@ class ReturnValue:
         """:raises InvalidParameter: the body is no such value."""
         try:
             return msgspec.json.decode(body, type=self._hint)
-        except (msgspec.MsgspecError, TypeError) as error:
+        except (*NO_JSON, TypeError) as error:
             raise InvalidParameter(f"the result of task {self._task}: {error}") from error
 
 

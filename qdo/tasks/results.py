@@ -17,7 +17,7 @@ from qdo.client.values import Message
 from qdo.tasks.arguments import ReturnValue
 from qdo.tasks.removal import MessageWatch
 from qdo.tasks.sending import default_client
-from qdo.tasks.wire import RESULT_OF, STATUS, header
+from qdo.tasks.wire import NO_JSON, RESULT_OF, STATUS, header
 from queuey.errors import ConfigurationError, CursorLost, InvalidParameter, QueueNotFound
 from queuey.ids import MessageId, parse_timestamp
 
@@ -152,7 +152,7 @@ class TaskResult:
             return self._returns.decode(found.body)
         try:
             reason = msgspec.json.decode(found.body)["reason"]
-        except (msgspec.MsgspecError, KeyError, TypeError):
+        except (*NO_JSON, KeyError, TypeError):
             reason = found.body.decode("utf-8", "replace")
         raise TaskFailed(str(reason))
 

@@ -20,7 +20,20 @@ from qdo.tasks.loading import load_tasks
 from qdo.tasks.results import RESULT_SECONDS
 from qdo.tasks.sending import default_client, make_queue
 from qdo.tasks.timing import awaited, within
-from qdo.tasks.wire import JSON, NAME, RESULT_OF, RESULTS, ROOT, STATUS, THEN, header, new_task, next_steps, root_of
+from qdo.tasks.wire import (
+    JSON,
+    NAME,
+    NO_JSON,
+    RESULT_OF,
+    RESULTS,
+    ROOT,
+    STATUS,
+    THEN,
+    header,
+    new_task,
+    next_steps,
+    root_of,
+)
 from qdo.worker.forked import in_one_process
 from qdo.worker.job import Context, RejectMessage, RetryLater, StopWorker, reason_of, unknown_task
 from qdo.worker.spans import name_span
@@ -103,7 +116,7 @@ class TaskJob:
             return TaskCall(task, task.arguments.decode(message.body), message, context)
         except InvalidParameter as error:
             raise RejectMessage(str(error)) from None
-        except msgspec.MsgspecError as error:
+        except NO_JSON as error:
             raise RejectMessage(f"header {THEN}: {error}") from None
 
     def _failed(self, call: TaskCall, error: BaseException) -> BaseException:

@@ -26,7 +26,7 @@ from qdo.client.values import address
 from qdo.client.wire import once_of
 from qdo.tasks.occurrences import MISSED, Cron
 from qdo.tasks.sending import make_queue
-from qdo.tasks.wire import JSON, NAME
+from qdo.tasks.wire import JSON, NAME, NO_JSON
 from queuey.errors import ConfigurationError, NotFound, QueueNotFound
 from queuey.model.schedules import (
     ALARMS,
@@ -190,7 +190,7 @@ class Alarm:
 
     @classmethod
     def of(cls, message: Message) -> Alarm:
-        """:raises msgspec.MsgspecError: it is no alarm."""
+        """:raises Exception: one of :data:`~qdo.tasks.wire.NO_JSON`: it is no alarm."""
         return msgspec.json.decode(message.body, type=cls)
 
 
@@ -369,6 +369,6 @@ def _object_in(message: Message) -> Mapping[str, Any] | None:
     """The JSON object in a message; None for anything else."""
     try:
         return msgspec.json.decode(message.body, type=dict[str, Any] | None)
-    except msgspec.MsgspecError as error:
+    except NO_JSON as error:
         log.warning("message %s of %s is no schedule, and is passed over: %s", address(message), SCHEDULES, error)
         return None

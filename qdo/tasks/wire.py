@@ -18,6 +18,7 @@ from queuey.model.schedules import TASK_HEADER
 __all__ = [
     "JSON",
     "NAME",
+    "NO_JSON",
     "RESULTS",
     "RESULT_OF",
     "ROOT",
@@ -31,6 +32,8 @@ __all__ = [
 ]
 
 JSON = "application/json"
+NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
+"""What :func:`msgspec.json.decode` raises: also of text that is no UTF-8, and of lists in lists without an end."""
 NAME = TASK_HEADER
 RESULTS = "queuey-task-results"
 """The queue for the result. Without it none is stored."""
@@ -64,7 +67,7 @@ def header(message: Message, name: str) -> str | None:
 def next_steps(message: Message) -> list[NextStep]:
     """The steps that follow a message's task.
 
-    :raises msgspec.MsgspecError: the header is no list of steps.
+    :raises Exception: one of :data:`NO_JSON`: the header is no list of steps.
     """
     value = header_in_any_case(message.headers, THEN)
     return [] if value is None else msgspec.json.decode(value, type=list[NextStep])

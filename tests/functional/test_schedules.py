@@ -377,7 +377,7 @@ def test_what_is_no_schedule_is_passed_over(
 ) -> None:
     """Somebody sends to the queue of schedules by mistake, and makes it with one partition."""
     client.create_queue(SCHEDULES)
-    client.append(SCHEDULES, "hello")
+    client.append_batch(SCHEDULES, ["hello", b'{"name": "\xff"}', '{"name": ' + "[" * 50_000])
     assert book.get("report") is None
     book.set(EVERY_MINUTE)
     client.put(SCHEDULES, book._place("other"), '{"name": "other"}')

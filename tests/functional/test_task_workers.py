@@ -190,6 +190,7 @@ def test_a_task_may_say_when_it_is_tried_again_or_that_it_never_is(client: Clien
         ({}, "{}", "not a task: it has no header queuey-task"),
         ({"queuey-task": note.name}, "{}", f"task {note.name}: Object missing required field `text`"),
         ({"queuey-task": note.name}, "no JSON", f"task {note.name}: JSON is malformed"),
+        ({"queuey-task": note.name}, b'{"text": "\xff"}', f"task {note.name}: 'utf-8' codec can't decode"),
         (
             {"queuey-task": note.name, "queuey-task-then": "{}"},
             '{"text": "a"}',
@@ -198,7 +199,7 @@ def test_a_task_may_say_when_it_is_tried_again_or_that_it_never_is(client: Clien
     ],
 )
 def test_a_message_that_can_never_be_a_task_is_a_dead_letter_at_once(
-    client: Client, headers: dict[str, str], body: str, said: str
+    client: Client, headers: dict[str, str], body: str | bytes, said: str
 ) -> None:
     client.create_queue("mail")
     client.append("mail", NewMessage(body, headers=headers))

@@ -194,3 +194,14 @@ def test_a_return_value_keeps_its_type() -> None:
     assert value.decode(value.encode(Order(3, date(2026, 1, 2)))) == Order(3, date(2026, 1, 2))
     with pytest.raises(InvalidParameter, match="result: Expected `object`, got `int`"):
         value.encode(3)
+
+
+@pytest.mark.parametrize("body", [b'{"text": "\xff"}', b'{"text": ' + b"[" * 100_000, b'{"text": 1}', b"", b"\xff"])
+def test_a_body_that_has_no_arguments_is_refused(body: bytes) -> None:
+    def any_text(text: str) -> str:
+        return text
+
+    with pytest.raises(InvalidParameter, match="task any_text: "):
+        Arguments(any_text, "any_text").decode(body)
+    with pytest.raises(InvalidParameter, match="the result of task any_text: "):
+        ReturnValue(any_text, "any_text").decode(body)
