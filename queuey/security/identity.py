@@ -23,8 +23,8 @@ MAX_HEADER = 8192
 """Characters of an Authorization header that are looked at."""
 REMEMBERED = 10_000
 """Credentials known by their hash, of each scheme: about 4 MB."""
-CLIENTS_MOST = 4
-"""One client uses up one part of so many of an :class:`Allowance`."""
+_PARTS = 4
+"""The part of an :class:`Allowance` that one client may use up: one of this number."""
 _CLIENTS = 1000
 """Clients whose uses are counted; of more, those that were counted longest ago have all of theirs again."""
 MOST_RECALLED = 8
@@ -145,7 +145,7 @@ class Allowance:
     def __init__(self, per_second: int, clock: Clock) -> None:
         self._clock = clock
         self._all = _Uses(per_second, clock.elapsed())
-        self._of_client = max(per_second // CLIENTS_MOST, 1)
+        self._of_client = max(per_second // _PARTS, 1)
         self._clients: OrderedDict[str, _Uses] = OrderedDict()
         self._lock = new_lock()
 

@@ -211,13 +211,6 @@ def test_an_update(everywhere: Everywhere, fields: dict[str, str]) -> None:
     everywhere.call("PUT", name, data=fields, headers=FIXED)
 
 
-@pytest.mark.parametrize("condition", ["*", '"x"', 'W/"x", "y"', "x", ""])
-def test_an_update_with_a_condition(everywhere: Everywhere, condition: str) -> None:
-    name = everywhere.queue(partitions=2)
-
-    everywhere.call("PUT", name, data={"partitions": "3"}, headers={**FIXED, "If-Match": condition})
-
-
 def test_messages_by_id(everywhere: Everywhere) -> None:
     name = everywhere.queue(partitions=2)
     first, second = everywhere.fill(name, "a", "b")

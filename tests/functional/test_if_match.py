@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from queuey.errors import SettingsChanged
+from tests.support.alike import Everywhere
 from tests.support.client import Server
 
 
@@ -145,3 +146,12 @@ def test_of_several_changes_at_once_one_counts(server: Server) -> None:
         begun = [threads.submit(change(number)) for number in range(4)]
 
     assert sorted(one.result() for one in begun) == [200, 412, 412, 412]
+
+
+@pytest.mark.parametrize("condition", ["*", '"x"', 'W/"x", "y"', "x", ""])
+def test_all_servers_answer_a_condition_alike(everywhere: Everywhere, condition: str) -> None:
+    name = everywhere.queue(partitions=2)
+
+    everywhere.call(
+        "PUT", name, data={"partitions": "3"}, headers={"X-Request-Id": "one-request", "If-Match": condition}
+    )
