@@ -479,6 +479,12 @@ def _problems(workload: Workload) -> list[str]:
         found.append("receiving.holders: each subscription needs a consumer that does not hold its messages")
     if (receiving.crash or receiving.holders or receiving.poison) and not workload.leases:
         found.append("receiving: crash, holders and poison need leases: mode: receive")
+    failures, backoff = own.group.get("max_failures", 0), own.group.get("backoff", {})
+    if not isinstance(failures, int) or failures < 0:
+        found.append("group: max_failures is a whole number from 0")
+    numbers = backoff.values() if isinstance(backoff, dict) else [None]
+    if not all(isinstance(one, int | float) and 0 <= one <= MOST_SECONDS for one in numbers):
+        found.append("group: backoff has numbers from 0")
     if own.start and own.start not in SYSTEMS:
         found.append(f"start: no system {own.start}: there are {', '.join(SYSTEMS)}")
     if own.faults.network and not own.start.startswith("queuey"):

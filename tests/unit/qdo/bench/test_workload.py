@@ -84,6 +84,14 @@ def test_a_file_of_the_openmessaging_benchmark_is_taken_unchanged(tmp_path: Path
         ("name: 0x_\n", ":1: '0x_' is no value"),
         ('name: "\\ud800"\n', ":1: '\\ud800' is no value"),
         (f"name: x\nqueuey: {{seed: {'9' * 5000}}}\n", ":2: '999"),
+        *(
+            (f"name: x\nqueuey: {{group: {{{text}}}}}\n", "group: max_failures is a whole number from 0")
+            for text in ("max_failures: many", "max_failures: 2.5", "max_failures: -1", "max_failures: null")
+        ),
+        *(
+            (f"name: x\nqueuey: {{group: {{backoff: {text}}}}}\n", "backoff has numbers from 0")
+            for text in ("5", "null", "{first: soon}", "{factor: 1.0e+300}", "{most: .nan}", "{jitter: -1}")
+        ),
         ("- a\n", ":1: expected `object`, got `array`"),
         ("name: x\nqueuey: {messages: 5, phases: [{seconds: 1, rate: 5}]}\n", "only a closed loop ends"),
         ("name: x\nqueuey: {phases: [{seconds: 1, rate: 5}, {seconds: 1, rate: 0}]}\n", "all closed loops, or none"),
