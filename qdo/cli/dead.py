@@ -118,6 +118,7 @@ def show(client: Client, queue: str, letter: str, dead_letters: str, raw: bool, 
         if letter in (message.id.hex, found.story.message_id):
             if raw:
                 sys.stdout.buffer.write(found.as_it_was(client).raw)
+                sys.stdout.flush()
             else:
                 write_one(row(message, found) | details(found), output)
             return

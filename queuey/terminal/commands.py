@@ -124,6 +124,7 @@ class Commands(CommandGroup):
         except OSError as error:
             if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
                 raise
+            _drop_what_cannot_be_written()
             raise click.ClickException(sentence_of(error)) from error
 
 
@@ -145,6 +146,14 @@ def _prepare_streams() -> None:
         sys.stdin.reconfigure(errors="backslashreplace")
     if isinstance(sys.stdout, TextIOWrapper):
         sys.stdout.reconfigure(errors=_ESCAPED)
+
+
+def _drop_what_cannot_be_written() -> None:
+    """Let go of output that is left: at its end Python would try again, say so in its own words, and exit with 120."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), sys.stdout.fileno())
 
 
 _ESCAPED = "queuey.escaped"

@@ -64,18 +64,19 @@ def test_any_bytes_go_through_stdin_and_raw(queuey: Run, text: tuple[str, ...]) 
     assert done(queuey("get", name)).rows[0]["encoding"] == "base64"
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
 @pytest.mark.parametrize(
     ("redirection", "code", "told"), [("> /dev/full", 1, "Error: No space left on device\n"), (">&-", 0, "")]
 )
 def test_a_place_that_takes_no_output_is_told_in_a_line(
-    queuey: Run, environment: dict[str, str], redirection: str, code: int, told: str
+    queuey: Run, environment: dict[str, str], redirection: str, code: int, told: str, unbuffered: str
 ) -> None:
     name = new_name()
     done(queuey("put", name, "hello"))
 
     ended = subprocess.run(
         ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *command("get", name)],
-        env={**os.environ, **environment},
+        env={**os.environ, **environment, "PYTHONUNBUFFERED": unbuffered},
         capture_output=True,
         text=True,
         check=False,
