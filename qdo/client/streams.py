@@ -88,18 +88,22 @@ class MessageRows(StreamRows[Message]):
 
     def _messages(self, lines: Iterable[bytes]) -> Iterator[Message]:
         for line in lines:
-            try:
-                entry = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                self._broken(error)
             if self.end is not None:
                 self._broken()
-            if "end" in entry:
-                self._finish(StreamEnd(**entry["end"]))
+            try:
+                row = _row_of(json.loads(line))
+            except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+                self._broken(error)
+            if isinstance(row, StreamEnd):
+                self._finish(row)
             else:
-                message = Message.from_wire(entry)
                 self._count += 1
-                yield message
+                yield row
+
+
+def _row_of(entry: Any) -> Message | StreamEnd:
+    """What a line says."""
+    return StreamEnd(**entry["end"]) if "end" in entry else Message.from_wire(entry)
 
 
 class ArrowRows(StreamRows[Any]):

@@ -40,8 +40,14 @@ def test_a_whole_stream_gives_its_rows_and_its_end(client: Client, script: Scrip
         Say(200, b"\n".join([*LINES, LINES[0], MARK])),
         Say(200, b"\n".join([*LINES, MARK[:-5]])),
         Say(200, b"\n".join([*LINES, MARK, LINES[0]])),
+        Say(200, b"\n".join([*LINES, b"7", MARK])),
+        Say(200, b"\n".join([*LINES, b'{"message": "none"}', MARK])),
+        Say(200, b"\n".join([*LINES, b'{"end": {"rows": 2}}'])),
     ],
-    ids=["empty", "no mark", "cut", "row lost", "row too many", "mark cut", "rows after the mark"],
+    ids=[
+        *("empty", "no mark", "cut", "row lost", "row too many", "mark cut", "rows after the mark"),
+        *("a number", "no message", "half a mark"),
+    ],
 )
 def test_a_stream_that_broke_is_refused(client: Client, script: Script, answer: Say) -> None:
     script.say(answer)
