@@ -60,6 +60,7 @@ class ConnectionInbox:
     def take(self, timeout: float | None) -> Arrived:
         """:param timeout: seconds to wait; None for ever.
         :raises TimeoutError: nothing came.
+        :raises ConnectionError: the connection is closed, maybe while this waited.
         """
         until = None if timeout is None else time.monotonic() + timeout
         with self._changed:
@@ -71,6 +72,8 @@ class ConnectionInbox:
                     found = self._arrived.popleft()
                     self._changed.notify_all()
                     return found
+                if self._closed:
+                    raise ConnectionError("the connection was closed")
                 self._rest()
                 left = None if until is None else until - time.monotonic()
                 if left is not None and left <= 0:
@@ -93,8 +96,7 @@ class ConnectionInbox:
         self._changed.notify_all()
 
     def _rest(self) -> None:
-        if not self._closed:
-            try:
-                os.eventfd_read(self.fd)
-            except BlockingIOError:
-                """It was not readable."""
+        try:
+            os.eventfd_read(self.fd)
+        except BlockingIOError:
+            """It was not readable."""
