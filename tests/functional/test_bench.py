@@ -187,7 +187,7 @@ def test_two_drivers_take_turns_and_are_compared(small: Path, tmp_path: Path) ->
         (("run", "small.yaml", "--driver", "memory", "--hlog", "none/a.hlog"), "the folder 'none' does not exist"),
         (("run", "small.yaml", "--driver", "memory", "--summary", "none/a.json"), "the folder 'none' does not exist"),
         (("simulate", "thousand-receivers", "--json", "none/a.json"), "the folder 'none' does not exist"),
-        (("run", "small.yaml", "--driver", "sqs", "--option", "url=x"), "driver sqs: its library refuses an option"),
+        (("run", "small.yaml", "--driver", "sqs", "--option", "url=x"), "driver sqs: Invalid endpoint: x"),
         (("run", "small.yaml", "--driver", "redis-streams", "--option", "url=x"), "its library refuses an option"),
         (
             ("run", "small.yaml", "--driver", "rabbitmq-quorum", "--option", "url=nonsense"),
