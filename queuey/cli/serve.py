@@ -58,11 +58,14 @@ def announce(started: Started) -> None:
         "cassandra": "data in Cassandra",
         "memory": "in memory: stopping loses everything",
     }[started.backend]
-    click.echo(f"Queuey listens on {started.url}, {where}")  # to stdout, since stderr is the log's alone
+    said = f"Queuey listens on {started.url}, {where}"
     if started.application is not None and started.key is not None:
         chosen = started.key == os.environ.get("QUEUEY_KEY")
         has_console = started.has_console
-        click.echo(first_words(started.url, started.application, started.key, chosen=chosen, has_console=has_console))
+        said += "\n" + first_words(
+            started.url, started.application, started.key, chosen=chosen, has_console=has_console
+        )
+    click.echo(said)  # to stdout, since stderr is the log's alone
 
 
 def first_words(url: str, application: str, key: str, *, chosen: bool, has_console: bool = True) -> str:

@@ -11,7 +11,8 @@ import logging
 import os
 import signal
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from importlib import import_module
 from io import TextIOWrapper
 from pathlib import Path
@@ -93,6 +94,13 @@ class Commands(CommandGroup):
                 raise
             raise click.UsageError(f"{error.message} Did you mean {' or '.join(near)}?", ctx) from None
 
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """As click, which shows the help and the version here."""
+        with _in_a_sentence():
+            return super().make_context(info_name, args, parent, **extra)
+
     def invoke(self, ctx: click.Context) -> Any:
         _prepare_streams()
         if no_colour():
@@ -107,7 +115,8 @@ class Commands(CommandGroup):
     def _invoke(self, ctx: click.Context) -> Any:
         """:raises ClickException: whatever goes wrong that has a sentence."""
         try:
-            return super().invoke(ctx)
+            with _in_a_sentence():
+                return super().invoke(ctx)
         except KeyboardInterrupt as error:
             click.echo(err=True)  # behind the terminal's ^C
             raise Exit(128 + signal.SIGINT) from error
@@ -121,11 +130,18 @@ class Commands(CommandGroup):
             from queuey.terminal.output import Failed
 
             raise Failed(ConfigurationError(needed)) from error
-        except OSError as error:
-            if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
-                raise
-            _drop_what_cannot_be_written()
-            raise click.ClickException(sentence_of(error)) from error
+
+
+@contextmanager
+def _in_a_sentence() -> Iterator[None]:
+    """:raises ClickException: a file or the output cannot be used, and why."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
+            raise
+        _drop_what_cannot_be_written()
+        raise click.ClickException(sentence_of(error)) from error
 
 
 def _is_logged(error: click.ClickException) -> bool:

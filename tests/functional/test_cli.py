@@ -85,6 +85,25 @@ def test_a_place_that_takes_no_output_is_told_in_a_line(
     assert (ended.returncode, ended.stderr) == (code, told)
 
 
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("asked", ["--help", "--version", "put --help"])
+@pytest.mark.parametrize(
+    ("redirection", "code", "told"), [("> /dev/full", 1, "Error: No space left on device\n"), (">&-", 0, "")]
+)
+def test_help_for_a_place_that_takes_no_output_is_an_error_of_a_line(
+    asked: str, redirection: str, code: int, told: str, unbuffered: str
+) -> None:
+    ended = subprocess.run(
+        ["/bin/sh", "-c", f'"$@" {redirection}', "sh", *command(*asked.split())],
+        env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert (ended.returncode, ended.stderr) == (code, told)
+
+
 @pytest.mark.parametrize(("program", "told"), [("sh -c 'cat", "no closing quotation"), ("", "names no program")])
 def test_a_program_that_is_none_is_wrong_usage(queuey: Run, program: str, told: str) -> None:
     ended = queuey("get", new_name(), "--exec", program)
