@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from queuey.cli.bench import _beside
+from queuey.cli.bench import _beside, _names_of
 
 
 def test_a_long_label_makes_a_name_that_folders_take(tmp_path: Path) -> None:
     """Else the results of an hour could not be written."""
-    first, second = ("memory receiving=" + "batch:10," * 40 + end for end in ("a", "b"))
-    paths = [_beside(tmp_path / "results.json", label) for label in (first, second)]
+    labels = ["memory receiving=" + "batch:10," * 40 + end for end in ("a", "b")]
+    paths = [_beside(tmp_path / "results.json", name) for name in _names_of(labels)]
 
     for path in paths:
         path.write_text("{}")
