@@ -268,7 +268,7 @@ class _Work:
             self._make_senders(driver, place)
         if role != "send":
             self._make_receivers(driver, place)
-        self._is_over = self._is_aborted = False
+        self._is_over = self._is_aborted = self._may_receive = False
 
     def _make_senders(self, driver: Driver, place: LoadShare) -> None:
         workload, texts = self._workload, texts_of(self._workload)
@@ -303,6 +303,7 @@ class _Work:
             # The threads look at plain values: an event between processes costs them some microseconds.
             self._is_aborted = self._shared.abort.is_set()
             self._is_over = self._is_aborted or self._shared.over.is_set()
+            self._may_receive = self._shared.receive.is_set()
             self._publish(is_sending=any(thread.is_alive() for thread in sending))
             if not any(self._shared.sending):
                 use.loaded(time.monotonic(), time.process_time())
@@ -348,8 +349,8 @@ class _Work:
 
     def _receive(self, at: int, start: int) -> None:
         begin = start + int(self._workload.warmup_seconds * SECOND)
-        while not self._shared.receive.wait(1) and not self._is_aborted:
-            """A backlog is made first."""
+        while not (self._may_receive or self._is_aborted):
+            time.sleep(LOOK_SECONDS)  # a backlog is made first; an event that a killed process waits for is never set
         path = self._load.folder / f"received-{self._at:03}-{at:04}"
         with Writer(path, RECEIVED) as out, self._planting(out.write) as write:
             self._threads[at].run(InOrder(write), begin, lambda: self._is_over)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import re
 import sys
 import zlib
@@ -18,7 +17,7 @@ from click.shell_completion import CompletionItem
 from queuey.cli.bench_simulation import scenarios_command, simulate_command
 from queuey.cli.bench_speed import speed_command
 from queuey.errors import ConfigurationError, QueueyError, StorageUnavailable
-from queuey.terminal.commands import CommandGroup, sentence_of
+from queuey.terminal.commands import CommandGroup, drop_what_cannot_be_written, sentence_of
 from queuey.terminal.ending import ended_by_signals
 from queuey.terminal.numbers import Number
 from queuey.terminal.options import WRITTEN
@@ -146,8 +145,8 @@ def run_command(
         queuey bench run work.yaml --plant lose; test $? -eq 1
 
     The runs of several drivers, and of all that the file varies, take turns; --json then writes a file for each,
-    such as both-queuey.json. If Ctrl-C, SIGTERM or a system that goes away ends the command, the runs that are
-    finished are printed and written, and their verdict says that they are not all.
+    such as both-queuey.json. Whatever ends the command, Ctrl-C or a system that goes away, the runs that are
+    finished are written and printed, and their verdict says that they are not all.
 
     On a terminal, bars show how many queues are made, and how much of the load is done: a million queues take most
     of an hour ('many-queues'). 10,000 receivers that wait ('waiters') need as many open files; if that is more than
@@ -180,12 +179,11 @@ def run_command(
 
 
 class _NotMade(Failed):
-    """What ended the runs. 1 and 3 are verdicts, so they are not its exit code."""
+    """What ended the runs: bad input, or a run that was not made. Other exit codes are verdicts, or no runs'."""
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # as in the base class
-        code = super().exit_code
-        return NOT_MADE if code in (1, 3) else code
+        return 2 if super().exit_code == 2 else NOT_MADE
 
 
 @contextmanager
@@ -197,8 +195,9 @@ def _not_as_a_verdict() -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
+        if error.errno is None:  # click's
             raise
+        drop_what_cannot_be_written()
         raise _NotMade(StorageUnavailable(sentence_of(error))) from error
     except QueueyError as error:
         raise _NotMade(error) from error
@@ -227,7 +226,7 @@ class _Places(NamedTuple):
                 raise click.BadParameter(f"{given[at]} would be written twice: each file needs a place of its own")
 
     def write(self, found: Sequence[tuple[Document, Sequence[Repeat]]]) -> Sequence[Document]:
-        """Print and write the results, if there are any.
+        """Write and print the results, if there are any.
 
         :raises ConfigurationError: a file cannot be written any more; all others are.
         """
@@ -237,11 +236,14 @@ class _Places(NamedTuple):
         try:
             _write_each(self._files(found))
         finally:
-            # Behind the files: whoever reads this may have had enough.
-            for document in documents:
-                click.echo(f"{report(document)}\n")
-            if len(documents) > 1:
-                click.echo(overview(documents))
+            # Behind the files. A reader that has had enough changes no exit code.
+            try:
+                for document in documents:
+                    click.echo(f"{report(document)}\n")
+                if len(documents) > 1:
+                    click.echo(overview(documents))
+            except BrokenPipeError:
+                drop_what_cannot_be_written()
         return documents
 
     def _files(
@@ -301,13 +303,13 @@ def _beside(path: Path, name: str) -> Path:
 
 
 def _names_of(labels: Sequence[str]) -> list[str]:
-    """A part of a file's name for each label. Labels that would have the same are counted.
+    """A part of a file's name for each label. If some would have the same, all are counted.
 
     >>> _names_of(["queuey k=1", "queuey k=2"]), _names_of(["memory url=a:b", "memory url=a/b"])
     (['queuey-k=1', 'queuey-k=2'], ['memory-url=a-b-1', 'memory-url=a-b-2'])
     """
     names = [_name_of(label) for label in labels]
-    return [name if names.count(name) == 1 else f"{name}-{at}" for at, name in enumerate(names, 1)]
+    return names if len({*names}) == len(names) else [f"{name}-{at}" for at, name in enumerate(names, 1)]
 
 
 def _name_of(label: str) -> str:

@@ -140,7 +140,7 @@ def _in_a_sentence() -> Iterator[None]:
     except OSError as error:
         if error.errno in (None, errno.EPIPE):  # click's: the reader has had enough
             raise
-        _drop_what_cannot_be_written()
+        drop_what_cannot_be_written()
         raise click.ClickException(sentence_of(error)) from error
 
 
@@ -164,7 +164,7 @@ def _prepare_streams() -> None:
         sys.stdout.reconfigure(errors=_ESCAPED)
 
 
-def _drop_what_cannot_be_written() -> None:
+def drop_what_cannot_be_written() -> None:
     """Let go of output that is left: at its end Python would try again, say so in its own words, and exit with 120."""
     try:
         sys.stdout.flush()

@@ -17,7 +17,7 @@ from qdo.bench import running
 from qdo.bench.drivers.memory import MemoryDriver
 from qdo.bench.generator import Load, Ran, run_load
 from queuey.cli import main
-from queuey.errors import ConfigurationError, QueueNotFound, ServerStopping, StorageUnavailable
+from queuey.errors import ConfigurationError, QueueNotFound, ServerStopping, StorageUnavailable, Unauthenticated
 from tests.support.bench_runs import SMALL, bench, runs_of
 from tests.support.source import ROOT
 
@@ -35,6 +35,8 @@ def small(tmp_path: Path) -> Path:
         (OSError(28, "No space left on device", "/tmp/x"), 5, "StorageUnavailable: /tmp/x: No space left on device"),
         (ServerStopping("later"), 5, "ServerStopping: later"),
         (QueueNotFound("gone"), 5, "QueueNotFound: gone"),
+        (Unauthenticated("wrong key"), 5, "Unauthenticated: wrong key"),
+        (BrokenPipeError(32, "Broken pipe"), 5, "StorageUnavailable: Broken pipe"),
         (ConfigurationError("wrong"), 2, "ConfigurationError: wrong"),
     ],
 )
@@ -61,13 +63,26 @@ def test_whatever_ends_the_runs_keeps_those_that_are_finished_and_is_no_verdict(
     assert len(runs_of(written)) == 1
 
 
-def test_a_reader_that_has_had_enough_takes_no_file_with_it(small: Path, tmp_path: Path) -> None:
-    command = f"{sys.executable} -m queuey.cli bench run small.yaml --driver memory --json a.json --html a.html"
-    program = subprocess.Popen(
-        ["sh", "-c", f"{command} | true"], cwd=tmp_path, env={**os.environ, "PYTHONPATH": str(ROOT)}
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize(("redirection", "codes"), [("> /dev/full", {5}), ("| true", {0, 3})])
+def test_a_place_that_takes_no_output_takes_no_file_with_it(
+    small: Path, tmp_path: Path, redirection: str, codes: set[int], unbuffered: str
+) -> None:
+    """Nor is it a verdict."""
+    words = "-m queuey.cli bench run small.yaml --driver memory --json a.json --html a.html"
+    program = subprocess.run(
+        ["sh", "-c", f"{{ {sys.executable} {words}; echo $? > code; }} {redirection}"],
+        cwd=tmp_path,
+        env={**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": unbuffered},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
     )
 
-    assert program.wait(60) == 0
+    assert int((tmp_path / "code").read_text()) in codes
+    assert "Traceback" not in program.stderr
+    assert "Exception ignored" not in program.stderr
     assert len(runs_of(tmp_path / "a.json")) == 1
     assert (tmp_path / "a.html").stat().st_size > 0
 

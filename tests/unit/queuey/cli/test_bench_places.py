@@ -17,3 +17,10 @@ def test_a_long_label_makes_a_name_that_folders_take(tmp_path: Path) -> None:
 
     assert len({*paths}) == 2
     assert paths[0].suffix == ".json"
+
+
+def test_no_two_labels_have_one_name() -> None:
+    """Also where a label ends as others are counted."""
+    names = _names_of(["memory url=a/b", "memory url=a:b", "memory url=a-b-2"])
+
+    assert len({*names}) == 3
