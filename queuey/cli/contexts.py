@@ -76,13 +76,18 @@ def _found(url: str | None, application: str | None, app_key: str | None, token:
     """
     if app_key is not None and token is not None:
         raise click.UsageError("--app-key and --token exclude each other.")
-    app_key, token = (sys.stdin.readline().strip() if text == "-" else text for text in (app_key, token))
+    app_key, token = (_line_of_input() if text == "-" else text for text in (app_key, token))
     if "" in (app_key, token):  # of a variable that is not set, for instance
         raise click.UsageError("the key or token is empty: leave the option out if there is none.")
     url = url or context_in_force(environment_only=True).url
     server = server_from(url=url, application=application, app_key=app_key, token=token)
     server.client().close()
     return server
+
+
+def _line_of_input() -> str:
+    """The first line of the input. Bytes of it that are no UTF-8 stay such that no key has them."""
+    return sys.stdin.buffer.readline().decode("utf-8", "surrogateescape").strip()
 
 
 def _with_credential(server: Server) -> Server:

@@ -118,6 +118,9 @@ def _data_findings(settings: Settings) -> Iterator[Diagnosis]:
     from queuey.file_system import file_system_of, network_file_system_of
 
     folder = Path(settings.server.data).resolve()
+    if folder.exists() and not folder.is_dir():
+        yield Diagnosis(FindingLevel.WRONG, "store", f"{folder} is no folder", "name another one as [server] data")
+        return
     if not folder.is_dir():
         yield Diagnosis(
             FindingLevel.NOTICE, "store", f"there is no folder {folder} yet", "the first 'queuey serve' makes it"
@@ -229,7 +232,7 @@ def _others_may(file: Path) -> bool:
     """Whether others than its owner may read or write a file; nobody may if there is none."""
     try:
         return bool(file.stat().st_mode & _OTHERS)
-    except FileNotFoundError:  # a log goes when its server stops
+    except (FileNotFoundError, NotADirectoryError):  # a log goes when its server stops
         return False
 
 

@@ -74,7 +74,7 @@ class LeaseStep(NamedTuple):
     """A repeat counts its leases from now, as SQS has it. If one of them has ended or was changed, the step is a new one.
     An answer without messages is not remembered."""
     looks_again: bool = False
-    """A waiting receiver looks: only an answer with messages is remembered under the attempt."""
+    """A step that does nothing but receive: only an answer with messages is remembered under the attempt."""
     turns: Sequence[int] = ()
     """Indexes of the groups in the order in which they hand out. Empty: messages that may be given longest come first,
     of whichever group."""

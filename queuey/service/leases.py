@@ -411,7 +411,7 @@ def _first_due(outcome: LeaseOutcome) -> int | None:
 
 
 def _only_receive(step: LeaseStep) -> LeaseStep:
-    """What a receiver asks for while it waits.
+    """The receive of a step alone, as each look after the first asks for it.
 
     If the request has done something beside it, its attempt has another name here, so a repeat finds both answers.
     """

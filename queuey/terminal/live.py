@@ -78,9 +78,8 @@ def _quit(seconds: float) -> bool:
     until = time.monotonic() + seconds
     while (left := until - time.monotonic()) > 0:
         if select.select([sys.stdin], [], [], left)[0]:
-            typed = os.read(
-                sys.stdin.fileno(), _MOST_TYPED
-            )  # past Python's buffer, whose keys nothing would be told of
+            # Not by sys.stdin: select says nothing of keys that lie in its buffer.
+            typed = os.read(sys.stdin.fileno(), _MOST_TYPED)
             if not typed or b"q" in typed.lower():
                 return True
     return False

@@ -340,7 +340,7 @@ def test_a_damaged_answer_refuses_its_key_and_leaves_commits_to_the_loop(filled:
 
 
 @pytest.mark.parametrize("table", ["offsets", "lease_groups"])
-def test_a_name_that_is_no_text_any_more_is_in_no_list(filled: Filled, table: str) -> None:
+def test_a_name_that_is_no_text_any_more_refuses_the_list_in_words(filled: Filled, table: str) -> None:
     changed(filled, f"update {table} set name = cast(name as blob)")  # noqa: S608 - of this test
 
     with closing(filled.opened()) as stores:

@@ -56,10 +56,13 @@ def test_of_two_files_none_is_replaced_if_one_cannot_be_copied(two: Sequence[tup
     assert not [*two[0][1].parent.glob("*restor*")]
 
 
-@pytest.mark.parametrize("renamed", range(4))
+@pytest.mark.parametrize(("is_first", "renamed"), [*((False, at) for at in range(4)), (True, 0), (True, 1)])
 def test_a_restore_of_two_files_that_ends_in_between_lets_no_server_begin_with_one(
-    two: Sequence[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch, renamed: int
+    two: Sequence[tuple[Path, Path]], monkeypatch: pytest.MonkeyPatch, is_first: bool, renamed: int
 ) -> None:
+    """Where there were files before, they are put aside first."""
+    for _, path in two if is_first else ():
+        path.unlink()
     done: list[Path] = []
 
     def ends(name: str) -> Callable[[Path, Path], Path]:

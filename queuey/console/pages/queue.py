@@ -87,7 +87,7 @@ def _behind(
 
 def edit(visit: Visit, application: str, queue: str) -> PageAnswer:
     """The form of its settings."""
-    return _form(visit, application, queue, {})
+    return _form(visit, application, queue)
 
 
 def change(visit: Visit, application: str, queue: str) -> PageAnswer:
@@ -100,18 +100,24 @@ def change(visit: Visit, application: str, queue: str) -> PageAnswer:
     try:
         visit.change("PUT", [application, queue], form=given, headers=headers)
     except SettingsChanged:
-        return _form(visit, application, queue, given, status=412)
+        return _form(visit, application, queue, given)
     return goes_to("a", application, queue, told="changed")
 
 
-def _form(visit: Visit, application: str, queue: str, typed: Mapping[str, str], status: int = 200) -> PageAnswer:
-    """:param typed: in place of what is stored."""
+def _form(visit: Visit, application: str, queue: str, typed: Mapping[str, str] | None = None) -> PageAnswer:
+    """The form of what is stored.
+
+    :param typed: what was typed before the settings had changed; None shows the form for the first time.
+    """
     answer = visit.ask(application, queue, info="true")
     visit.in_shell_of(application, "queuey", "queue", "edit", queue, "--partitions", "4")
     stored = fields_of(answer.content)
+    least = stored["partitions"]
+    given = {**stored, **(typed or {})}
+    given["partitions"] = max(given["partitions"], least, key=int)  # a queue cannot have fewer than it has
     values: dict[str, Any] = {"application": application, "queue": queue, "tag": answer.headers["etag"]}
-    values |= {"stored": stored, "given": {**stored, **typed}, "least": stored["partitions"], "is_late": status != 200}
-    return PageAnswer("queue_edit.html", values, status=status)
+    values |= {"stored": stored, "given": given, "least": least, "is_late": typed is not None}
+    return PageAnswer("queue_edit.html", values, status=200 if typed is None else 412)
 
 
 def confirm(visit: Visit, application: str, queue: str, action: str) -> PageAnswer:

@@ -68,6 +68,8 @@ _COUNTERS = (
 )
 _READ_ONLY = ("CreatedTimestamp", "LastModifiedTimestamp", "QueueArn")
 _MAX_KEY, _MAX_VALUE = 128, 256
+_CHANGE_SECONDS = 60
+"""For this time at most, sends may not know of a change that has begun: ``[cassandra] cache_ms`` may be as much."""
 
 Result = Mapping[str, Any]
 _Change = Callable[[QueueAttributes], QueueAttributes]
@@ -247,13 +249,14 @@ async def set_queue_attributes(asked: SqsRequest) -> Result:
         if name in given:
             raise invalid_attribute_name(name)
 
-    now = asked.service.log.newest_ticks(queue)
+    began = asked.service.log.newest_ticks(queue)
 
     def change(before: QueueAttributes) -> QueueAttributes:
         after, delay = before.changed(given), before.numbers["DelaySeconds"]
         if not after.is_fifo or after.numbers["DelaySeconds"] >= delay:
             return after
-        return replace(after, waits_until=max(before.waits_until, now + delay * TICKS_PER_SECOND))
+        until = began + (delay + _CHANGE_SECONDS) * TICKS_PER_SECOND
+        return replace(after, waits_until=max(before.waits_until, until))
 
     after = change(attributes_of(queue))
     if "Policy" in given:

@@ -45,6 +45,8 @@ def restore(
             kept = [_put_aside(copy.target) for copy in copies]
             for copy in copies:
                 copy.partial.replace(copy.target)
+                for other in copies:
+                    other.is_needed = True
                 sync(copy.target.parent)
     except OSError as error:
         raise ConfigurationError(f"the restore to {files[0][1]} failed: {error}") from error
@@ -58,6 +60,8 @@ class _Copy:
         """:raises ConfigurationError: it is no backup."""
         self.source, self.target = source.resolve(), target.resolve()
         self.partial = restoring(self.target)
+        self.is_needed = False
+        """Another file has its place already, so no server may begin without this one."""
         refuse_log_elsewhere(self.source)
         log, _ = beside(self.source)
         if has_content(log):
@@ -90,7 +94,7 @@ class _Copy:
             if is_new and not is_there:
                 target.unlink(missing_ok=True)  # the lock made this empty file
             lock.close()
-            if is_there or is_first:
+            if is_there or (is_first and not self.is_needed):
                 partial.unlink(missing_ok=True)  # else the former store is put aside, and no server begins an empty one
 
     def _steps(self) -> Iterator[int]:

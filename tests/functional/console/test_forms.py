@@ -140,6 +140,18 @@ def test_a_form_of_settings_undoes_no_change_that_it_has_not_shown(owner: Visito
     assert v1.info(queue)["partitions"] == 4
 
 
+def test_a_form_of_settings_that_comes_again_asks_for_no_fewer_partitions(owner: Visitor, v1: Server) -> None:
+    path = f"/console/a/queuey/{(queue := v1.queue())}/edit"
+    tag = _field(owner.get(path), "tag")
+    owner.send(path, partitions="4", tag=tag)
+
+    again = owner.send(path, status=412, partitions="1", type="public", tag=tag).text
+
+    assert _field(again, "partitions") == "4"
+    owner.send(path, partitions="4", type="public", tag=_field(again, "tag"))
+    assert v1.info(queue)["type"] == "public"
+
+
 def test_a_form_of_settings_shows_what_is_stored_only_where_it_differs(owner: Visitor, v1: Server) -> None:
     path = f"/console/a/queuey/{v1.queue(principles='app:queuey, app:other')}/edit"
     tag = _field(page := owner.get(path), "tag")

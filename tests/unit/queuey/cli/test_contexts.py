@@ -23,7 +23,7 @@ def file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return found
 
 
-def run(*arguments: str, given: str = "", **variables: str) -> Result:
+def run(*arguments: str, given: str | bytes = "", **variables: str) -> Result:
     return CliRunner().invoke(main, arguments, input=given, env=variables, prog_name="queuey")
 
 
@@ -76,10 +76,12 @@ def test_a_command_asks_what_is_named_nearest() -> None:
         (("--app-key", "a", "--token", "b"), "exclude each other"),
         (("--url", "nothing"), "is no address of a server"),
         (("--app-key", "\u00e4"), "characters that no key has"),
+        (("--app-key", "-"), "characters that no key has"),
+        (("--token", "-"), "characters that no token has"),
     ],
 )
 def test_what_cannot_be_used_is_not_kept(file: Path, arguments: tuple[str, ...], said: str) -> None:
-    refused = run("context", "add", "work", *arguments)
+    refused = run("context", "add", "work", *arguments, given=b"k\xff\n")
 
     assert refused.exit_code in (2, 4)
     assert said in refused.stderr

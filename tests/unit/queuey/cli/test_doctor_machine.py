@@ -111,6 +111,16 @@ def test_a_folder_that_all_may_write_in_is_wrong(ini: Path, data: Path) -> None:
     assert wrong(diagnosed(ini)[1]) == [f"every user of this machine may write in {data}"]
 
 
+def test_a_data_folder_that_is_a_file_hides_no_other_finding(ini: Path, tmp_path: Path) -> None:
+    (tmp_path / "file").touch(0o600)
+    ini.write_text(ini.read_text().replace(str(tmp_path / "data"), str(tmp_path / "file")))
+
+    result, rows = diagnosed(ini)
+
+    assert (result.exit_code, wrong(rows)) == (1, [f"{tmp_path / 'file'} is no folder"])
+    assert "clock" in {row["about"] for row in rows}
+
+
 def test_a_file_that_is_no_store_is_wrong(ini: Path, data: Path) -> None:
     (data / "queuey.db").write_text("not a store at all")
 
