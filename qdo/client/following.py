@@ -233,8 +233,13 @@ class Following:
             except StopIteration as end:
                 found: Reply = end.value
                 return found
-            if isinstance(step, Pause):  # as long as those of _rest: so it ends soon after close
-                step = Pause(min(step.seconds, LAST_PAUSE_SECONDS))
+            while (
+                isinstance(step, Pause) and step.seconds > LAST_PAUSE_SECONDS
+            ):  # in parts: so it ends soon after close
+                yield Pause(LAST_PAUSE_SECONDS)
+                if self._is_closed:
+                    raise _ClosedMeanwhile
+                step = Pause(step.seconds - LAST_PAUSE_SECONDS)
             outcome = yield step
             if self._is_closed and not (isinstance(outcome, Reply) and outcome.status < 300):
                 raise _ClosedMeanwhile

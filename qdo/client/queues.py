@@ -151,8 +151,9 @@ class QueueCalls:
         told = answer.json()
         found = {entry["queue"] for entry in told["messages"]}
         found |= {entry["queue"] for entry in told["refused"] if entry["code"] != QueueNotFound.__name__}
-        watermark = answer.headers.get("Queuey-Watermark")
-        return found, 0 if watermark is None else parse_timestamp(watermark)
+        if len(told["refused"]) == len({*queues}):
+            return found, 0  # none of them can be read
+        return found, parse_timestamp(answer.headers["Queuey-Watermark"])
 
     @call
     def arrivals(self, cursor: str | None = None, *, limit: int = 1000) -> Steps[ChangedQueues]:

@@ -48,7 +48,7 @@ OPTIONS = (
     Option("application", ALL, "demo", "Whose queues."),
     Option("token", ALL, "", "Key of the application, or a token (`queuey token mint`). Spark hides options of this name."),
     Option("tokenFile", ALL, "", "A file with the key or the token. Tasks read it where they run, so it is in no plan at all. It holds one line."),
-    Option("timeout", ALL, "60", "Seconds to wait for the next bytes of an answer."),
+    Option("timeout", ALL, "60", "Seconds to wait for the next bytes of an answer, and for a server that is behind the plan."),
     Option("retries", ALL, "12", "Repeats of a request, with pauses of up to 5 s: about 40 s without a server."),
     Option("subscribe", READS, "", "Names of queues, separated by commas."),
     Option("subscribePattern", READS, "", "A regular expression that a whole name must match; new queues are found without a restart."),

@@ -33,7 +33,7 @@ __all__ = [
 
 JSON = "application/json"
 NO_JSON = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
-"""What :func:`msgspec.json.decode` raises: also of text that is no UTF-8, and of lists in lists without an end."""
+"""What :func:`msgspec.json.decode` raises: also of text that is no UTF-8, and of what is nested too deeply."""
 NAME = TASK_HEADER
 RESULTS = "queuey-task-results"
 """The queue for the result. Without it none is stored."""

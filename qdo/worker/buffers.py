@@ -300,7 +300,7 @@ class Prefetched:
                 buffer = self._by_claim.get(claim)
                 if buffer is not None:
                     buffer.open = False
-                    buffer.committed = buffer.committed if commits else buffer.done
+                    buffer.done = buffer.done if commits else buffer.committed  # what is refused was never recorded
                     self.bytes -= buffer.drop()
 
     def remove(self, claims: Iterable[Claim]) -> None:

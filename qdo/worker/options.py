@@ -114,7 +114,8 @@ class WorkerOptions:
     hung_seconds: float = 300.0
     """The worker logs a job that takes longer. Other jobs go on."""
     prefetch_messages: int = 2000
-    """Messages fetched ahead in one partition, at most; with ``lease`` in all queues together."""
+    """Messages fetched ahead in one partition, at most; with ``lease`` in all queues together. They come in portions of half of
+    it, 1,000 at most, so a larger ``batch`` is not filled."""
     prefetch_bytes: int = 32 << 20
     """Bytes of the bodies that are fetched ahead, over all partitions."""
     context_value: Any = None

@@ -202,10 +202,8 @@ class PartitionOwner(Owner):
 
     def _recorded(self, claims: Collection[Claim]) -> set[Partition]:
         """Partitions of these claims of which the group knows where they are."""
-        with self._fenced_lock:
-            own = set(claims) - self._fenced
         found = self._parts.prefetched.all()
-        return {one.claim.partition for one in found if one.claim in own and one.committed is not None}
+        return {one.claim.partition for one in found if one.claim in claims and one.committed is not None}
 
     def lost(self, claims: Collection[Claim]) -> None:
         self._parts.prefetched.remove(claims)

@@ -102,7 +102,13 @@ class Awaited:
         """
         if self._closed:
             raise StopWorker
-        asyncio.run_coroutine_threadsafe(self._call(what, context), self._loop).result()
+        coroutine = self._call(what, context)
+        try:
+            future = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            coroutine.close()
+            raise StopWorker from error
+        future.result()
 
     async def _call(self, what: Any, context: Context) -> None:
         with _ending_nothing(), ending_if_unread(), in_one_process():

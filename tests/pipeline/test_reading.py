@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 from typing import Self
 from urllib.parse import urlsplit
 
@@ -145,7 +146,7 @@ class Behind:
 def test_a_server_that_stays_behind_the_plan_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its clock may be wrong by hours. A moment behind is usual, and is waited for."""
     pauses: list[float] = []
-    monkeypatch.setattr("time.sleep", pauses.append)
+    monkeypatch.setattr("qdo.pipeline.task_reader.time", SimpleNamespace(sleep=pauses.append))
     monkeypatch.setattr(SpanReader, "_stream", lambda *_: Behind())
     reach = options("http://127.0.0.1:9", "q", timeout="3").reach
     reader = SpanReader(reach, Rows(["body"], text_bodies=False), fail_on_data_loss=True, by_json=False)

@@ -77,7 +77,10 @@ class QueueyTransport(virtual.Transport):
 
         :raises TimeoutError: none came in time.
         :raises QueueyError: messages cannot be received, and waiting does not mend it.
+        :raises ConnectionError: the connection is closed.
         """
+        if connection is None:  # kombu's word for one that is closed
+            raise ConnectionError("the connection was closed")
         arrived = self.broker.inbox.take(timeout)
         arrived.channel.deliver(arrived)
 

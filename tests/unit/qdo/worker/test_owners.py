@@ -74,8 +74,8 @@ def test_a_list_counts_for_the_term_in_which_it_was_begun() -> None:
         thread.join()
 
 
-@pytest.mark.parametrize("recorded", [True, False])
-def test_a_queue_that_was_made_anew_begins_at_its_beginning(recorded: bool) -> None:
+@pytest.mark.parametrize("recorded", [True, False, None], ids=["recorded", "not recorded", "refused"])
+def test_a_queue_that_was_made_anew_begins_at_its_beginning(recorded: bool | None) -> None:
     """Though one of its name was there when the worker began at the end. Where nothing was recorded it is the same queue."""
     prefetched, clock = Prefetched(prefetch_messages=9, prefetch_bytes=9), ManualClock()
 
@@ -90,12 +90,16 @@ def test_a_queue_that_was_made_anew_begins_at_its_beginning(recorded: bool) -> N
     first, second = Claim(OLD, 1), Claim(OLD, 2)
 
     owner.gained({first: None})
-    if recorded:
+    if recorded is not False:
         prefetched.start_over(OLD.queue, "a" * 32, MessageId(9, 0))
+    if recorded:
         prefetched.committed(prefetched.to_commit())
+    if recorded is None:
+        owner.fenced([first])
+        assert owner.after_commit() == [first]
     owner.losing([first])
     assert owner.drained([first]) == [first]
     owner.gained({second: None})
 
     (buffer,) = prefetched.all()
-    assert buffer.from_end is not recorded
+    assert buffer.from_end is not bool(recorded)
