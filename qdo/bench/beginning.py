@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 from collections.abc import Iterator
 from contextlib import contextmanager
+from multiprocessing import resource_tracker
 
 __all__ = ["signals_wait"]
 
@@ -17,6 +18,7 @@ def signals_wait() -> Iterator[None]:
     terminal sends to all processes: its parent ends it, and a handler of its own would come after its imports. Only the main
     thread may enter it.
     """
+    resource_tracker.ensure_running()  # it begins with the first process otherwise, and lets SIGINT in again
     got: list[int] = []
     ending = (signal.SIGTERM, signal.SIGINT)
     before = {number: signal.signal(number, lambda number, _: got.append(number)) for number in ending}

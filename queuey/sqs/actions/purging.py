@@ -34,7 +34,8 @@ async def purge_queue(asked: SqsRequest) -> Mapping[str, Any]:
     upto = asked.service.log.newest_ticks(queue)
 
     def change(before: QueueAttributes) -> QueueAttributes:
-        return replace(before, purges=before.purges + 1, purged=now, purging=max(upto, before.purging))
+        purging = max(upto, before.purging)
+        return replace(before, purges=before.purges + 1, purged=now, purging=purging, waits_until=0)
 
     await begin_noted_purge(asked, await change_attributes(asked, queue, change))
     return {}
