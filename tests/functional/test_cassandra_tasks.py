@@ -36,8 +36,8 @@ def client(delayed: Delayed, application: str, monkeypatch: pytest.MonkeyPatch) 
     """Of the first server, which the environment names for tasks."""
     NOTES.clear()
     with Server(delayed.first, application) as server:
-        for name, value in {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}.items():
-            monkeypatch.setenv(f"QUEUEY_{name}", value)
+        for name, value in server.variables.items():
+            monkeypatch.setenv(name, value)
         with Client() as found:
             yield found
 

@@ -429,8 +429,8 @@ def test_a_server_that_is_away_is_a_broken_connection() -> None:
 
 
 def test_the_environment_names_the_server(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}.items():
-        monkeypatch.setenv(f"QUEUEY_{name}", value)
+    for name, value in server.variables.items():
+        monkeypatch.setenv(name, value)
 
     with Connection("queuey://").clone() as connection:  # as Celery has it, from a pool
         queue = jobs(connection)

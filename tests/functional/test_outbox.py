@@ -35,8 +35,8 @@ outbox = SqlOutbox(metadata)
 def server(application: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """It is the one that the environment names."""
     with emptied(application) as found:
-        for name, value in {"URL": found.url, "APPLICATION": found.application, "KEY": found.key or ""}.items():
-            monkeypatch.setenv(f"QUEUEY_{name}", value)
+        for name, value in found.variables.items():
+            monkeypatch.setenv(name, value)
         yield found
 
 

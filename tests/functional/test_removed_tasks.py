@@ -26,9 +26,8 @@ def client(
     monkeypatch.setattr("qdo.tasks.removal.GONE_SECONDS", 0.0)
     monkeypatch.setattr("qdo.worker.leases.due.WAIT_SECONDS", 0.2)
     with Server(shipped_server, next_fresh()) as server:
-        named = {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}
-        for name, value in named.items():
-            monkeypatch.setenv(f"QUEUEY_{name}", value)
+        for name, value in server.variables.items():
+            monkeypatch.setenv(name, value)
         with Client() as found:
             yield found
 

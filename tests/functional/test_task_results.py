@@ -24,9 +24,8 @@ def client(
     """The client that the environment names, of an application without queues."""
     NOTES.clear()
     with Server(shipped_server, next_fresh()) as server:
-        named = {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}
-        for name, value in named.items():
-            monkeypatch.setenv(f"QUEUEY_{name}", value)
+        for name, value in server.variables.items():
+            monkeypatch.setenv(name, value)
         with Client() as found:
             yield found
 

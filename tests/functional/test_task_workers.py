@@ -55,9 +55,8 @@ def server(shipped_server: RunningServer, next_fresh: Callable[[], str]) -> Iter
 @pytest.fixture
 def client(server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Client]:
     """The client that the environment names; tasks use the same one."""
-    named = {"URL": server.url, "APPLICATION": server.application, "KEY": server.key or ""}
-    for name, value in named.items():
-        monkeypatch.setenv(f"QUEUEY_{name}", value)
+    for name, value in server.variables.items():
+        monkeypatch.setenv(name, value)
     monkeypatch.setattr("qdo.worker.leases.due.WAIT_SECONDS", 0.2)
     monkeypatch.setattr("qdo.worker.leases.due.POLL_SECONDS", 0.1)
     NOTES.clear()

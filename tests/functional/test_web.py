@@ -54,8 +54,8 @@ def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningServer]
 def server(running: RunningServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Server]:
     """An application without queues, which the environment names."""
     with Server(running, "fresh-001") as seen, emptied(seen) as found:
-        for name, value in {"URL": found.url, "APPLICATION": found.application, "KEY": found.key or ""}.items():
-            monkeypatch.setenv(f"QUEUEY_{name}", value)
+        for name, value in found.variables.items():
+            monkeypatch.setenv(name, value)
         yield found
 
 

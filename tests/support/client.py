@@ -43,6 +43,11 @@ class Server:
         self.session.trust_env = False
         self.session.headers.update(authorization(self.key))
 
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment that names this server to programs and tasks."""
+        return {"QUEUEY_URL": self.url, "QUEUEY_APPLICATION": self.application, "QUEUEY_KEY": self.key or ""}
+
     def close(self) -> None:
         self.session.close()
 
