@@ -233,9 +233,8 @@ class Following:
             except StopIteration as end:
                 found: Reply = end.value
                 return found
-            while (
-                isinstance(step, Pause) and step.seconds > LAST_PAUSE_SECONDS
-            ):  # in parts: so it ends soon after close
+            # A long pause is waited for in parts, so it ends soon after close.
+            while isinstance(step, Pause) and step.seconds > LAST_PAUSE_SECONDS:
                 yield Pause(LAST_PAUSE_SECONDS)
                 if self._is_closed:
                     raise _ClosedMeanwhile
