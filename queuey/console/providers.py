@@ -1,7 +1,7 @@
 """Issuers at whose pages people sign in, and the sign-ins that are under way.
 
-Until its end a sign-in takes no memory of the server: the browser keeps a sealed cookie for ten minutes. It has a random id, and with
-the secrets of the console that id gives the state, the nonce and the verifier of PKCE, none of which the cookie shows.
+Until the browser comes back, a sign-in takes no memory of the server: the browser keeps a sealed cookie for ten minutes. It has
+a random id, and with the secrets of the console that id gives the state, the nonce and the verifier of PKCE, none of which the cookie shows.
 """
 
 from __future__ import annotations
@@ -52,8 +52,8 @@ class Attempt(NamedTuple):
 class Exchanges:
     """Codes that are being exchanged for tokens. Thread-safe.
 
-    Each waits for an issuer in a thread of the server. A slow issuer, or whoever asks for one in vain again and again, keeps
-    some of the threads, and leaves others to the sign-ins of others.
+    Each waits for an issuer in a thread of the server. A slow issuer, or a client that asks in vain again and again, keeps
+    some of the threads, and leaves the rest to other sign-ins.
     """
 
     def __init__(self, threads: int) -> None:

@@ -24,18 +24,15 @@ MAX_HEADER = 8192
 REMEMBERED = 10_000
 """Credentials known by their hash, of each scheme: about 4 MB."""
 _PARTS = 4
-"""The part of an :class:`Allowance` that one client may use up: one of this number."""
+"""An :class:`Allowance` has this number of parts, and one client may use up one of them."""
 _CLIENTS = 1000
 """Clients whose uses are counted; of more, those that were counted longest ago have all of theirs again."""
 MOST_RECALLED = 8
 """Credentials of one header that :meth:`Identifier.recall` looks at, on the event loop: callers have one or two."""
 
 
-class Scheme(Protocol):
-    """One way to prove an identity.
-
-    It decides from memory: no request waits for a network here (G20).
-    """
+class NamedScheme(Protocol):
+    """What a credential is given to."""
 
     @property
     def name(self) -> str:
@@ -45,6 +42,13 @@ class Scheme(Protocol):
     def refusal(self) -> type[Unauthenticated]:
         """What a bad credential of this scheme gets."""
 
+
+class Scheme(NamedScheme, Protocol):
+    """One way to prove an identity.
+
+    It decides from memory: no request waits for a network here (G20).
+    """
+
     def identify(self, credential: str) -> Grant:
         """What a credential proves.
 
@@ -52,16 +56,8 @@ class Scheme(Protocol):
         """
 
 
-class RecallingScheme(Protocol):
+class RecallingScheme(NamedScheme, Protocol):
     """A scheme that also answers from memory, at the cost of one hash."""
-
-    @property
-    def name(self) -> str:
-        """As of :class:`Scheme`."""
-
-    @property
-    def refusal(self) -> type[Unauthenticated]:
-        """As of :class:`Scheme`."""
 
     def identify(self, credential: str, client: str) -> Grant:
         """As of :class:`Scheme`.

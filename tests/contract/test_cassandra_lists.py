@@ -84,6 +84,11 @@ def test_a_removal_that_comes_back_removes_nothing_of_the_queue_that_is_there(
     assert queue.uuid not in done(stores.metadata.removed(1000))
 
 
+def listed(session: CassandraSession, statement: str, *values: int) -> set[UUID]:
+    """The queues of a list."""
+    return {queue for queue, *_ in session.ask(statement, values, ALL_CENTRES).wait()}
+
+
 def test_a_group_or_task_that_comes_back_is_none(
     session: CassandraSession, stores: CassandraStores, clock: ManualClock, queue: Queue
 ) -> None:
@@ -97,8 +102,7 @@ def test_a_group_or_task_that_comes_back_is_none(
     assert queue.uuid not in {task.queue for task in done(stores.tasks.open_tasks())}
     clock.advance(FIVE_MINUTES + 1)
     done(stores.tasks.open_tasks())
-    listed = session.ask("tasks_open_list", (0, 1000), ALL_CENTRES).wait()
-    assert queue.uuid not in {one for one, *_ in listed}
+    assert queue.uuid not in listed(session, "tasks_open_list", 0, 1000)
 
 
 def test_a_task_that_is_listed_anew_while_it_is_looked_up_stays(
@@ -123,8 +127,7 @@ def test_a_task_that_is_listed_anew_while_it_is_looked_up_stays(
     monkeypatch.setattr(stores.tasks, "_find", found)
     done(stores.tasks.open_tasks())
 
-    listed = session.ask("tasks_open_list", (0, 1000), ALL_CENTRES).wait()
-    assert queue.uuid in {one for one, *_ in listed}
+    assert queue.uuid in listed(session, "tasks_open_list", 0, 1000)
 
 
 def test_a_removal_that_is_announced_anew_while_its_queue_is_looked_up_stays(
@@ -152,13 +155,11 @@ def test_a_removal_that_is_announced_anew_while_its_queue_is_looked_up_stays(
     with monkeypatch.context() as meanwhile:
         meanwhile.setattr(rows, "_stored", found)
         assert queue.uuid not in done(stores.metadata.removed(1000))
-    listed = [one for one, *_ in session.ask("removal_list", (shard,), ALL_CENTRES).wait()]
-    assert queue.uuid in listed
+    assert queue.uuid in listed(session, "removal_list", shard)
 
     clock.advance(FIVE_MINUTES)
     assert queue.uuid not in done(stores.metadata.removed(1000))
-    listed = [one for one, *_ in session.ask("removal_list", (shard,), ALL_CENTRES).wait()]
-    assert queue.uuid not in listed, "nobody has decided it"
+    assert queue.uuid not in listed(session, "removal_list", shard), "nobody has decided it"
 
 
 def test_no_more_removals_are_looked_up_than_are_asked_for(

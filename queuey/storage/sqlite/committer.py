@@ -104,7 +104,7 @@ class Committer:
             self._refuse_waiting()
 
     def _refuse_waiting(self) -> None:
-        """Refuse what came too late for the thread. Two threads may do it at once."""
+        """Refuse the jobs that the thread has not taken before its end. Two threads may call this at once."""
         with suppress(Empty):
             while True:
                 left = self._waiting.get_nowait()
