@@ -179,7 +179,7 @@ def run_command(
 
 
 class _NotMade(Failed):
-    """What ended the runs: bad input, or a run that was not made. Other exit codes are verdicts, or no runs'."""
+    """What ended the runs: bad input, or a run that was not made. Other exit codes are verdicts, or say nothing of runs."""
 
     @property
     def exit_code(self) -> int:  # type: ignore[override]  # as in the base class

@@ -86,7 +86,7 @@ def _found(url: str | None, application: str | None, app_key: str | None, token:
 
 
 def _line_of_input() -> str:
-    """The first line of the input. Bytes of it that are no UTF-8 stay such that no key has them."""
+    """The first line of the input. Bytes that are no UTF-8 become characters that no key has."""
     return sys.stdin.buffer.readline().decode("utf-8", "surrogateescape").strip()
 
 

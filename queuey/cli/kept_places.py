@@ -137,7 +137,7 @@ class GroupOffsets(KeptPlaces):
                 continue
             try:
                 self._client.commit_offsets(queue.name, self._group, new, self._generations[queue.name])
-            except (StaleGeneration, OffsetMovesBack) as error:  # the latter if both began at once
+            except (StaleGeneration, OffsetMovesBack) as error:  # OffsetMovesBack if both began at once
                 raise StaleGeneration(
                     f"another reader of group {self._group} has begun on queue {queue.name}, or it was reset: this one ends, "
                     "and its last lines come again there"
