@@ -19,6 +19,8 @@ PROCESSOR_SHARE = 0.85
 BUSY_SHARE = 0.15
 """Of all processors, before the load."""
 STOLEN_SHARE = 0.02
+REFUSED_SHARE = 0.01
+"""Of the messages that were sent, while no fault was made."""
 LEAST_SAMPLES = 1000
 """Ten values lie above the 99th percentile."""
 SPREAD, RESPONSE_SPREAD, RESPONSE_MS = 0.15, 0.25, 0.25
@@ -73,6 +75,7 @@ def checks(repeats: Sequence[Repeat], planned: int = 0) -> list[Check]:
     found = [
         _lag(repeats),
         _sent(repeats),
+        _taken(repeats),
         _processor(repeats),
         _quiet(repeats),
         _samples(repeats),
@@ -103,6 +106,14 @@ def _sent(repeats: Sequence[Repeat]) -> Check:
     most = max(one.unsent for one in repeats)
     said = f"{most:,} requests had not been sent when load and drain were over" if most else "nothing was left unsent"
     return Check("all that was due was sent", not most, said)
+
+
+def _taken(repeats: Sequence[Repeat]) -> Check:
+    """A refused request is in no time: where many are refused and no fault was made, the times are of a smaller load."""
+    shares = [one.findings.refused / one.findings.sent for one in repeats if one.findings.sent and not one.faults]
+    most = max(shares, default=0.0)
+    said = f"{most:.1%} of the messages were refused, allowed {REFUSED_SHARE:.0%}"
+    return Check("the system took the load", most <= REFUSED_SHARE, said)
 
 
 def _processor(repeats: Sequence[Repeat]) -> Check:

@@ -42,6 +42,14 @@ def test_a_run_that_was_disturbed_is_not_trusted(good: Repeat, values: dict[str,
     assert exit_code([good, replace(good, **values)], Limits(), None) == NOT_TRUSTED  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(("share", "agrees"), [(0.01, True), (0.011, False)])
+def test_a_system_that_refuses_much_has_no_speed(good: Repeat, share: float, *, agrees: bool) -> None:
+    refused = replace(good.findings, sent=10_000, refused=round(10_000 * share))
+
+    assert failed(good, replace(good, findings=refused)) == ([] if agrees else ["the system took the load"])
+    assert failed(good, replace(good, findings=refused, faults=((0.5, "kill"),))) == []
+
+
 def test_a_generator_that_lags_is_not_trusted() -> None:
     late = run_by_clock(WORKLOAD)
     for _ in range(100):
