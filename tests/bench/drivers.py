@@ -131,11 +131,14 @@ NUMBER = "0000000"
 
 
 def numbered(text: str, start: int, end: int | None = None) -> str:
-    """A request that holds :data:`NUMBER`: with ``start`` and the numbers behind it, until ``end`` were sent."""
+    """A request that holds :data:`NUMBER`: with ``start`` and the numbers behind it, until ``end`` were sent.
+
+    When wrk begins, it asks for one request that it does not send.
+    """
     pieces = ", ".join(map(_quoted, text.split(NUMBER)))
     stop = "" if end is None else f"if n == {end} then {END} end"
     return f"""
-local n, pieces = {start}, {{ {pieces} }}
+local n, pieces = {start - 1}, {{ {pieces} }}
 request = function()
   n = n + 1
   {stop}

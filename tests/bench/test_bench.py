@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import shutil
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -10,6 +15,7 @@ from click.testing import CliRunner
 from qdo.bench.promises import power as power_cuts
 from tests.bench import peers
 from tests.bench.__main__ import BACKENDS, bench
+from tests.bench.drivers import NUMBER, drive, numbered, request
 from tests.bench.measure import Spread, alternate, ratios
 from tests.bench.on_cassandra import power
 from tests.bench.plan import Plan
@@ -119,6 +125,30 @@ def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
         assert measured.ratio is not None
         assert measured.ratio.least > 0
         assert measured.verdict in ("reached", "first bar", "short")
+
+
+@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is missing")
+def test_the_first_number_is_sent() -> None:
+    asked: list[str] = []
+
+    class Answers(BaseHTTPRequestHandler):
+        protocol_version = "HTTP/1.1"
+
+        def do_GET(self) -> None:
+            asked.append(self.path)
+            self.send_response(204)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """It says nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        Thread(target=server.serve_forever).start()
+        listening: Any = SimpleNamespace(url=f"http://127.0.0.1:{server.server_port}")
+        drive(listening, numbered(request("GET", f"/{NUMBER}"), 5, 12), 1)
+        server.shutdown()
+
+    assert asked[:6] == [f"/{number:07d}" for number in range(5, 11)]
 
 
 @pytest.mark.long

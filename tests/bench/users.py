@@ -31,7 +31,7 @@ def measure(plan: Plan) -> Iterator[Row]:
                 server.ask("POST", f"/v1/{APPLICATION}", data=fields)
         fields_of_all = f"queue_name={_NAME}&principles={_PRINCIPAL}"
         text = request("POST", f"/v1/{APPLICATION}", fields_of_all, Content_Type="application/x-www-form-urlencoded")
-        drive(many, numbered(text, FEW - 1, plan.queues + _OVERLAP), CONNECTIONS)
+        drive(many, numbered(text, FEW, plan.queues + _OVERLAP), CONNECTIONS)
         yield _reads(many, few, plan)
 
 
