@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from functools import lru_cache
+from functools import lru_cache, partial
 from http import HTTPStatus
 from typing import NamedTuple
 
@@ -78,6 +78,10 @@ class RequestHead(NamedTuple):
     knows_chunks: bool
 
 
+_new_head = partial(tuple.__new__, RequestHead)
+"""Without the interpreter step that the constructor takes."""
+
+
 class _Sink:
     """What the parser calls. A dictionary's own method costs least."""
 
@@ -92,9 +96,9 @@ RECENT_HEADS = 512
 RECENT_HEAD_BYTES = 1 << 10
 """Bytes of a head. Longer ones are parsed each time."""
 _PLAIN_LINE = re.compile(
-    rb"(GET|POST|PUT|DELETE) (/[A-Za-z0-9_./~-]*)(?:\?([A-Za-z0-9_.=&~-]*))?( HTTP/1\.1\r\n)"
+    rb"(?:GET|POST|PUT|DELETE) (/[A-Za-z0-9_./~-]*)(?:\?([A-Za-z0-9_.=&~-]*))?(?= HTTP/1\.1\r\n)"
 ).match
-"""A request line whose target has nothing to decode, and means the same to every program."""
+"""A method, and a target that has nothing to decode and means the same to every program."""
 _KEY = "idempotency-key"
 _KEY_LINE = b"\r\nIdempotency-Key: "
 """The header as our client and most libraries spell it; other spellings are parsed with the whole head."""
@@ -218,9 +222,10 @@ def _parse_recent(raw: bytes) -> RequestHead:
     line = _PLAIN_LINE(raw)
     if line is None:
         return _parse(raw)
-    method, path, query, version = line.groups(b"")
-    same = _parse_rest(b"%b /%b%b" % (method, version, raw[line.end() :]))
-    return RequestHead(same.method, path.decode(), query.decode(), *same[3:])
+    path, query = line.groups(b"")
+    begins, ends = line.start(1), line.end()
+    method, _, _, headers, length, lasting, knows_chunks = _parse_rest(raw[:begins] + b"/" + raw[ends:])
+    return _new_head((method, path.decode(), query.decode(), headers, length, lasting, knows_chunks))
 
 
 def _check_sizes(line: int, headers: int, count: int) -> None:
