@@ -20,13 +20,10 @@ __all__ = ["V1"]
 
 @lru_cache(maxsize=1024)
 def _found(method: str, path: str) -> tuple[Choice, str, str, str]:
-    """The choice for a path, and the names in it.
-
-    The names are application, queue, and ids, a group or a task below the queue.
-    """
+    """The choice for a path, and the names in it: application, queue, and ids, a group or a task below the queue."""
     choice, names = ROUTES.find(method, path)
-    below = names.get("ids") or names.get("group") or names.get("task", "")
-    return choice, names.get("application", ""), names.get("queue", ""), below
+    application, queue, below = [*names, "", "", ""][:3]
+    return choice, application, queue, below
 
 
 class V1:

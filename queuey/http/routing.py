@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
@@ -11,15 +10,13 @@ from queuey.errors import BadPath, MethodNotAllowed, NotFound, PathTooLong
 from queuey.http.exchange import MAX_ESCAPES, Call
 from queuey.http.face import Operation
 
-__all__ = ["Choice", "Names", "Route", "Routes", "check_path", "decode_path"]
+__all__ = ["Choice", "Route", "Routes", "check_path", "decode_path"]
 
 MAX_PATH = 4096
 """Bytes of a decoded path."""
 
 Choice = Operation | Callable[[Call], Operation]
 """The operation of a method, or a function that chooses one by a call's query and headers."""
-Names = Mapping[str, str]
-"""The parts of a path, under the names that the pattern gives them."""
 
 
 class Route(NamedTuple):
@@ -32,59 +29,67 @@ class Route(NamedTuple):
     """By method. HEAD is not listed: it is GET without the body."""
 
 
+class _Place:
+    """Where a path has got to: what may come next, and the route if nothing does."""
+
+    __slots__ = ("literal", "route", "variable")
+
+    def __init__(self) -> None:
+        self.literal: dict[str, _Place] = {}
+        """Behind a part that a pattern has as it is."""
+        self.variable: _Place | None = None
+        """Behind any other part."""
+        self.route: Route | None = None
+
+    def behind(self, part: str) -> _Place:
+        """The place behind a part of a pattern, from now on."""
+        if not part.startswith("{"):
+            return self.literal.setdefault(part, _Place())
+        self.variable = self.variable or _Place()
+        return self.variable
+
+
 class Routes:
-    """The routes of one face. The first pattern that matches a path counts."""
+    """The routes of one face. A part that one pattern has as it is counts there, not for the variable part of another."""
 
     def __init__(self, table: Sequence[Route]) -> None:
         self.table = table
-        self._by_depth: dict[int, list[tuple[re.Pattern[str], Route]]] = {}
-        """By the number of parts of a path."""
+        self._begin = _Place()
         for route in table:
-            found = self._by_depth.setdefault(_depth(route.pattern), [])
-            found.append((re.compile(_expression(route.pattern)), route))
-
-    def route_of(self, path: str) -> tuple[Route, Names]:
-        """The route of a decoded path, and the names in it.
-
-        :raises BadPath, PathTooLong: as :func:`check_path`.
-        :raises NotFound: no route has this path.
-        """
-        check_path(path)
-        for expression, route in self._by_depth.get(_depth(path), ()):
-            found = expression.fullmatch(path)
-            if found is not None:
-                return route, found.groupdict()
-        raise NotFound
+            place = self._begin
+            for part in route.pattern.split("/"):
+                place = place.behind(part)
+            place.route = route
 
     def methods(self) -> Iterator[tuple[Route, str]]:
         """Every route with each of its methods, except HEAD."""
         return ((route, method) for route in self.table for method in route.methods)
 
-    def find(self, method: str, path: str) -> tuple[Choice, Names]:
-        """The choice for a method and a path.
+    def find(self, method: str, path: str) -> tuple[Choice, Sequence[str]]:
+        """The choice for a method and a decoded path, and what stands for the variable parts, in their order.
 
-        :raises MethodNotAllowed: with Allow; and as :meth:`route_of`.
+        :raises BadPath, PathTooLong: as :func:`check_path`.
+        :raises NotFound: no route has this path.
+        :raises MethodNotAllowed: with Allow.
         """
-        route, names = self.route_of(path)
-        choice = route.methods.get("GET" if method == "HEAD" else method)
+        check_path(path)
+        place, variable = self._begin, []
+        for part in path.removesuffix("/").split("/"):
+            behind = place.literal.get(part)
+            if behind is None:
+                behind = place.variable
+                if behind is None or not part:
+                    raise NotFound
+                variable.append(part)
+            place = behind
+        if place.route is None:
+            raise NotFound
+        methods = place.route.methods
+        choice = methods.get("GET" if method == "HEAD" else method)
         if choice is None:
-            allowed = sorted({*route.methods, *({"HEAD"} if "GET" in route.methods else ())})
+            allowed = sorted({*methods, *({"HEAD"} if "GET" in methods else ())})
             raise MethodNotAllowed(headers={"allow": ", ".join(allowed)})
-        return choice, names
-
-
-def _depth(path: str) -> int:
-    """Parts of a path, or of a pattern: no part has a slash."""
-    return path.count("/") - path.endswith("/")
-
-
-def _expression(pattern: str) -> str:
-    """A pattern as a regular expression, with an optional slash at its end.
-
-    >>> _expression("/v1/{application}")
-    '/v1/(?P<application>[^/]+)/?'
-    """
-    return re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[^/]+)", re.escape(pattern)) + "/?"
+        return choice, variable
 
 
 def decode_path(raw: str) -> str:
