@@ -6,12 +6,12 @@ Of each there is left which settings it has, its incarnation, and when it was ma
 from __future__ import annotations
 
 import struct
-from hashlib import blake2b
+from functools import partial
+from hashlib import blake2s
 from secrets import token_bytes
 from typing import Any
-from uuid import UUID
+from uuid import UUID, SafeUUID
 
-from queuey.locks import new_lock
 from queuey.model import Queue
 
 __all__ = ["COMPACT_QUEUES", "CompactQueues"]
@@ -25,6 +25,7 @@ MOST_KIND_CHARACTERS = 1024
 
 _RECORD = struct.Struct(">14sH16sq")
 """The digest of the names, the number of the settings, the incarnation, and when the queue was made."""
+_AFTER_DIGEST = struct.Struct(">H16sq")
 _DIGEST_BYTES = 14
 _PER_BUCKET = 16
 """Records of a bucket, on average."""
@@ -33,8 +34,13 @@ _Kind = tuple[Any, ...]
 """The settings of a queue: all but its names, its incarnation and its age."""
 
 
+_new_uuid, _set = partial(object.__new__, UUID), object.__setattr__
+_new_queue = partial(tuple.__new__, Queue)
+"""Without the interpreter's steps that the constructors take."""
+
+
 class CompactQueues:
-    """Queues by application and name, 40 bytes of each in a bucket. Thread-safe.
+    """Queues by application and name, 40 bytes of each in a bucket. For one thread at a time.
 
     A hash table that grows by one bucket at a time, so no insertion takes long. At the bound, an insertion takes the
     oldest record of its bucket away. A queue is found by 112 bits of a digest of its names, with a key that nobody
@@ -52,9 +58,9 @@ class CompactQueues:
         """How many queues have each kind of settings."""
         self._free = [*range(MOST_KINDS)]
         """Numbers of kinds that are not in use."""
-        self._keyed = blake2b(digest_size=_DIGEST_BYTES, key=token_bytes(16))
-        """Digests begin with it."""
-        self._lock = new_lock()
+        self._keyed = blake2s(token_bytes(16), digest_size=_DIGEST_BYTES)
+        """All digests begin with this key. BLAKE2 needs no more than that, and has it in one block with the names; its
+        own parameter for a key takes a block of its own each time."""
 
     def __len__(self) -> int:
         return self._number
@@ -62,37 +68,35 @@ class CompactQueues:
     def find(self, application: str, name: str) -> Queue | None:
         """The queue, if it is here."""
         digest = self._digest(application, name)
-        with self._lock:
-            bucket = self._buckets[self._place(digest)]
-            at = _position(bucket, digest)
-            if at < 0:
-                return None
-            _, number, incarnation, created = _RECORD.unpack_from(bucket, at)
-            kind = self._kind_of[number]
-        return Queue._make((application, name, UUID(bytes=incarnation), created, *kind))
+        bucket = self._buckets[self._place(digest)]
+        at = _position(bucket, digest)
+        if at < 0:
+            return None
+        number, incarnation, created = _AFTER_DIGEST.unpack_from(bucket, at + _DIGEST_BYTES)
+        uuid = _new_uuid()
+        _set(uuid, "int", int.from_bytes(incarnation))
+        _set(uuid, "is_safe", SafeUUID.unknown)
+        return _new_queue((application, name, uuid, created, *self._kind_of[number]))
 
     def add(self, queue: Queue) -> None:
         """Keep a queue, in the place of what was known of it; or only forget that, if it does not fit."""
         digest, kind = self._digest(queue.application, queue.name), _kind(queue)
-        with self._lock:
-            self._take_out(digest)
-            number = None if kind is None else self._number_of(kind)
-            if number is None:
-                return
-            place = self._place(digest)
-            self._buckets[place] += _RECORD.pack(digest, number, queue.uuid.bytes, queue.created_ticks)
-            self._uses[number] += 1
-            self._number += 1
-            if self._number > self._most:
-                self._cut(place, 0)
-            elif self._number > _PER_BUCKET * len(self._buckets):
-                self._grow()
+        self._take_out(digest)
+        number = None if kind is None else self._number_of(kind)
+        if number is None:
+            return
+        place = self._place(digest)
+        self._buckets[place] += _RECORD.pack(digest, number, queue.uuid.bytes, queue.created_ticks)
+        self._uses[number] += 1
+        self._number += 1
+        if self._number > self._most:
+            self._cut(place, 0)
+        elif self._number > _PER_BUCKET * len(self._buckets):
+            self._grow()
 
     def forget(self, application: str, name: str) -> None:
         """Know nothing of a queue."""
-        digest = self._digest(application, name)
-        with self._lock:
-            self._take_out(digest)
+        self._take_out(self._digest(application, name))
 
     def _digest(self, application: str, name: str) -> bytes:
         digest = self._keyed.copy()
@@ -101,7 +105,7 @@ class CompactQueues:
 
     def _place(self, digest: bytes) -> int:
         """The bucket of a digest: buckets that are not there yet are part of those half as far."""
-        at = int.from_bytes(digest[:8]) & (2 * self._level - 1)
+        at = hash(digest) & (2 * self._level - 1)
         return at if at < len(self._buckets) else at - self._level
 
     def _number_of(self, kind: _Kind) -> int | None:

@@ -14,6 +14,9 @@ __all__ = ["CACHED_QUEUES", "CachedQueue", "QueueCache"]
 
 CACHED_QUEUES = 10_000
 """Queues whose settings are cached as objects, at most; they take about 8 MB."""
+_ADMITTED = 16
+"""Once there are many objects, one of this many queues that are found in the compact form becomes one. Over more queues
+than there are objects, an object is mostly dropped before it is used again, and costs as much as to find two queues."""
 _AGED = 0.75
 """A part of the time for which cached settings may be used. After it, one call looks them up again while others use
 them."""
@@ -53,23 +56,43 @@ class QueueCache:
         """Those that were used before all of :attr:`_known`. They go together, once those are as many: to drop one for each
         that comes costs a load over very many queues a twentieth of its time."""
         self._compact = CompactQueues() if trusted == inf else None
+        self._found = 0
+        """Queues that were found in the compact form so far."""
         self.changes = 0
         """Changes of queues so far."""
         self._lock = new_lock()
         """Between a look at :attr:`changes` and what is kept by it, no change is made."""
 
-    def get(self, application: str, name: str) -> CachedQueue | None:
-        """What is known of a queue."""
+    def queue(self, application: str, name: str) -> Queue | None:
+        """The queue, if its settings are known and may be used."""
         known = self._known.get((application, name))
-        return self._used_before(application, name) if known is None else known
+        if known is None:
+            return self._used_before(application, name)
+        return known.queue if self._compact is not None or known.serves(self._elapsed()) else None
 
-    def _used_before(self, application: str, name: str) -> CachedQueue | None:
+    def _used_before(self, application: str, name: str) -> Queue | None:
         with self._lock:
             known = self._before.pop((application, name), None)
+            if known is not None:
+                self._keep(known)
+                return self.queue(application, name)
+            if self._compact is None:
+                return None
+            queue = self._compact.find(application, name)
+            if queue is not None:
+                self._found += 1
+                if not self._before or self._found % _ADMITTED == 0:
+                    self._keep(CachedQueue(queue, self._elapsed(), self._trusted))
+            return queue
+
+    def get(self, application: str, name: str) -> CachedQueue | None:
+        """What is known of a queue, and since when; whether or not it may be used."""
+        with self._lock:
+            known = self._known.get((application, name)) or self._before.get((application, name))
             if known is None and self._compact is not None:
                 queue = self._compact.find(application, name)
                 known = None if queue is None else CachedQueue(queue, self._elapsed(), self._trusted)
-            return None if known is None else self._keep(known)
+            return known
 
     def used(self, application: str | None, most: int) -> Sequence[Queue]:
         """The queues of an application, or of all, that were used last, of those that are cached as objects."""
@@ -98,11 +121,10 @@ class QueueCache:
             if self._compact is not None and changes == self.changes:
                 self._compact.add(queue)
 
-    def _keep(self, known: CachedQueue) -> CachedQueue:
+    def _keep(self, known: CachedQueue) -> None:
         if len(self._known) >= CACHED_QUEUES // 2:
             self._before, self._known = self._known, {}
         self._known[known.queue.application, known.queue.name] = known
-        return known
 
     @contextmanager
     def changing(self, queue: Queue) -> Iterator[None]:

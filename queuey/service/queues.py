@@ -102,10 +102,7 @@ class Queues:
 
     def cached(self, application: str, name: str) -> Queue | None:
         """The queue, if its settings are cached."""
-        known = self._cache.get(application, name)
-        if known is None or not (self._trusted == inf or known.serves(self._clock.elapsed())):
-            return None
-        return known.queue
+        return self._cache.queue(application, name)
 
     def in_use(self, application: str | None, most: int) -> Sequence[Queue]:
         """Queues of an application, or of all, that somebody used since the server began: the last ones looked up."""

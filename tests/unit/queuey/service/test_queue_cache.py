@@ -21,8 +21,7 @@ def _cache(trusted: float = inf) -> QueueCache:
 
 
 def _found(cache: QueueCache, number: int) -> Queue | None:
-    known = cache.get("demo", f"q{number}")
-    return None if known is None else known.queue
+    return cache.queue("demo", f"q{number}")
 
 
 @pytest.fixture
@@ -78,3 +77,30 @@ def test_a_queue_that_was_made_is_known_unless_it_was_changed_meanwhile() -> Non
     other = _cache(30.0)
     other.made(_queue(1), before)
     assert _found(other, 1) is None
+
+
+def test_over_very_many_queues_only_those_in_steady_use_become_objects(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(queue_cache, "CACHED_QUEUES", 8)
+    cache = _cache()
+    for number in range(400):
+        cache.made(_queue(number), 0)
+    for number in range(80):
+        _found(cache, number)
+
+    objects = [number for number in range(80, 400) if [_found(cache, number)] == cache.used("demo", 1)]
+    assert len(objects) == 320 // queue_cache._ADMITTED
+    steady = [_found(cache, 1) for _ in range(queue_cache._ADMITTED)]
+    assert steady == [_queue(1)] * len(steady)
+    assert cache.used("demo", 1) == [_queue(1)]
+
+
+def test_settings_that_are_too_old_are_known_and_not_used() -> None:
+    now = 0.0
+    cache = QueueCache(30.0, lambda: now)
+    cache.learn(_queue(1), 0.0, 0)
+    now = 30.0
+    known = cache.get("demo", "q1")
+
+    assert _found(cache, 1) is None
+    assert known is not None
+    assert (known.queue, known.since) == (_queue(1), 0.0)
