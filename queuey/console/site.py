@@ -57,7 +57,9 @@ class Site:
         with self._router.request_context(_environ(call)) as request:
             request.visit = self._visit(call)
             response = self._router.invoke_request(request)
-        return Answer(response.status_int, response.body, [(name.lower(), text) for name, text in response.headerlist])
+        # A second Content-Length beside that of the server is an error to some proxies, of nginx from 1.23 on.
+        headers = [(name.lower(), text) for name, text in response.headerlist if name != "Content-Length"]
+        return Answer(response.status_int, response.body, headers)
 
     def _view(self, page: ConsolePage, request: Request) -> Response:
         visit: Visit = request.visit

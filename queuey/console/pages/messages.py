@@ -21,7 +21,7 @@ from queuey.ids import MessageId
 from queuey.model.dead_letters import REDRIVEN_HEADER
 from queuey.model.trace_context import TRACEPARENT, trace_id
 
-__all__ = ["PAGES", "fetch", "read_page", "rows_of", "with_bodies"]
+__all__ = ["PAGES", "fetch", "one_place", "read_page", "rows_of", "with_bodies"]
 
 _PLACES = "partition,message_id,timestamp"
 """Pages are put together without bodies: those of 50 messages are read, and no others."""
@@ -149,13 +149,25 @@ def fetch(visit: Visit, application: str, queue: str, place: str) -> dict[str, A
     """The message at a place.
 
     :raises MessageNotFound: there is none.
+    :raises NotFound: as :func:`one_place`.
     """
-    if "," in place:
-        raise NotFound
+    one_place(place)
     found: list[dict[str, Any]] = visit.ask(application, queue, place).content["messages"]
     if not found:
         raise MessageNotFound
     return found[0]
+
+
+def one_place(text: str) -> str:
+    """The place of one message, by its id, with or without its partition.
+
+    :raises NotFound: it is none. v1 has other things than messages at such places, and removes all messages at one.
+    """
+    try:
+        MessageId.parse(text.rpartition(":")[2])
+    except ValueError:
+        raise NotFound from None
+    return text
 
 
 def _copies(visit: Visit, application: str, queue: str, place: str) -> dict[str, str]:
@@ -185,9 +197,7 @@ def picture(visit: Visit, application: str, queue: str, place: str) -> PageAnswe
 
 def delete(visit: Visit, application: str, queue: str, place: str) -> PageAnswer:
     """Delete the message."""
-    if "," in place:
-        raise NotFound
-    visit.change("DELETE", [application, queue, place])
+    visit.change("DELETE", [application, queue, one_place(place)])
     return goes_to("a", application, queue, told="deleted")
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import orjson
 
-from queuey.console.pages.messages import fetch, rows_of, with_bodies
+from queuey.console.pages.messages import fetch, one_place, rows_of, with_bodies
 from queuey.console.pages.page import ConsolePage, PageAnswer, address, goes_to
 from queuey.console.pages.sending import new_once, once_of, send_again
 from queuey.console.pages.told import told
@@ -78,10 +78,7 @@ def run_now(visit: Visit, application: str, queue: str) -> PageAnswer:
 
 def _place(visit: Visit) -> str:
     """The message of the form, by partition and id."""
-    place = visit.form.get("place", "-")
-    if "," in place:
-        raise NotFound
-    return place
+    return one_place(visit.form.get("place", ""))
 
 
 # Schedules of an application

@@ -137,6 +137,7 @@ def test_every_page_has_the_headers_that_keep_it_to_itself(owner: Visitor, stran
         assert answer.headers["cache-control"] == "no-store"
         assert answer.headers["x-content-type-options"] == "nosniff"
         assert answer.headers["x-frame-options"] == "DENY"
+        assert answer.raw.headers.getlist("content-length") == [str(len(answer.content))]
     nonces = {answer.headers["content-security-policy"] for answer in answers[:3]}
     assert len(nonces) == 3
 
@@ -194,5 +195,22 @@ def test_the_reading_road_gives_json_and_events_alone(owner: Visitor, v1: Server
     answer = owner.request("GET", f"/console/v1/queuey/{queue}/1:{key}?{name}", headers={"Accept": "*/*"})
 
     assert answer.headers["content-type"] == "application/json"
+    assert answer.headers.get("cache-control") == (None if answer.status_code != 200 else "no-store")
     assert (answer.status_code == 200) == (name == "limit=1")
     assert owner.request("POST", f"/console/v1/queuey/{queue}", data=b"x").status_code == 405
+
+
+@pytest.mark.parametrize("word", ["messages", "offsets", "leases", "tasks", "x", "1:x"])
+def test_what_else_v1_has_below_a_queue_is_no_message(owner: Visitor, v1: Server, word: str) -> None:
+    """At one of these places v1 removes all messages."""
+    queue = v1.queue()
+    v1.post(queue, "stays")
+    base = f"/console/a/queuey/{queue}"
+
+    for page in (f"/m/{word}", f"/picture/{word}"):
+        owner.get(base + page, status=404)
+    owner.send(f"{base}/m/{word}", status=404)
+    for change in ("cancel", "now"):
+        owner.send(f"{base}/scheduled/{change}", status=404, place=word)
+
+    assert v1.everything(queue) == ["stays"]
