@@ -9,6 +9,8 @@ const LONGEST_PAUSE_MS = 15_000;
 const JSON_TYPE = "application/json";
 const BATCH = "application/vnd.queuey.batch+json";
 const EVENTS = "text/event-stream";
+const MOST_IDS = 100; // that a server takes in one path
+const KNOWN_MS = 240_000; // a server knows an attempt for five minutes: a later repetition would be another step
 
 /** What Queuey would not do, or could not be asked. */
 export class QueueyError extends Error {
@@ -143,7 +145,7 @@ export class Client {
 
   /** @internal Ask until there is an answer. */
   async ask(method, path, request = {}) {
-    const until = Date.now() + this.#timeoutMs + (request.waitMs ?? 0);
+    const until = Date.now() + Math.min(this.#timeoutMs + (request.waitMs ?? 0), request.knownMs ?? Infinity);
     for (let failures = 0; ; failures++) {
       try {
         return await this.#once(method, path, request);
@@ -158,6 +160,7 @@ export class Client {
   async #once(method, path, { query = {}, headers = {}, body, signal, waitMs = 0, lasts = false }) {
     const asked = new URLSearchParams(given(query)).toString();
     const url = `${this.#base}${path}${asked && `?${asked}`}`;
+    const sent = sendable({ Authorization: this.#authorization, ...headers });
     const ended = new AbortController();
     const end = () => ended.abort();
     const forget = () => signal?.removeEventListener("abort", end);
@@ -166,19 +169,25 @@ export class Client {
     signal?.addEventListener("abort", end);
     try {
       signal?.throwIfAborted();
-      const all = { Authorization: this.#authorization, ...headers };
-      const answer = await fetch(url, { method, headers: all, body, signal: ended.signal, cache: "no-store" });
+      const answer = await fetch(url, { method, headers: sent, body, signal: ended.signal, cache: "no-store" });
       if (!answer.ok) throw await refusal(answer, this.#base);
-      goesOn = lasts;
-      if (lasts) return { body: answer.body, forget }; // `signal` ends it until it is forgotten
-      return { headers: answer.headers, text: await answer.text() };
+      if (lasts && answer.headers.get("content-type")?.startsWith(EVENTS)) {
+        goesOn = true;
+        return { body: answer.body, forget }; // `signal` ends it until it is forgotten
+      }
+      const told = lasts ? {} : said(await answer.text());
+      if (told.status !== "ok") throw foreign(url);
+      return { headers: answer.headers, told };
     } catch (error) {
       if (error instanceof QueueyError) throw error;
       signal?.throwIfAborted();
       throw new QueueyError({ code: "Unreachable", detail: `${url}: no answer`, retriable: true, cause: error });
     } finally {
       clearTimeout(timer);
-      if (!goesOn) forget();
+      if (!goesOn) {
+        forget();
+        end(); // what is not read yet is not wanted
+      }
     }
   }
 }
@@ -213,8 +222,8 @@ export class Queue {
     const { idempotencyKey, signal } = known(options, ["idempotencyKey", "signal"]);
     const headers = { "Content-Type": BATCH, "Idempotency-Key": idempotencyKey ?? unique() };
     const body = JSON.stringify({ messages: messages.map(entry) });
-    const { text } = await this.#client.ask("POST", this.#path, { headers, body, signal });
-    return JSON.parse(text).messages.map(({ key, partition, timestamp }) => ({ id: key, partition, timestamp }));
+    const { told } = await this.#client.ask("POST", this.#path, { headers, body, signal });
+    return told.messages.map(({ key, partition, timestamp }) => ({ id: key, partition, timestamp }));
   }
 
   /** Some messages: `limit` of them, and the cursor to go on from. */
@@ -223,9 +232,9 @@ export class Queue {
     const { since, until, signal, ...rest } = known(options, names);
     const query = { ...rest, since: moment(since), until: moment(until) };
     const waitMs = 1000 * (rest.wait ?? 0);
-    const { headers, text } = await this.#client.ask("GET", this.#path, { query, signal, waitMs });
+    const { headers, told } = await this.#client.ask("GET", this.#path, { query, signal, waitMs });
     return {
-      messages: JSON.parse(text).messages.map((one) => new Message(one, this.name)),
+      messages: told.messages.map((one) => new Message(one, this.name)),
       cursor: headers.get("queuey-cursor"),
       more: headers.get("queuey-more") === "true",
       watermark: headers.get("queuey-watermark"),
@@ -269,13 +278,15 @@ export class Queue {
 
   /** Remove messages by their ids; those of other partitions than 1 as "2:id". */
   async remove(...ids) {
-    await this.#client.ask("DELETE", `${this.#path}/${ids.map(place).join(",") || place("")}`);
+    const places = ids.length ? ids.map(place) : [place("")];
+    for (let at = 0; at < places.length; at += MOST_IDS)
+      await this.#client.ask("DELETE", `${this.#path}/${places.slice(at, at + MOST_IDS).join(",")}`);
   }
 
   /** How far a group has read: the id of its last message by partition; null before the first. */
   async offsets(group) {
-    const { text } = await this.#client.ask("GET", `${this.#path}/offsets/${part(group)}`);
-    return new Map(JSON.parse(text).offsets.map((one) => [one.partition, one.message_id]));
+    const { told } = await this.#client.ask("GET", `${this.#path}/offsets/${part(group)}`);
+    return new Map(told.offsets.map((one) => [one.partition, one.message_id]));
   }
 
   /** Note how far a group has read. */
@@ -321,9 +332,10 @@ export class Leases {
   }
 
   async #send(asked, signal, waitMs = 0) {
-    const request = { headers: { "Content-Type": JSON_TYPE }, body: JSON.stringify(asked), signal, waitMs };
-    const { text } = await this.#client.ask("POST", this.#path, request);
-    const { messages = [], status: _, ...rest } = JSON.parse(text);
+    const headers = { "Content-Type": JSON_TYPE };
+    const request = { headers, body: JSON.stringify(asked), signal, waitMs, knownMs: KNOWN_MS };
+    const { told } = await this.#client.ask("POST", this.#path, request);
+    const { messages = [], status: _, ...rest } = told;
     return { ...rest, messages: messages.map((one) => new Message(one, this.#queue)) };
   }
 
@@ -511,7 +523,7 @@ const fromBase64 = (text) => Uint8Array.from(atob(text), (character) => characte
 
 /** What a program does about a refusal, in place of what a request has. */
 function inWords({ code, detail = "", ...rest }, url) {
-  if (code === "InvalidApplicationKey") detail = `${new URL(url).origin} does not know the application key: the option key gives it`;
+  if (code === "InvalidApplicationKey") detail = `${new URL(url, globalThis.location?.href).origin} does not know the application key: the option key gives it`;
   if (code === "QueueNotFound") detail = detail.replace(": create it with a POST to its application", ": createQueue makes it");
   return { ...rest, ...(code && { code }), ...(detail && { detail }) };
 }
@@ -519,8 +531,34 @@ function inWords({ code, detail = "", ...rest }, url) {
 async function refusal(answer, url) {
   const retryAfter = Number(answer.headers.get("retry-after")) || 0;
   const otherwise = { detail: `The answer was ${answer.status}`, retriable: answer.status >= 500 };
-  const said = await answer.json().catch(() => ({}));
-  return new QueueyError({ ...otherwise, ...inWords(said ?? {}, url), status: answer.status, retryAfter });
+  const told = said(await answer.text().catch(() => ""));
+  return new QueueyError({ ...otherwise, ...inWords(told, url), status: answer.status, retryAfter });
+}
+
+/** The JSON of an answer; empty if it is none. */
+function said(text) {
+  try {
+    return JSON.parse(text) ?? {};
+  } catch {
+    return {};
+  }
+}
+
+function foreign(url) {
+  return new QueueyError({ code: "QueueyError", detail: `What answers at ${url} is not Queuey: is the address right?` });
+}
+
+/** Headers for fetch, which would fail with others as if nobody had answered. */
+function sendable(headers) {
+  const sent = new Headers();
+  for (const [name, value] of Object.entries(headers)) {
+    try {
+      sent.set(name, value);
+    } catch {
+      throw new TypeError(`the header ${name} cannot carry this: it is one line, without characters beyond Latin-1`);
+    }
+  }
+  return sent;
 }
 
 async function* events(body) {

@@ -1,5 +1,6 @@
 // What a program does with the client. Each line that it prints is a scene that went well.
 import assert from "node:assert/strict";
+import { createServer } from "node:http";
 import { Client, QueueyError, order } from "../../../clients/javascript/queuey.js";
 
 const { QUEUEY_URL: url, QUEUEY_KEY: key, QUEUE: name } = process.env;
@@ -50,6 +51,8 @@ await scene("a long queue is read to its end, in order, by pages", async () => {
   assert.deepEqual(bodies(await all(queue.read({ order: "descending", limit: 2 }))), ["message 2499", "message 2498"]);
   await queue.remove(found[0].id, found[1].id);
   assert.equal((await queue.page({ limit: 1 })).messages[0].body, "message 2");
+  await queue.remove(...found.slice(10).map((one) => one.id));
+  assert.equal((await all(queue.read())).length, 8);
   await queue.commit("mail", found[7].id);
   assert.deepEqual([...(await queue.offsets("mail"))], [[1, found[7].id]]);
 });
@@ -188,4 +191,39 @@ await scene("refusals say what was wrong", async () => {
   await assert.rejects(all(wrong.queue("q").read()), { status: 401, message: `${url} does not know the application key: the option key gives it` });
   const nobody = new Client("http://127.0.0.1:9", { application: "queuey", key, timeoutMs: 1 });
   await assert.rejects(nobody.queue("q").page(), (error) => error.code === "Unreachable" && error.retriable);
+});
+
+await scene("what no header can carry is refused, and not tried for a minute", async () => {
+  const strange = new Client(url, { application: "queuey", key: "a key…" });
+  await assert.rejects(strange.queue("q").page(), { name: "TypeError", message: /header Authorization/ });
+  await assert.rejects(client.queue("q").append("x", { idempotencyKey: "order-€7" }), /header Idempotency-Key/);
+  await assert.rejects(all(client.queue("q").follow({ cursor: "€" })), /header Last-Event-ID/);
+});
+
+await scene("an address that is relative to the page refuses a key as any other", async () => {
+  const real = globalThis.fetch;
+  globalThis.location = { href: `${url}/page` };
+  globalThis.fetch = (path, given) => real(new URL(path, globalThis.location.href), given);
+  const wrong = new Client("/", { application: "queuey", key: "no such key, but long enough to be one" });
+  await assert.rejects(wrong.queue("q").page(), { status: 401, message: `${url} does not know the application key: the option key gives it` });
+  delete globalThis.location;
+  globalThis.fetch = real;
+});
+
+await scene("what is not Queuey makes no queue, and is not followed", async () => {
+  const answers = { "/v1/page": ["text/html", "<p>hello"], "/v1/other": ["application/json", '{"messages": 3}'] };
+  const other = createServer((asked, answer) => {
+    const [type, text] = answers[asked.url.split("/", 3).join("/")];
+    answer.setHeader("Content-Type", type).end(text);
+  });
+  await new Promise((go) => other.listen(0, "127.0.0.1", go));
+  for (const application of ["page", "other"]) {
+    const lost = new Client(`http://127.0.0.1:${other.address().port}`, { application, key });
+    const queue = lost.queue("q");
+    for (const ask of [() => lost.createQueue("q"), () => queue.append("x"), () => queue.page(), () => all(queue.follow())]) {
+      await assert.rejects(ask, { name: "QueueyError", code: "QueueyError", message: /is not Queuey: is the address right/ });
+    }
+  }
+  other.closeAllConnections();
+  other.close();
 });
