@@ -23,7 +23,7 @@ from qdo.adapters.clients import is_done
 from qdo.adapters.outbox import OutboxRelay
 from qdo.client import Client, NewMessage
 from qdo.worker.dead_letters import letters
-from queuey.errors import Forbidden
+from queuey.errors import Forbidden, QueueyError, Unauthenticated
 from tests.support import servers
 from tests.support.client import Server, emptied
 from tests.support.servers import RunningServer, eventually
@@ -329,6 +329,24 @@ def test_a_task_of_django_that_is_done_is_not_run_again_if_its_worker_died_then(
     sent.refresh()
     assert (sent.return_value, sent.worker_ids) == (4, ["dead"])
     assert is_done(client, "default", "django")
+
+
+def test_a_result_that_a_site_may_not_read_is_not_one_that_does_not_exist(
+    site: Site, client: Client, server: Server
+) -> None:
+    from examples.web.django_shop.tasks import double
+    from qdo.adapters.django.tasks import QueueyTaskBackend
+
+    sent = double.enqueue(2)
+    url, application = client.url, client.application
+
+    for options, refused in (
+        ({"url": url, "application": application, "key": "of another server"}, Unauthenticated),
+        ({"url": url, "application": application}, Forbidden),
+        ({"url": url, "application": "nobody", "key": server.variables["QUEUEY_KEY"]}, QueueyError),
+    ):
+        with pytest.raises(refused):
+            QueueyTaskBackend("default", {"OPTIONS": options}).get_result(sent.id)
 
 
 def test_what_the_backend_cannot_do_is_refused(site: Site, client: Client) -> None:

@@ -36,7 +36,7 @@ from qdo.client.values import address
 from qdo.worker.job import Context, RejectMessage, StopWorker, reason_of, unknown_task
 from qdo.worker.unread import ending_if_unread
 from queuey import tracebacks
-from queuey.errors import BadRequest, ConfigurationError, NotFound, QueueNotFound, QueueyError
+from queuey.errors import BadRequest, ConfigurationError, QueueNotFound
 
 __all__ = ["QueueyTaskBackend", "TaskRunner", "task_backends"]
 
@@ -100,6 +100,7 @@ class QueueyTaskBackend(BaseTaskBackend):
         """A task and what became of it.
 
         :raises TaskResultDoesNotExist: there is no such task, or its result is not kept any more.
+        :raises QueueyError: the server is away, or does not let this site read. Whether there is a result is not known then.
         """
         queue, _, place = result_id.partition("/")
         client = self._clients.get()
@@ -109,9 +110,7 @@ class QueueyTaskBackend(BaseTaskBackend):
                 return self.recorded(result_id, found)
             waiting = _first(client, queue, place)
             return self.waiting(queue, waiting) if waiting is not None else _missing(result_id)
-        except (QueueyError, ImportError, LookupError, TypeError, ValueError) as error:
-            if isinstance(error, QueueyError) and not isinstance(error, NotFound) and error.retriable:
-                raise
+        except (BadRequest, QueueNotFound, ImportError, LookupError, TypeError, ValueError) as error:
             raise TaskResultDoesNotExist(result_id) from error
 
     def waiting(self, queue: str, message: Message) -> Any:
