@@ -68,7 +68,7 @@ def encode_change(change: Change) -> bytes:
         parts.append(_encoded_ids(*_columns(closed)))
     if rest := _rest(change):
         flags |= _REST
-        parts.append(_encoded_text(json.dumps(rest, separators=(",", ":"))))
+        parts.append(_encoded_text(json.dumps(rest, ensure_ascii=False, separators=(",", ":"))))
     if block is not None:
         flags |= _BLOCK
         parts.append(_encoded_block(block))

@@ -11,6 +11,7 @@ from queuey.future import Future, start
 from queuey.ids import MessageId, unique_bytes
 from queuey.model import Appended, AppendRequest, Consistency, Location, Message, Page, PartitionId, Queue, ReadRequest
 from queuey.model.lease_groups import LeaseGroup
+from queuey.model.lease_requests import Acknowledged
 from queuey.model.lease_steps import LeaseStep
 from queuey.storage.cassandra.idempotency import refuse_reused
 from queuey.storage.cassandra.lease_parcels import encode_parcel, refuse_large
@@ -29,7 +30,7 @@ from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import Change, Rows
 from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
-from queuey.storage.leasing.attempts import remember
+from queuey.storage.leasing.attempts import leaving, remember
 from queuey.storage.leasing.book import LeaseBook
 from queuey.storage.leasing.joining import PlainStep, join_steps, plain_step
 
@@ -37,6 +38,8 @@ __all__ = ["GroupAccess", "GroupCall"]
 
 _ATTEMPT_TTL_SECONDS = round(2 * ATTEMPT_SECONDS)
 """The row outlives the answer, whatever the nodes' clocks say; it tells itself until when it counts."""
+_LEASE_BYTES = 128
+"""Of a lease that is made or changed, with what the answer to an attempt has of it, approximately."""
 
 
 class GroupCall:
@@ -61,7 +64,7 @@ class GroupCall:
         """The step, if it may be carried out together with others."""
         self.requests: Sequence[AppendRequest] = ()
         self.size = self.most = 0
-        """Bytes that it appends, and messages that may be handed out."""
+        """Bytes that it stores, approximately, and messages that may be handed out."""
         self.receive_from: Sequence[int] = ()
         """Partitions."""
         self.receives_from_all = False
@@ -84,7 +87,7 @@ class GroupCall:
     def _take(self, step: LeaseStep) -> None:
         self.plain, self.requests = plain_step(step, with_attempt=True), step.appends
         self.attempt = None if step.attempt is None else step.attempt.key
-        self.size = refuse_large(step.appends)
+        self.size = refuse_large(step.appends) + _bytes_beside(step)
         self.most = 0 if step.receive is None else step.receive.most
         (one,) = step.groups
         self.receive_from, self.consistency = one.receive_from, one.queue.consistency
@@ -263,6 +266,18 @@ class GroupAccess:
     def fetch(self, queue: Queue, wanted: Sequence[Location]) -> Sequence[Message | None]:
         found = self._messages.found(queue, wanted, self.now_ticks, queue.consistency.at_least_strong)
         return awaited(start(found))
+
+
+def _bytes_beside(step: LeaseStep) -> int:
+    """What a step of one group stores beside what it appends, approximately: of acknowledgements nearly nothing."""
+    (one,), receive = step.groups, step.receive
+    size = 0
+    for settles in one.settles.values():
+        if type(settles) is not Acknowledged:
+            size += sum([_LEASE_BYTES + len(settle.reason.encode()) for settle in settles])
+    if receive is not None:
+        size += _LEASE_BYTES * receive.most + (receive.max_bytes if leaving(step) else 0)
+    return size
 
 
 def _joinable(calls: Sequence[GroupCall], known: Mapping[str, Rows]) -> Iterator[tuple[GroupCall, PlainStep]]:

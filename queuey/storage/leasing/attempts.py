@@ -13,7 +13,7 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import LeaseAccess, StoredAttempt
 from queuey.storage.leasing.answers import decode_answer, encode_answer
 
-__all__ = ["OTHER_REQUEST", "known_answer", "remember"]
+__all__ = ["OTHER_REQUEST", "known_answer", "leaving", "remember"]
 
 OTHER_REQUEST = "the attempt id was used in the last 5 minutes for another request: use a new one for each request"
 
@@ -44,9 +44,12 @@ def known_answer(step: LeaseStep, access: LeaseAccess, now: int) -> LeaseOutcome
     return None if lost and step.renews else answer
 
 
-def _leaving(step: LeaseStep) -> Collection[int]:
-    """Indexes of groups whose messages may leave the log once the step is done: they are popped, and settled so."""
-    if step.receive is None or not step.receive.pop:
+def leaving(step: LeaseStep) -> Collection[int]:
+    """Indexes of groups whose messages are kept with the answer to the step's attempt.
+
+    They may leave the log once the step is done: they are popped, and settled so.
+    """
+    if step.attempt is None or step.receive is None or not step.receive.pop:
         return ()
     return [at for at, one in enumerate(step.groups) if one.queue.retention is Retention.ACKNOWLEDGED]
 
@@ -56,5 +59,5 @@ def remember(step: LeaseStep, access: LeaseAccess, now: int, outcome: LeaseOutco
     if step.attempt is not None and (outcome.handed or not (step.looks_again or step.renews)):
         first, attempt = step.groups[0], step.attempt
         expires = now + round(ATTEMPT_SECONDS * TICKS_PER_SECOND)
-        answered = StoredAttempt(attempt.digest, encode_answer(outcome, _leaving(step)))
+        answered = StoredAttempt(attempt.digest, encode_answer(outcome, leaving(step)))
         access.keep_attempt(first.queue.uuid, first.name, attempt.key, answered, expires)
