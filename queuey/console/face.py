@@ -136,7 +136,8 @@ class Console:
 
     async def _read(self, inner: Call, operation: Operation, service: Service, call: Call, target: Target) -> Answer:
         session = self._sessions.of(call.headers)
-        answer = await self._inside.serve(call, inner, operation, renew=lambda: self._sessions.identity(session, call))
+        renew = partial(self._sessions.identity, session, call, again=True)
+        answer = await self._inside.serve(call, inner, operation, renew=renew)
         if dict(answer.headers).get("content-type", "").partition(";")[0] not in _SHOWN_TYPES:
             raise NotFound("The console reads JSON and events of v1: ask v1 itself for other forms.")
         answer.headers += [("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox")]

@@ -97,13 +97,16 @@ class Sessions:
         mark = self.seals.mark(_KEY, known.key_of(principal) or b"")
         return self.anonymous()._replace(principal=principal, mark=mark)
 
-    def identity(self, session: Session | None, call: Call) -> Identity:
-        """What a session proves now; nothing once it, its key or its token has ended."""
+    def identity(self, session: Session | None, call: Call, *, again: bool = False) -> Identity:
+        """What a session proves now; nothing once it, its key or its token has ended.
+
+        :param again: as of :func:`~queuey.http.access.identify`.
+        """
         if session is None or unix_now(self._service.clock) - session.began >= SESSION_SECONDS:
             return ANONYMOUS
         if session.token:
             try:
-                return identify(self._service, f"Bearer {session.token}", call)
+                return identify(self._service, f"Bearer {session.token}", call, again=again)
             except Unauthenticated:
                 return ANONYMOUS
         for found in self._service.keys.of(session.principal):

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import suppress
+from collections.abc import Callable
 
-from queuey.errors import Forbidden, QueueNotFound, Throttled, Unauthenticated
+from queuey.errors import ApplicationNotFound, Forbidden, QueueNotFound, Unauthenticated
 from queuey.http.addresses import client_of
 from queuey.http.exchange import Call, Target
 from queuey.model import Queue
@@ -29,10 +29,11 @@ async def refresh_keys(service: Service) -> None:
         service.trust.forget()  # a token ends with the application key that it was issued for
 
 
-def identify(service: Service, header: str, call: Call) -> Identity:
+def identify(service: Service, header: str, call: Call, *, again: bool = False) -> Identity:
     """The caller that an Authorization header proves.
 
     :param call: the client that sent it pays for a bad one.
+    :param again: the caller proved itself by this header before, and waits since then.
 
     What application keys proved is remembered until the keys are loaded again.
 
@@ -40,7 +41,8 @@ def identify(service: Service, header: str, call: Call) -> Identity:
     """
     identity = service.recent.get(header)
     if identity is None:
-        identity = service.identifier.identify(header, client_of(call, service.settings.server.trusted_proxies))
+        client = None if again else client_of(call, service.settings.server.trusted_proxies)
+        identity = service.identifier.identify(header, client)
         # Remember no caller that proves nothing: it could send a different header every time and fill the memory.
         if identity.principals and identity.is_lasting and len(service.recent) < _RECENT:
             service.recent[header] = identity
@@ -72,22 +74,32 @@ def target_at_hand(service: Service, call: Call, identity: Identity, permission:
 
 
 async def allowed(
-    service: Service, identity: Identity, permission: Permission, application: str, name: str
+    service: Service,
+    identity: Identity,
+    permission: Permission,
+    application: str,
+    name: str,
+    opens: Callable[[Queue], bool] = lambda _: False,
 ) -> Queue | None:
     """The queue of this name, None if none is named.
 
     A refusal costs one look-up in the store, whether or not the queue exists and whether or not it is cached:
     otherwise the response time and the counters would reveal which queues exist (G19).
 
+    :param opens: whether a queue permits to the caller what the table of rights does not.
     :raises Forbidden: the caller may not do this, or may not even learn whether the queue exists (G19).
     :raises QueueNotFound: there is no such queue.
     """
+
+    def may(queue: Queue | None) -> bool:
+        return permits(permission, identity, application, name, queue) or (queue is not None and opens(queue))
+
     known = queue = service.queues.cached(application, name) if name else None
     if queue is None and name and is_queue_name(name):
         queue = await service.queues.find(application, name)
-    if known is not None and not permits(permission, identity, application, name, queue):
+    if known is not None and not may(queue):
         queue = await service.queues.look_anew(application, name)  # another server may have named the caller since
-    if not permits(permission, identity, application, name, queue):
+    if not may(queue):
         raise _refusal(permission, identity, application, name, queue)
     if name and queue is None:
         raise QueueNotFound.named(name)
@@ -95,18 +107,19 @@ async def allowed(
 
 
 async def identify_again(service: Service, call: Call) -> None:
-    """Check that the credential of a caller that waits is still valid.
+    """Check that the credential of a caller that waits is still valid, and that its application still exists.
 
-    :raises Unauthenticated: it is not.
+    :raises Unauthenticated, ApplicationNotFound: it is not.
     """
     if service.keys.stale:
         await refresh_keys(service)
+    if call.application and not service.keys.knows(call.application):
+        raise ApplicationNotFound
     expires = call.identity.expires_ticks
     if expires is not None and expires <= service.clock.now_ticks():
         raise Unauthenticated("The credential has come to its end: connect again with a new one.")
-    with suppress(Throttled):  # it cannot be checked now
-        renew = call.renew
-        call.known_as(identify(service, call.headers.get("authorization", ""), call) if renew is None else renew())
+    renew, header = call.renew, call.headers.get("authorization", "")
+    call.known_as(identify(service, header, call, again=True) if renew is None else renew())
 
 
 async def queue_again(service: Service, call: Call, queue: Queue, permission: Permission) -> Queue:

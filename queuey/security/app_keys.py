@@ -53,7 +53,7 @@ class ApplicationKeys:
         """
         self._find, self._used = find, used
 
-    def identify(self, credential: str, client: str = "") -> Grant:
+    def identify(self, credential: str, client: str | None = "") -> Grant:
         """A look costs one hash, so any client may have as many as it likes.
 
         :raises InvalidApplicationKey: nobody has this key.

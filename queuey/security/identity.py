@@ -59,10 +59,11 @@ class Scheme(NamedScheme, Protocol):
 class RecallingScheme(NamedScheme, Protocol):
     """A scheme that also answers from memory, at the cost of one hash."""
 
-    def identify(self, credential: str, client: str) -> Grant:
+    def identify(self, credential: str, client: str | None) -> Grant:
         """As of :class:`Scheme`.
 
-        :param client: the network that sends it; empty if that is not known.
+        :param client: the network that sends it; empty if that is not known. None for a caller that proved itself by it
+            before, and waits: a flood of bad ones must not put off that it is found bad, and then it waits no longer.
         :raises Throttled: too many bad ones came in the last second, of this client or of all.
         """
 
@@ -85,10 +86,10 @@ class Identifier:
         self.challenge = ", ".join(f'{scheme.name} realm="queuey"' for scheme in schemes)
         """For WWW-Authenticate."""
 
-    def identify(self, header: str | None, client: str = "") -> Identity:
+    def identify(self, header: str | None, client: str | None = "") -> Identity:
         """The identity of a request; without a known scheme :data:`ANONYMOUS`.
 
-        :param client: the network that sends it; empty if that is not known.
+        :param client: as of :meth:`RecallingScheme.identify`.
         :raises Unauthenticated: the scheme's own refusal, for one bad or over-long credential.
         :raises Throttled: too many bad credentials came in the last second to look at another one.
         """
@@ -120,7 +121,7 @@ class Identifier:
             if scheme is not None:
                 yield scheme, credential.strip()
 
-    def _ask(self, scheme: RecallingScheme, credential: str, client: str, *, too_long: bool) -> Grant:
+    def _ask(self, scheme: RecallingScheme, credential: str, client: str | None, *, too_long: bool) -> Grant:
         result = "refused"
         try:
             if too_long:
@@ -198,7 +199,7 @@ class Remembering:
         self._trust = 0
         self._lock = new_lock()
 
-    def identify(self, credential: str, client: str = "") -> Grant:
+    def identify(self, credential: str, client: str | None = "") -> Grant:
         """As :meth:`RecallingScheme.identify`.
 
         :raises Throttled: see above.
@@ -208,12 +209,12 @@ class Remembering:
         if grant is not None:
             return grant
         trust = self._trust
-        if self._allowance.is_used_up(client):
+        if client is not None and self._allowance.is_used_up(client):
             raise Throttled("Too many bad credentials came in the last second: try again after Retry-After seconds.")
         try:
             grant = self._scheme.identify(credential)
         except Unauthenticated:
-            self._allowance.use(client)
+            self._allowance.use(client or "")
             raise
         with self._lock:
             if trust == self._trust:

@@ -47,7 +47,7 @@ class ServerSettings:
     cors_origins: tuple[str, ...] = setting((), "Origins whose pages may ask this server in a browser, such as https://app.example.org, or * for all; none: no such page may.")
     tls_cert: str = setting("", "PEM file of this server's certificate and those of its issuers; turns TLS on. It is read anew when it changes.")
     tls_key: str = setting("", "PEM file of its key, which only its owner, and perhaps a group, may read.")
-    trusted_proxies: tuple[str, ...] = setting((), "Proxies whose X-Forwarded-For names the client in the log, such as 127.0.0.1 or 10.0.0.0/8; none: the log has the address of the connection.")
+    trusted_proxies: tuple[str, ...] = setting((), "Proxies whose X-Forwarded-For names the client, for the log and where each client has a share, such as 127.0.0.1 or 10.0.0.0/8; none: it is the other end of the connection.")
     drain_seconds: int = setting(15, "How long a stop waits for requests under way.", low=0, high=600)
 
 

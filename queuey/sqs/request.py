@@ -6,7 +6,7 @@ import re
 from functools import lru_cache
 from typing import Any, NamedTuple
 
-from queuey.errors import Forbidden, QueueNotFound
+from queuey.errors import QueueNotFound
 from queuey.http.access import allowed
 from queuey.http.addresses import scheme_of
 from queuey.http.exchange import Call
@@ -83,24 +83,18 @@ class SqsRequest(NamedTuple):
         return await self.named(permission, application, name)
 
     async def named(self, permission: Permission, application: str, name: str) -> Queue:
-        """A queue by its name, as :meth:`queue`."""
-        found: Queue | None = None
+        """A queue by its name, as :meth:`queue`. Its policy may allow what the table of rights does not."""
         try:
-            found = await allowed(self.service, self.call.identity, permission, application, name)
+            found = await allowed(self.service, self.call.identity, permission, application, name, self._is_opened)
         except QueueNotFound:
             found = None
-        except Forbidden:
-            found = await self._open_to_caller(application, name)
         if found is None:
             raise no_such_queue()
         return found
 
-    async def _open_to_caller(self, application: str, name: str) -> Queue:
-        """:raises Forbidden: the queue's policy does not allow this to the caller, or there is no such queue."""
-        found = await self.service.queues.find(application, name)
-        if found is None or not attributes_of(found).policy.allows(self.action, account_of(self.application)):
-            raise Forbidden
-        return found
+    def _is_opened(self, queue: Queue) -> bool:
+        """Whether the policy of a queue allows this to the caller."""
+        return attributes_of(queue).policy.allows(self.action, account_of(self.application))
 
     def _place(self, url: str) -> tuple[str, str]:
         """The application and the name in a queue URL of any host. The name alone is one of the caller's queues."""

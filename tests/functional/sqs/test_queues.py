@@ -13,7 +13,7 @@ from queuey.future import run
 from queuey.model import Queue
 from queuey.service.queues import QueueSettings
 from queuey.service.tasks import PURGE
-from tests.support.client import new_name
+from tests.support.client import Server, new_name
 from tests.support.servers import eventually
 from tests.support.sqs_clients import SqsServer, TimedSqs, bodies, code_of, refused
 
@@ -142,6 +142,43 @@ def test_the_url_of_a_queue_of_another_account(
     assert code_of(client.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=theirs) == "AccessDenied"
     assert code_of(other_client.get_queue_url, QueueName=name, QueueOwnerAWSAccountId=account) == "AccessDenied"
     assert code_of(other_client.send_message, QueueUrl=url, MessageBody="no") == "AccessDenied"
+
+
+def test_a_refusal_costs_one_look_up_whether_or_not_there_is_such_a_queue(
+    sqs: SqsServer, client: Any, other_client: Any, v1: Server
+) -> None:
+    """As in v1: otherwise the time of an answer tells."""
+    used, unused, absent = (f"https://q/{sqs.accounts['queuey']}/{new_name()}" for _ in range(3))
+    for url in (used, unused):
+        client.create_queue(QueueName=url.rpartition("/")[2])
+    client.send_message(QueueUrl=used, MessageBody="mine")
+
+    def cost(**asked: Any) -> float:
+        before = _looked_up(v1)
+        assert code_of(other_client.receive_message, **asked) == "AccessDenied"
+        return _looked_up(v1) - before
+
+    assert {url: [cost(QueueUrl=url) for _ in range(3)] for url in (used, unused, absent)} == {
+        used: [1, 1, 1],
+        unused: [1, 1, 1],
+        absent: [1, 1, 1],
+    }
+
+
+def test_what_a_policy_allows_costs_no_look_up(sqs: SqsServer, client: Any, other_client: Any, v1: Server) -> None:
+    url = client.create_queue(QueueName=new_name())["QueueUrl"]
+    client.add_permission(QueueUrl=url, Label="other", AWSAccountIds=[sqs.accounts["other"]], Actions=["SendMessage"])
+    other_client.send_message(QueueUrl=url, MessageBody="first")
+
+    before = _looked_up(v1)
+    other_client.send_message(QueueUrl=url, MessageBody="second")
+
+    assert _looked_up(v1) == before
+
+
+def _looked_up(v1: Server) -> float:
+    text = v1.request("GET", "/metrics").text
+    return sum(float(line.rpartition(" ")[2]) for line in text.splitlines() if line.startswith("queuey_queue_cache"))
 
 
 def test_queues_are_listed_by_prefix_and_page_by_page(timed: TimedSqs) -> None:

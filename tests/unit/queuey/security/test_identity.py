@@ -34,7 +34,7 @@ class Words:
         self.grants = grants
         self.asked: list[str] = []
 
-    def identify(self, credential: str, client: str = "") -> Grant:
+    def identify(self, credential: str, client: str | None = "") -> Grant:
         self.asked.append(credential)
         try:
             return self.grants[credential]
@@ -191,7 +191,7 @@ def test_when_whom_the_scheme_trusts_changes_all_is_looked_at_anew(clock: Manual
 
 def test_a_proof_under_way_while_trust_changes_is_not_remembered(clock: ManualClock) -> None:
     class Meanwhile(Words):
-        def identify(self, credential: str, client: str = "") -> Grant:
+        def identify(self, credential: str, client: str | None = "") -> Grant:
             grant = super().identify(credential, client)
             scheme.forget()
             return grant

@@ -1,0 +1,92 @@
+"""Callers that wait are identified again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+from queuey.clock import ManualClock
+from queuey.errors import ApplicationNotFound, InvalidToken, Throttled, Unauthenticated
+from queuey.future import run
+from queuey.http.access import identify, identify_again
+from queuey.http.exchange import Call
+from queuey.security.app_keys import digest_of
+from queuey.service import Service
+from queuey.settings import load_settings
+
+KEY, OTHER = "f25bfb8fe200475c8a0532a9cbe7651e", "0ddba11f25bfb8fe200475c8a0532a9c"
+
+
+@pytest.fixture
+def service() -> Iterator[Service]:
+    """It trusts its own tokens, and knows one application, which has two keys."""
+    given: dict[str, dict[str, Any]] = {"storage": {"backend": "memory"}, "tokens": {"keys": ("5ec4e7" * 8,)}}
+    service = Service.open(load_settings(None, {}, given), clock=ManualClock())
+    service.keys.configure({"shop": (KEY, OTHER)})
+    run(service.start())
+    yield service
+    service.close()
+
+
+def waiting(service: Service, header: str = "") -> Call:
+    call = Call("GET", "/v1/shop/jobs", "", {"authorization": header} if header else {})
+    call.application, call.peer = "shop", "192.0.2.7"
+    call.known_as(identify(service, header, call))
+    return call
+
+
+def token(service: Service) -> str:
+    """For a user, got with one of the keys."""
+    assert service.trust.tokens is not None
+    return service.trust.tokens.mint("bid:joe@example.org", "shop", by=("shop", digest_of(KEY))).text
+
+
+def flood(service: Service) -> None:
+    """Send bad tokens from the address of the caller that waits, until no more are looked at."""
+    bad = Call("GET", "/v1/shop/jobs", "", {})
+    bad.peer = "192.0.2.7"
+
+    def is_looked_at() -> bool:
+        try:
+            identify(service, "Bearer bad", bad)
+        except Unauthenticated:
+            return True
+        except Throttled:
+            return False
+        raise AssertionError("it proves nothing")
+
+    while is_looked_at():
+        pass
+
+
+@pytest.mark.parametrize("header", ["", f"Application {KEY}"])
+def test_nobody_waits_at_an_application_that_is_gone(service: Service, header: str) -> None:
+    call = waiting(service, header)
+    run(identify_again(service, call))
+
+    service.keys.configure({"other": (KEY,)})
+
+    with pytest.raises(ApplicationNotFound):
+        run(identify_again(service, call))
+
+
+def test_a_flood_of_bad_tokens_puts_off_no_end(service: Service) -> None:
+    call = waiting(service, f"Bearer {token(service)}")
+    flood(service)
+
+    service.keys.configure({"shop": (OTHER,)})
+
+    with pytest.raises(InvalidToken):
+        run(identify_again(service, call))
+
+
+def test_a_flood_of_bad_tokens_ends_no_wait(service: Service) -> None:
+    call = waiting(service, f"Bearer {token(service)}")
+    flood(service)
+
+    service.trust.forget()  # as where an issuer has other keys
+
+    run(identify_again(service, call))
+    assert call.identity.principals == {"bid:joe@example.org"}
