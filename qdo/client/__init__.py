@@ -33,6 +33,7 @@ from qdo.client.lease_values import (
 from qdo.client.leases import LeaseCalls, Popped
 from qdo.client.moments import Moment
 from qdo.client.offsets import OffsetCalls
+from qdo.client.queue_info import PartitionInfo, QueueInfo
 from qdo.client.queues import QueueCalls
 from qdo.client.reading import ReadCalls
 from qdo.client.steps import Blocks, Listing, Reply, Steps
@@ -48,8 +49,6 @@ from qdo.client.values import (
     NewMessage,
     NewToken,
     Page,
-    PartitionInfo,
-    QueueInfo,
     QueueSettings,
     SpanCount,
     SpanCounts,

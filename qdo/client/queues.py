@@ -8,8 +8,9 @@ from typing import Any, Unpack
 
 from qdo.client.endpoint import Endpoint
 from qdo.client.given import check_text
+from qdo.client.queue_info import QueueInfo
 from qdo.client.steps import ALLOWED, FORBIDDEN, Listing, Steps, call, listing
-from qdo.client.values import ChangedQueues, NewToken, QueueInfo, QueueSettings
+from qdo.client.values import ChangedQueues, NewToken, QueueSettings
 from qdo.client.wire import QueueFields, queue_fields, queue_names, queue_path, token_fields
 from queuey.errors import InvalidParameter, QueueNotFound
 from queuey.ids import EPOCH_TICKS, format_timestamp, parse_timestamp
@@ -108,21 +109,31 @@ class QueueCalls:
         A deep queue takes no longer than others, once it was asked for.
         """
         answer = yield from self._endpoint.ask("GET", *queue_path(self.application, queue), params={"info": "true"})
-        return QueueInfo.from_wire(answer.json())
+        return QueueInfo.from_wire(answer.json(), answer.headers.get("ETag", ""))
 
     @call
     def update_queue(
         self,
         queue: str,
+        *,
+        if_match: str | None = None,
         **settings: Unpack[QueueFields],
     ) -> Steps[QueueSettings]:
         """Change what is given, and keep the rest.
 
+        :param if_match: the ``tag`` of what :meth:`queue_info` gave: change nothing if somebody else has changed the settings
+            since then. Then a lost answer is not repeated: the repeat would be refused for what the first request changed.
         :param settings: as for :meth:`create_queue`. Lease groups that exist keep theirs.
         :raises PartitionsCannotShrink: fewer partitions than now. Nothing changed.
+        :raises SettingsChanged: the settings are not those of ``if_match``. Nothing changed.
         """
-        fields = queue_fields(settings)
-        answer = yield from self._endpoint.ask("PUT", *queue_path(self.application, queue), data=fields)
+        answer = yield from self._endpoint.ask(
+            "PUT",
+            *queue_path(self.application, queue),
+            data=queue_fields(settings),
+            headers=None if if_match is None else {"If-Match": if_match},
+            repeats=ALLOWED if if_match is None else FORBIDDEN,
+        )
         return QueueSettings.from_wire(answer.json())
 
     @call

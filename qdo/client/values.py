@@ -27,8 +27,6 @@ __all__ = [
     "NewMessage",
     "NewToken",
     "Page",
-    "PartitionInfo",
-    "QueueInfo",
     "QueueSettings",
     "SpanCount",
     "SpanCounts",
@@ -296,7 +294,7 @@ class SpanCount:
     @classmethod
     def from_wire(cls, entry: Json) -> SpanCount:
         split_points = tuple(map(MessageId.parse, entry.get("marks", ())))
-        return cls(_id_or_none(entry, "newest"), entry.get("messages"), entry.get("more", False), split_points)
+        return cls(id_or_none(entry, "newest"), entry.get("messages"), entry.get("more", False), split_points)
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,62 +363,6 @@ class ChangedQueues:
 
 
 @dataclass(frozen=True, slots=True)
-class PartitionInfo:
-    """What lies in one partition."""
-
-    number: int
-    depth: int
-    scheduled: int
-    oldest: MessageId | None
-    newest: MessageId | None
-    bytes: int
-    """Bytes of the bodies."""
-    rate: float | None = None
-    """Appends a second in the last minute at the server that answered; None if it counts them from now on."""
-
-    @classmethod
-    def from_wire(cls, entry: Json) -> PartitionInfo:
-        return cls(
-            entry["partition"],
-            entry["depth"],
-            entry["scheduled"],
-            _id_or_none(entry, "oldest"),
-            _id_or_none(entry, "newest"),
-            entry["bytes"],
-            entry["rate"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class QueueInfo:
-    """Everything that is known about a queue without reading it."""
-
-    settings: QueueSettings
-    application: str
-    uuid: str
-    """Of this incarnation. A queue that was deleted and made anew has another one."""
-    depth: int
-    scheduled: int
-    watermark: str
-    partitions: tuple[PartitionInfo, ...]
-    bytes: int
-    """Bytes of the bodies, in all partitions."""
-
-    @classmethod
-    def from_wire(cls, entry: Json) -> QueueInfo:
-        return cls(
-            QueueSettings.from_wire(entry),
-            entry["application"],
-            entry["uuid"],
-            entry["depth"],
-            entry["scheduled"],
-            entry["watermark"],
-            tuple(PartitionInfo.from_wire(part) for part in entry["partition_details"]),
-            entry["bytes"],
-        )
-
-
-@dataclass(frozen=True, slots=True)
 class GroupOffset:
     """How far a group is in one partition."""
 
@@ -445,11 +387,11 @@ class GroupOffset:
     def from_wire(cls, entry: Json) -> GroupOffset:
         return cls(
             entry["partition"],
-            _id_or_none(entry, "message_id"),
+            id_or_none(entry, "message_id"),
             entry["cursor"],
             entry["generation"],
             entry["timestamp"],
-            _id_or_none(entry, "old_message_id"),
+            id_or_none(entry, "old_message_id"),
         )
 
 
@@ -487,7 +429,7 @@ def principals_from_wire(value: str | Iterable[str] | None) -> tuple[str, ...]:
     return tuple(name.strip() for name in names if name.strip())
 
 
-def _id_or_none(entry: Json, name: str) -> MessageId | None:
+def id_or_none(entry: Json, name: str) -> MessageId | None:
     return MessageId.parse(entry[name]) if entry.get(name) else None
 
 

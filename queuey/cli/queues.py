@@ -154,6 +154,7 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
         "scheduled": info.scheduled,
         "bytes": info.bytes,
         "watermark": info.watermark,
+        "tag": info.tag,
         **{f"lease_{name}": value for name, value in info.settings.leases.items()},
     }
     details = [_partition_row(part) for part in info.partitions]
@@ -169,10 +170,19 @@ def show_queue(client: Client, name: str, output: str | None) -> None:
 @name_argument
 @_settings_options
 @click.option("--no-principals", is_flag=True, help="Nobody but the owner reads.")
+@click.option(
+    "--if-match", metavar="TAG", help="Change nothing unless the settings are those with this tag of 'queue info'."
+)
 @output_option
 @with_client
 def edit_queue(
-    client: Client, name: str, principals: Sequence[str], no_principals: bool, output: str | None, **settings: Any
+    client: Client,
+    name: str,
+    principals: Sequence[str],
+    no_principals: bool,
+    if_match: str | None,
+    output: str | None,
+    **settings: Any,
 ) -> None:
     """Change what is given, keep the rest. Principals given replace those there are.
 
@@ -182,7 +192,8 @@ def edit_queue(
         raise click.UsageError("--principal and --no-principals exclude each other.")
     if not principals and not no_principals and not any(value is not None for value in settings.values()):
         raise click.UsageError("Nothing to change: say what.")
-    changed = client.update_queue(name, principals=principals if principals or no_principals else None, **settings)
+    listed = principals if principals or no_principals else None
+    changed = client.update_queue(name, if_match=if_match, principals=listed, **settings)
     write_one(_row(changed), output)
 
 

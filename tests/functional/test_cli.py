@@ -396,6 +396,17 @@ def test_an_empty_principal_does_not_clear_the_list(queuey: Run, seen: Server) -
     assert seen.settings(name)["principles"] == "bid:joe@example.org"
 
 
+def test_an_edit_with_the_tag_of_settings_changes_no_others(queuey: Run, seen: Server) -> None:
+    name = seen.queue(partitions="2")
+    (tag,) = done(queuey("queue", "info", name)).column("tag")
+    done(queuey("queue", "edit", name, "--partitions", "3", "--if-match", str(tag)))
+
+    refused = queuey("queue", "edit", name, "--partitions", "4", "--if-match", str(tag))
+
+    assert (refused.code, refused.err.split(":")[0]) == (1, "SettingsChanged")
+    assert seen.info(name)["partitions"] == 3
+
+
 def test_a_queue_is_made_listed_changed_and_removed(queuey: Run, fresh_environment: dict[str, str]) -> None:
     def own(*arguments: str) -> Ended:
         return run_in(fresh_environment, None, *arguments)

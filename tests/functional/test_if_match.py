@@ -7,9 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from queuey.errors import SettingsChanged
+from queuey.errors import InvalidParameter, QueueNotFound, SettingsChanged
 from tests.support.alike import Everywhere
 from tests.support.client import Server
+from tests.support.over_asyncio import make_client
 
 
 def tag(server: Server, queue: str) -> str:
@@ -155,3 +156,23 @@ def test_all_servers_answer_a_condition_alike(everywhere: Everywhere, condition:
     everywhere.call(
         "PUT", name, data={"partitions": "3"}, headers={"X-Request-Id": "one-request", "If-Match": condition}
     )
+
+
+@pytest.mark.parametrize("kind", ["blocking", "asyncio"])
+def test_a_client_changes_only_what_it_has_seen(server: Server, kind: str) -> None:
+    name = server.queue(partitions="2", lease_visibility="7")
+
+    with make_client(kind, server.url, server.application, server.key) as client:
+        seen = client.queue_info(name).tag
+        assert client.update_queue(name, if_match=seen, partitions=3).partitions == 3
+        for stale in (seen, f"W/{client.queue_info(name).tag}"):
+            with pytest.raises(SettingsChanged):
+                client.update_queue(name, if_match=stale, principals=["app:other"])
+        for none in ("", "settings", 5):
+            with pytest.raises(InvalidParameter, match="If-Match"):
+                client.update_queue(name, if_match=none, partitions=4)  # type: ignore[arg-type]
+        with pytest.raises(QueueNotFound):
+            client.update_queue("nothing-here", if_match=seen, partitions=4)
+        info = client.queue_info(name).settings
+
+    assert (info.partitions, info.principals) == (3, ())

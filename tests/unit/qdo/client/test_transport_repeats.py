@@ -161,10 +161,22 @@ def test_what_must_not_happen_twice_is_not_repeated(client: Client, script: Scri
     assert len(script.asked) == 1
 
 
+@pytest.mark.parametrize("answer", [DROP, refusal(504, "OutcomeUnknown"), Say(502, b"<html>")])
+def test_a_conditional_change_is_not_refused_for_its_own_success(
+    client: Client, script: Script, answer: Say | str
+) -> None:
+    script.say(answer, refusal(412, "SettingsChanged"))
+
+    with pytest.raises(OutcomeUnknown):
+        client.update_queue("q", if_match='"seen"', partitions=2)
+    assert [asked.headers["If-Match"] for asked in script.asked] == ['"seen"']
+
+
 def test_what_was_refused_unstored_is_repeated_in_any_case(client: Client, script: Script) -> None:
-    script.say(UNAVAILABLE, MADE)
+    script.say(UNAVAILABLE, MADE, UNAVAILABLE, MADE)
 
     assert client.create_queue("q", only_new=True) == QueueSettings("q", 1, "user", "strong")
+    assert client.update_queue("q", if_match='"seen"', partitions=1).partitions == 1
 
 
 def test_a_queue_without_a_name_is_named_here_so_that_a_repeat_makes_no_second(client: Client, script: Script) -> None:
