@@ -157,6 +157,7 @@ LAYERS = {
             "queuey.server.",
             "qdo.bench.",
             "qdo.client",
+            "qdo.client.surroundings",
             "qdo.client.wire",
             "qdo.groups.subscription",
             "qdo.groups.assign",

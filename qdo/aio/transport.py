@@ -9,7 +9,6 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from concurrent.futures import CancelledError as LoopEnded
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -20,6 +19,7 @@ from aiohttp.connector import Connection
 from yarl import URL
 
 from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps, advance
+from qdo.client.surroundings import TLS_HINT, proxy_for, trusted_context
 from queuey.errors import ConfigurationError
 
 __all__ = ["AsyncTransport", "GivenUp"]
@@ -136,22 +136,8 @@ def _timeout(connect_seconds: float, silence_seconds: float) -> aiohttp.ClientTi
 
 def _session(root: str) -> aiohttp.ClientSession:
     """A session that goes through the same proxy and trusts the same authorities as the blocking client."""
-    outside = requests.Session().merge_environment_settings(root, {}, None, None, None)
-    proxy = _proxy(requests.utils.select_proxy(root, outside["proxies"]))
-    trusted: ssl.SSLContext | bool = True
-    if root.startswith("https:"):
-        named = outside["verify"]
-        place = named if isinstance(named, str) else requests.utils.DEFAULT_CA_BUNDLE_PATH
-        is_folder = Path(place).is_dir()
-        try:
-            trusted = ssl.create_default_context(
-                cafile=None if is_folder else place, capath=place if is_folder else None
-            )
-        except ssl.SSLError:
-            raise
-        except OSError as error:
-            said = f"the authorities that the environment names cannot be read: {error}: {place}"
-            raise ConfigurationError(said) from error
+    proxy = _proxy(proxy_for(root))
+    trusted = trusted_context(root) if root.startswith("https:") else True
     return aiohttp.ClientSession(
         connector=_Connector(limit=0, ssl=trusted),
         proxy=proxy,
@@ -208,13 +194,14 @@ async def _send_once(request: aiohttp.ClientRequest, handler: aiohttp.ClientHand
 
 def _no_answer(error: Exception) -> NoAnswer:
     if isinstance(error, ssl.SSLError | ssl.CertificateError):
-        return NoAnswer(error, is_final=True)
+        return NoAnswer(f"{error}; {TLS_HINT}", is_final=True)
     if isinstance(error, aiohttp.ClientHttpProxyError) and 400 <= error.status < 500:
         # Not the error's own text: it has the password of the proxy.
         return NoAnswer(f"the proxy refuses: {error.status} {error.message}", is_final=True)
     kinds = aiohttp.ClientConnectorError | aiohttp.ConnectionTimeoutError | aiohttp.ClientHttpProxyError
     never_sent = isinstance(error, kinds)
-    return NoAnswer(str(error) or type(error).__name__, never_sent=never_sent)
+    by_proxy = isinstance(error, aiohttp.ClientProxyConnectionError | aiohttp.ClientHttpProxyError)
+    return NoAnswer(str(error) or type(error).__name__, never_sent=never_sent, by_proxy=by_proxy)
 
 
 @dataclass(frozen=True, slots=True)

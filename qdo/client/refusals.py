@@ -41,6 +41,7 @@ _FAMILIES: Mapping[int, type[QueueyError]] = {
 }
 """The class for an answer with an unknown code, or for one of a proxy."""
 
+_BY_PROXY = " through the proxy of the environment (the variable no_proxy names hosts to reach without it)"
 _NO_CREDENTIAL = "Access was denied: no credential came"
 """So a server begins where it has nothing else to say."""
 
@@ -69,7 +70,8 @@ def failure_of(root: str, outcome: Reply | NoAnswer, *, has_credential: bool = T
         again = unanswered or outcome.status in {429, 503} or isinstance(error, InProgress)
         return Failure(error, again, unanswered, outcome.headers.get("Retry-After"))
     if outcome.never_sent:
-        return Failure(ServerUnreachable(f"no server answers at {root}"), again=True, unanswered=False)
+        way = _BY_PROXY if outcome.by_proxy else ""
+        return Failure(ServerUnreachable(f"no server answers at {root}{way}"), again=True, unanswered=False)
     if outcome.is_final:
         return Failure(ServerUnreachable(f"{root}: {outcome}"), again=False, unanswered=False)
     return Failure(ServerUnreachable(f"no answer from {root}: {outcome}"), again=True, unanswered=True)

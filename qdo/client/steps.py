@@ -130,12 +130,15 @@ Listing = Generator[Step | Items[T], Any, None]
 class NoAnswer(Exception):
     """A request got no answer, or only a part of one."""
 
-    def __init__(self, cause: object, *, never_sent: bool = False, is_final: bool = False) -> None:
+    def __init__(
+        self, cause: object, *, never_sent: bool = False, is_final: bool = False, by_proxy: bool = False
+    ) -> None:
         """:param never_sent: there was no connection.
         :param is_final: another attempt ends in the same way.
+        :param by_proxy: the proxy of the environment made none, or there was none to it.
         """
         super().__init__(str(cause))
-        self.never_sent, self.is_final = never_sent, is_final
+        self.never_sent, self.is_final, self.by_proxy = never_sent, is_final, by_proxy
 
 
 _MISREAD = (LookupError, TypeError, ValueError, AttributeError)

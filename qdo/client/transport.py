@@ -14,6 +14,7 @@ import requests
 from urllib3.exceptions import HTTPError, NewConnectionError
 
 from qdo.client.steps import InThread, Items, Listing, NoAnswer, Pause, Read, Reply, Request, Step, Steps, advance
+from qdo.client.surroundings import TLS_HINT
 from queuey.errors import ConfigurationError
 
 __all__ = ["Transport"]
@@ -195,6 +196,8 @@ def _no_answer(error: requests.RequestException) -> NoAnswer:
     refused = str(getattr(cause, "original_error", ""))
     if refused.startswith("Tunnel connection failed: 4"):
         return NoAnswer(f"the proxy refuses: {refused.partition(': ')[2]}", is_final=True)
-    is_of_proxy = isinstance(error, requests.exceptions.ProxyError)  # what comes later is no error of it
-    never_sent = is_of_proxy or isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
-    return NoAnswer(cause, never_sent=never_sent, is_final=isinstance(error, requests.exceptions.SSLError))
+    if isinstance(error, requests.exceptions.SSLError):
+        return NoAnswer(f"{cause}; {TLS_HINT}", is_final=True)
+    by_proxy = isinstance(error, requests.exceptions.ProxyError)  # what comes later is no error of it
+    never_sent = by_proxy or isinstance(error, requests.ConnectTimeout) or isinstance(cause, NewConnectionError)
+    return NoAnswer(cause, never_sent=never_sent, by_proxy=by_proxy)

@@ -12,7 +12,15 @@ from http.client import HTTPException
 from typing import NamedTuple
 from urllib.error import HTTPError
 from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, HTTPSHandler, OpenerDirector, ProxyHandler, Request, build_opener
+from urllib.request import (
+    BaseHandler,
+    HTTPRedirectHandler,
+    HTTPSHandler,
+    OpenerDirector,
+    ProxyHandler,
+    Request,
+    build_opener,
+)
 
 from queuey._version import __version__
 from queuey.cli.doctor_machine import Diagnosis, FindingLevel
@@ -44,12 +52,16 @@ class _Reply(NamedTuple):
 
 
 class _Asker:
-    """Asks one server, by no proxy of the environment."""
+    """Asks one server, by no proxy of the environment. It trusts the authorities that clients trust."""
 
     def __init__(self, server: Server) -> None:
+        from qdo.client.surroundings import trusted_context
+
         self._server = server
-        tls = HTTPSHandler(context=ssl.create_default_context())
-        self._opener: OpenerDirector = build_opener(ProxyHandler({}), _Stay, tls)
+        handlers: list[BaseHandler] = [ProxyHandler({}), _Stay()]
+        if server.url.startswith("https:"):
+            handlers.append(HTTPSHandler(context=trusted_context(server.url)))
+        self._opener: OpenerDirector = build_opener(*handlers)
 
     def get(self, path: str, headers: Mapping[str, str] | None = None, *, most: int = MOST_BYTES) -> _Reply:
         """:param most: bytes of the body to wait for.
@@ -82,17 +94,18 @@ def server_findings(server: Server, *, is_expected: bool) -> Iterator[Diagnosis]
     """
     try:
         server.client().close()
-    except QueueyError as error:  # no request can be sent there, or with this key
-        yield Diagnosis(FindingLevel.WRONG, "server", str(error), "mend --url, --application, --app-key or --token")
-        return
-    url = urlsplit(server.url)
-    asker = _Asker(server)
-    try:
+        yield from _way_findings(server.url)
+        asker = _Asker(server)
         version = asker.get("/__version__")
         beat = asker.get("/__heartbeat__")
-    except (OSError, ssl.SSLError) as error:
+    except QueueyError as error:  # no request can be sent there, or with this key
+        mend = "mend --url, --application, --app-key or --token, or the variable that it names"
+        yield Diagnosis(FindingLevel.WRONG, "server", str(error), mend)
+        return
+    except OSError as error:
         yield _unreachable(server.url, error, is_expected=is_expected)
         return
+    url = urlsplit(server.url)
     yield from _version_findings(version)
     yield from _heartbeat_findings(beat)
     yield from _time_findings(version)
@@ -109,12 +122,26 @@ def server_findings(server: Server, *, is_expected: bool) -> Iterator[Diagnosis]
         yield from _stream_findings(asker, server)
 
 
+def _way_findings(url: str) -> Iterator[Diagnosis]:
+    from qdo.client.surroundings import proxy_for
+
+    if proxy_for(url):
+        yield Diagnosis(
+            FindingLevel.NOTICE,
+            "network",
+            f"clients reach {url} through a proxy that the environment names; this command asks without it",
+            "let the variable no_proxy name the host, if clients should do so as well",
+        )
+
+
 def _unreachable(url: str, error: Exception, *, is_expected: bool) -> Diagnosis:
+    from qdo.client.surroundings import TLS_HINT
+
     reason = getattr(error, "reason", error)
     if not is_expected and isinstance(reason, ConnectionRefusedError):
         return Diagnosis(FindingLevel.NOTICE, "server", f"no server answers at {url}", "start one: queuey serve")
     if isinstance(reason, ssl.SSLError):
-        mend = "give --url the name that the certificate has, renew it, or name its CA in the variable SSL_CERT_FILE"
+        mend = f"give --url the name that the certificate has, or renew it; {TLS_HINT}"
     else:
         mend = "look at its log, at --url, and at the network between"
     return Diagnosis(FindingLevel.WRONG, "server", f"{url} gives no answer: {reason}", mend)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from queuey._version import __version__
 from queuey.cli.doctor_machine import Diagnosis
 from queuey.cli.doctor_server import _Asker, _proxy_findings, _Reply, _time_findings, server_findings
 from queuey.terminal.options import Server
-from tests.support.scripted_server import Say, Script
+from tests.support.scripted_server import Say, Script, scripted_server
+from tests.support.services.certificates import Authority
 
 VERSION = Say(body=f'{{"name": "queuey", "version": "{__version__}", "storage": "sqlite"}}'.encode())
 METRICS = Say(403)
@@ -51,6 +54,40 @@ def test_another_version_and_warnings_are_notices(script: Script) -> None:
 
 def test_what_is_no_queuey_is_wrong(script: Script) -> None:
     assert wrong(found(script, Say(200, b"<html>"), Say(), METRICS))[0].startswith("server: what answers is no")
+
+
+def test_it_trusts_what_clients_trust(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It said that SSL_CERT_FILE helps, which no client reads."""
+    authority = Authority(tmp_path)
+    monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+    monkeypatch.delenv("REQUESTS_CA_BUNDLE", raising=False)
+    monkeypatch.delenv("CURL_CA_BUNDLE", raising=False)
+    with scripted_server(authority.identity("server", "127.0.0.1")) as script:
+        (refused,) = found(script)
+        monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(authority.file))
+        trusted = found(script, VERSION, Say(), METRICS, Say())
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "nowhere"))
+    (unreadable,) = found(script)
+
+    assert (refused.level, wrong(trusted)) == ("wrong", [])
+    assert "REQUESTS_CA_BUNDLE" in refused.mend
+    assert "cannot be read" in unreadable.found
+
+
+def test_a_proxy_of_the_environment_is_a_notice(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It asks without the proxy, so all was well while no command came through."""
+    monkeypatch.setenv("http_proxy", "http://ann:hunter2@127.0.0.1:1")
+    monkeypatch.delenv("no_proxy", raising=False)
+    monkeypatch.delenv("NO_PROXY", raising=False)
+
+    through = found(script, VERSION, Say(), METRICS)
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    without = found(script, VERSION, Say(), METRICS)
+
+    (notice,) = (one for one in through if one.level == "notice")
+    assert "no_proxy" in notice.mend
+    assert "hunter2" not in f"{notice}"
+    assert not any(one.level == "notice" for one in without)
 
 
 def test_a_clock_that_is_off_is_wrong() -> None:
