@@ -48,6 +48,7 @@ async def start_message_move_task(asked: SqsRequest) -> Mapping[str, Any]:
     """Begin to move the messages that a dead-letter queue has now."""
     values, arn = asked.values, asked.values["SourceArn"]
     dead = await _queue(asked, "SourceArn", arn)
+    await asked.named(Permission.RECEIVE, dead.application, dead.name)  # else it moves what the caller may not read
     if not [source async for source in sources_of(asked, dead, most=1)]:
         raise invalid_parameter("Source queue must be configured as a Dead Letter Queue.")
     rate, destination = values.get("MaxNumberOfMessagesPerSecond"), values.get("DestinationArn")

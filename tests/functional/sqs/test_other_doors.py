@@ -16,7 +16,7 @@ from queuey.ids import ZERO_ID, MessageId
 from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.service.queues import QueueSettings
 from tests.support.client import Server, new_name
-from tests.support.sqs_clients import TimedSqs, bodies, refused
+from tests.support.sqs_clients import TimedSqs, bodies, code_of, refused
 
 Make = Callable[..., str]
 
@@ -144,6 +144,23 @@ def test_v1_sees_the_queue_that_sqs_made(client: Any, make: Make, v1: Server) ->
     assert found["queue_name"] == name_of(url)
     assert found["retention"] == "acknowledged"
     assert json.dumps(found)
+
+
+def test_nobody_moves_messages_that_they_may_not_receive(client: Any, make: Make, v1: Server) -> None:
+    """As with a redrive of v1: its owner would read them where they go."""
+    dead = make()
+    arn = client.get_queue_attributes(QueueUrl=dead, AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    make(RedrivePolicy=json.dumps({"deadLetterTargetArn": arn, "maxReceiveCount": 1}))
+    other = client.get_queue_attributes(QueueUrl=make(), AttributeNames=["QueueArn"])["Attributes"]["QueueArn"]
+    client.send_message(QueueUrl=dead, MessageBody="for other alone")
+    v1.call("PUT", name_of(dead), data={"principles": "app:other"})
+
+    for destination in ({}, {"DestinationArn": other}):
+        assert code_of(client.start_message_move_task, SourceArn=arn, **destination) == "AccessDenied"
+    assert client.list_message_move_tasks(SourceArn=arn).get("Results", []) == []
+
+    v1.call("PUT", name_of(dead), data={"principles": "app:other,app:queuey"})
+    assert client.start_message_move_task(SourceArn=arn, DestinationArn=other)["TaskHandle"]
 
 
 def test_another_application_sees_nothing_of_it(other_client: Any, make: Make) -> None:
