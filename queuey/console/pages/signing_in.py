@@ -58,7 +58,7 @@ def come_back(visit: Visit, issuer: str) -> PageAnswer:
         token, wanted = visit.providers.finish(issuer, visit.call)
         return visit.sessions.with_token(token, visit.call), _local(wanted)
 
-    answer = _begun(visit, f"{_SIGN_IN}/from/{issuer}", begin, "/console")
+    answer = _begun(visit, address("sign-in", "from", issuer), begin, "/console")
     answer.headers.append(("set-cookie", cookie_header(ATTEMPT_COOKIE, "", visit.call, _SIGN_IN, 0)))
     return answer
 

@@ -9,10 +9,10 @@ from urllib.parse import quote
 import pytest
 
 from queuey.model.dead_letters import REDRIVEN_HEADER, STORY_HEADER
-from tests.support.client import BATCH, Server
+from tests.support.client import BATCH, Server, new_name
 from tests.support.hostile import EVIL, is_clean
-from tests.support.servers import APPLICATIONS
-from tests.support.visitors import Markup, Visitor, signed_in
+from tests.support.servers import APPLICATIONS, eventually
+from tests.support.visitors import Markup, OpenConsole, Visitor, signed_in
 
 
 def test_bodies_headers_and_keys_are_text(owner: Visitor, v1: Server) -> None:
@@ -214,3 +214,15 @@ def test_what_else_v1_has_below_a_queue_is_no_message(owner: Visitor, v1: Server
         owner.send(f"{base}/scheduled/{change}", status=404, place=word)
 
     assert v1.everything(queue) == ["stays"]
+
+
+def test_an_address_adds_no_line_to_the_log(open_console: OpenConsole, stranger: Visitor) -> None:
+    """A log of text shows what happened as it is, and anybody may come back from an issuer."""
+    name = new_name()
+    path = f"/console/sign-in/from/{name}%0Aaudit%3A%20DELETE"
+
+    stranger.get(path, status=404)
+
+    (line,) = eventually(lambda: [one for one in open_console.log() if name in str(one.get("path"))])
+    assert line["path"] == path
+    assert line["event"].isprintable()
