@@ -326,7 +326,8 @@ export class Leases {
     try {
       return await this.#send({ attempt, ...asked }, signal, 1000 * (asked.receive?.wait ?? 0));
     } catch (error) {
-      if (signal?.aborted && asked.receive) await this.#withdraw({ attempt, ...asked });
+      const popped = signal?.aborted && asked.receive && (await this.#withdraw({ attempt, ...asked }));
+      if (popped) return popped;
       throw error;
     }
   }
@@ -339,15 +340,19 @@ export class Leases {
     return { ...rest, messages: messages.map((one) => new Message(one, this.#queue)) };
   }
 
-  /** Nobody waits for this step any more: what it handed out goes back at once, not when its leases end. */
+  /**
+   * Nobody waits for this step any more: what it handed out goes back at once, not when its leases end. What it popped
+   * cannot go back: it is returned.
+   */
   async #withdraw(asked) {
     try {
       await this.#send({ attempt: asked.attempt });
     } catch (withdrawn) {
       if (withdrawn.code !== "KeyReused") return;
       try {
-        const { messages } = await this.#send(asked);
-        const release = messages.map(({ receipt }) => ({ receipt, count: false }));
+        const done = await this.#send(asked);
+        if (asked.receive.pop && done.messages.length) return done;
+        const release = done.messages.map(({ receipt }) => ({ receipt, count: false }));
         if (release.length) await this.#send({ release });
       } catch {
         // It handed nothing out, or nobody answers: then the leases end by themselves.

@@ -174,6 +174,23 @@ await scene("a receive that is given up leaves no lease behind", async () => {
   assert.deepEqual(bodies(await leases.receive({ wait: 60 })), ["for another"]);
 });
 
+await scene("a pop that is given up behind its answer gives what it popped", async () => {
+  const queue = await client.createQueue(`${name}-popped`);
+  const pop = (signal) => queue.leases("mail").receive({ pop: true, signal });
+  await queue.append("once");
+  const { signal, end } = endings();
+  const real = globalThis.fetch;
+  globalThis.fetch = async (...asked) => {
+    await real(...asked);
+    globalThis.fetch = real;
+    end();
+    throw new TypeError("the answer is lost");
+  };
+  assert.deepEqual(bodies(await pop(signal)), ["once"]);
+  assert.deepEqual(await pop(), []);
+  await assert.rejects(pop(signal), { name: "AbortError" });
+});
+
 await scene("refusals say what was wrong", async () => {
   const queue = client.queue(`${name}-nothing`);
   await assert.rejects(queue.append("x"), (error) => error instanceof QueueyError && error.code === "QueueNotFound" && error.status === 404);
