@@ -164,7 +164,9 @@ class AsyncClient(
         if request.method != "GET":
             error.add_note(f"{request.method} {request.url.partition('?')[0]} may be done or not")
         if request.withdraw is not None:
-            what = "messages of a cancelled receive may come only when their leases run out, and those of a pop not at all"
+            what = (
+                "messages of a cancelled receive may come only when their leases run out, and those of a pop not at all"
+            )
             self._background.start(self._transport.do(request.withdraw()), what)
 
     def _followed(self, following: Following) -> AsyncFollowedPages:
