@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl
 
 import orjson
 
-from queuey.errors import BadPath, InvalidParameter
+from queuey.errors import InvalidParameter
 from queuey.http.admission import EXEMPT, Ticket
 from queuey.model import Queue
 from queuey.security.permissions import ANONYMOUS, Identity
@@ -43,9 +43,8 @@ def parse_query(text: str) -> dict[str, str]:
 
     An empty value counts as absent, except for ``partitions``.
 
-    :raises BadPath: bytes that are not UTF-8.
-    :raises InvalidParameter: more than 100 parameters or 2000 escapes, since they are parsed before the caller is
-        known.
+    :raises InvalidParameter: bytes that are not UTF-8; or more than 100 parameters or 2000 escapes, since they are
+        parsed before the caller is known.
 
     >>> parse_query("limit=5&since=&partitions=")
     {'limit': '5', 'partitions': ''}
@@ -64,7 +63,7 @@ def parse_query(text: str) -> dict[str, str]:
         try:
             pairs = parse_qsl(text, keep_blank_values=True, errors="strict")
         except UnicodeDecodeError as error:
-            raise BadPath("the query string is not UTF-8") from error
+            raise InvalidParameter(problems={"query": "has bytes that are not UTF-8"}) from error
     return {name: value for name, value in pairs if value or name == "partitions"}
 
 

@@ -259,16 +259,16 @@ def _text(value: bytes) -> str:
 
 
 def _joined(raw: bytes) -> dict[str, str]:
-    """Headers of which some came more than once."""
+    """Headers of which some came more than once. A part that is not ASCII spoils the whole, as on WSGI servers."""
     pairs: list[tuple[bytes, bytes]] = []
     _feed(raw, lambda name, value: pairs.append((name, value)))
-    headers: dict[str, str] = {}
+    headers: dict[str, bytes] = {}
     for raw_name, value in pairs:
         name = _NAMES[raw_name]
         if name == "host" and name in headers:
             raise MalformedRequest("a request has one Host header")
-        headers[name] = f"{headers[name]}, {_text(value)}" if name in headers else _text(value)
-    return headers
+        headers[name] = b"%b, %b" % (headers[name].rstrip(), value) if name in headers else value
+    return {name: _text(value) for name, value in headers.items()}
 
 
 def _origin(target: str) -> str:

@@ -45,6 +45,14 @@ def test_a_query_has_few_escapes() -> None:
         parse_query("key=" + "%" * (MAX_ESCAPES + 1))
 
 
+@pytest.mark.parametrize("text", ["limit=%ff", "%ed%a0%80=1", "since=%c3%28"])
+def test_a_query_that_is_no_text_is_named(text: str) -> None:
+    with pytest.raises(InvalidParameter) as refused:
+        parse_query(text)
+
+    assert refused.value.problems == {"query": "has bytes that are not UTF-8"}
+
+
 def test_a_path_has_few_escapes() -> None:
     assert decode_path("/v1/demo/" + "%41" * MAX_ESCAPES) == "/v1/demo/" + "A" * MAX_ESCAPES
     with pytest.raises(BadPath):

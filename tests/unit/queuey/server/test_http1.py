@@ -77,7 +77,7 @@ def test_a_header_that_came_twice_has_both_values() -> None:
 def test_a_value_that_is_not_ascii_is_one_that_nothing_takes() -> None:
     found = headers(b"X-Key: \xc3\xbc", b"X-TTL: 1", b"X-Two: a", b"X-Two: \xff")
 
-    assert (found["x-key"], found["x-ttl"], found["x-two"]) == (NOT_ASCII, "1", f"a, {NOT_ASCII}")
+    assert (found["x-key"], found["x-ttl"], found["x-two"]) == (NOT_ASCII, "1", NOT_ASCII)
 
 
 def test_a_name_with_underscores_is_another_name() -> None:
