@@ -170,7 +170,7 @@ def _columns(call: Call, limit: int) -> dict[str, Any]:
         _check_schema(pa, pa.ipc.open_stream(call.body).schema)
         table = pa.ipc.open_stream(call.body).read_all()
         table.validate(full=True)
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, UnicodeDecodeError) as error:  # the last one of a column's name
         raise InvalidParameter(problems={"body": f"is not a whole Arrow IPC stream: {error}"}) from error
     if len(table) > limit:
         raise InvalidParameter(f"{len(table)} messages in one request; this server takes {limit}")
