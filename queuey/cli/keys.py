@@ -132,7 +132,8 @@ def list_keys(settings: Settings, name: str | None, operator: bool, output: str 
 def remove_key(settings: Settings, name: str, label: str, operator: bool, yes: bool, output: str | None) -> None:
     """Remove a key of the application NAME, and the tokens that came from it.
 
-    LABEL is the key's, as 'key ls' shows it.
+    LABEL is the key's, as 'key ls' shows it. A key that is in QUEUEY_KEY of a server's environment comes back with its
+    next start: take it out there first.
 
     With --operator, the key of the operator NAME.
 

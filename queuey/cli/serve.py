@@ -28,7 +28,7 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     """Run the server. It needs no options: the store is a folder, made if missing.
 
     On the first start an application 'demo' is made, with the key in QUEUEY_KEY or a new one that is shown
-    once. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
+    once. At any later start too the key in QUEUEY_KEY becomes one of 'demo', if it is not yet. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
     Ctrl-C lets requests finish, then stops. SIGHUP reads keys, tokens, issuers, the certificate and the settings of
     the log anew; where the terminal that the server was started from has gone, it stops as well.
 
@@ -78,9 +78,14 @@ def first_words(url: str, application: str, key: str, *, chosen: bool, has_conso
         variables["QUEUEY_APPLICATION"] = application
     console = f"\nOr open {url}/console in a browser, and sign in with the key.\n" if has_console else ""
     export = " ".join(f"{name}={value if value == '...' else shlex.quote(value)}" for name, value in variables.items())
-    shown = f", with the key:\n\n    {key}\n\nIt is not shown again; 'queuey key new' makes more."
+    made = (
+        f"The key in QUEUEY_KEY is now one of the application '{application}'."
+        if chosen
+        else f"Made the application '{application}', with the key:\n\n    {key}\n\n"
+        "It is not shown again; 'queuey key new' makes more."
+    )
     return (
-        f"\nMade the application '{application}'{', with the key in QUEUEY_KEY.' if chosen else shown}\n"
+        f"\n{made}\n"
         f"Next, in another terminal:\n\n"
         f"    export {export}\n"
         f"    queuey put {application} hello\n"

@@ -405,6 +405,7 @@ def test_a_key_that_was_chosen_is_not_shown() -> None:
     words = first_words("http://127.0.0.1:81", "demo", KEY, chosen=True, has_console=False)
 
     assert KEY not in words
+    assert "Made the application" not in words  # it may have been there for long
     assert "/console" not in words
     assert "export QUEUEY_URL=http://127.0.0.1:81 QUEUEY_KEY=...\n" in words
 

@@ -60,6 +60,19 @@ def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> N
     assert run(Keys(store, clock, {}).first(None)) is None
 
 
+def test_a_chosen_key_is_put_in_force_by_each_start() -> None:
+    """Also after its removal, so the documentation says to take it out of the environment first."""
+    clock = ManualClock()
+    store = MemoryStores(clock, IdGenerator(clock)).metadata
+    keys = Keys(store, clock, {})
+    run(keys.first(None))
+
+    assert run(keys.first(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
+    assert run(keys.first(CHOSEN_LATER)) is None
+    store.remove_key("app:demo", label_of(digest_of(CHOSEN_LATER))).wait()
+    assert run(keys.first(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
+
+
 def test_an_answer_that_comes_late_brings_no_key_back(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
     """A look that took long put back what a later one had found to be removed, and forgot what was made since."""
     run(keys.new("billing", CHOSEN_LATER))
