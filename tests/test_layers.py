@@ -31,6 +31,7 @@ LEAVES = tuple(
         "model.",
         "moments",
         "packaged",
+        "recent",
         "settings.",
         "sparing",
         "tracebacks",

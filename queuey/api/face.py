@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from functools import lru_cache
 
 from queuey.api.errors import refusal
 from queuey.api.routes import ROUTES
@@ -12,18 +11,22 @@ from queuey.http import access
 from queuey.http.exchange import PROBLEM, Answer, Call
 from queuey.http.face import Operation
 from queuey.http.routing import Choice
+from queuey.recent import Recent
 from queuey.security.permissions import Identity
 from queuey.service import Service
 
 __all__ = ["V1"]
 
 
-@lru_cache(maxsize=1024)
-def _found(method: str, path: str) -> tuple[Choice, str, str, str]:
+def _find(asked: tuple[str, str]) -> tuple[Choice, str, str, str]:
     """The choice for a path, and the names in it: application, queue, and ids, a group or a task below the queue."""
-    choice, names = ROUTES.find(method, path)
+    choice, names = ROUTES.find(*asked)
     application, queue, below = [*names, "", "", ""][:3]
     return choice, application, queue, below
+
+
+_found = Recent(_find, 1024)
+"""By method and path."""
 
 
 class V1:
@@ -38,7 +41,7 @@ class V1:
 
     def resolve(self, call: Call) -> Operation:
         """By path and method; also by query and headers if several operations share them."""
-        choice, call.application, call.queue, call.below = _found(call.method, call.path)
+        choice, call.application, call.queue, call.below = _found[call.method, call.path]
         return choice if isinstance(choice, Operation) else choice(call)
 
     def at_hand(self, service: Service, call: Call) -> Identity | None:

@@ -3,8 +3,8 @@
 llhttp, by way of httptools, checks the grammar strictly. This module checks what llhttp leaves open. It refuses
 everything that two programs might read differently, since that is how a request is smuggled past a proxy
 (docs/security.md). Each head has a parser of its own: one request changes nothing in how the next is read, and a
-connection at rest has no parser. Identical bytes are parsed once for all connections; a plain target and an idempotency
-key in them may differ.
+connection at rest has no parser. Bytes that come again and again are not parsed again, on any connection; a plain target
+and an idempotency key in them may differ.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from queuey.errors import HeadersTooLarge, MalformedRequest, PathTooLong
 from queuey.http.exchange import NOT_ASCII, Headers
 from queuey.http.routing import decode_path
+from queuey.recent import Recent
 
 END_OF_HEAD = b"\r\n\r\n"
 CONTINUE = b"HTTP/1.1 100 Continue\r\n\r\n"
@@ -128,7 +129,7 @@ def parse_head(raw: bytes) -> RequestHead:
     if begins >= 0:
         return _parse_keyed(raw, begins, _KEY, _KEY_LINE)
     at = raw.find(_SIGNATURE)
-    return _parse_recent(raw) if at < 0 else _parse_signed(raw, at + len(_SIGNATURE))
+    return _recent[raw] if at < 0 else _parse_signed(raw, at + len(_SIGNATURE))
 
 
 def _parse_keyed(raw: bytes, begins: int, name: str, line: bytes) -> RequestHead:
@@ -160,11 +161,11 @@ def _parse_signed(raw: bytes, begins: int) -> RequestHead:
     ends = begins + _SIGNATURE_BYTES
     line = raw.rfind(b"\r\n", 0, begins) + 2
     if not raw.startswith(_AUTHORIZATION, line) or not _IS_SIGNATURE(raw, begins):
-        return _parse_recent(raw)
+        return _recent[raw]
     at = raw.find(_INVOCATION_LINE)
     if at >= 0:
         return _parse_keyed(raw, at, _INVOCATION, _INVOCATION_LINE)
-    method, path, query, headers, length, lasting, knows_chunks = _parse_recent(raw[:begins] + raw[ends:])
+    method, path, query, headers, length, lasting, knows_chunks = _recent[raw[:begins] + raw[ends:]]
     before = headers["authorization"]
     if before.find("Signature=") != len(before) - len(_SIGNATURE):
         return _parse(raw)  # it came more than once
@@ -216,8 +217,7 @@ def _parse(raw: bytes) -> RequestHead:
 _parse_rest = lru_cache(RECENT_HEADS)(_parse)
 
 
-@lru_cache(RECENT_HEADS)
-def _parse_recent(raw: bytes) -> RequestHead:
+def _parse_like_recent(raw: bytes) -> RequestHead:
     """Parse a head. Without its target it is often a recent one: a client uses many queues, or reads on from where it was."""
     line = _PLAIN_LINE(raw)
     if line is None:
@@ -226,6 +226,9 @@ def _parse_recent(raw: bytes) -> RequestHead:
     begins, ends = line.start(1), line.end()
     method, _, _, headers, length, lasting, knows_chunks = _parse_rest(raw[:begins] + b"/" + raw[ends:])
     return _new_head((method, path.decode(), query.decode(), headers, length, lasting, knows_chunks))
+
+
+_recent = Recent(_parse_like_recent, RECENT_HEADS)
 
 
 def _check_sizes(line: int, headers: int, count: int) -> None:

@@ -14,9 +14,10 @@ __all__ = ["CACHED_QUEUES", "CachedQueue", "QueueCache"]
 
 CACHED_QUEUES = 10_000
 """Queues whose settings are cached as objects, at most; they take about 8 MB."""
-_ADMITTED = 16
+_ADMITTED = 17
 """Once there are many objects, one of this many queues that are found in the compact form becomes one. Over more queues
-than there are objects, an object is mostly dropped before it is used again, and costs as much as to find two queues."""
+than there are objects, an object is mostly dropped before it is used again, and costs as much as to find two queues. A
+prime: queues that are used in turn all become objects."""
 _AGED = 0.75
 """A part of the time for which cached settings may be used. After it, one call looks them up again while others use
 them."""
