@@ -136,7 +136,8 @@ class Providers:
             raise InvalidToken(f"The issuer {issuer} let nobody in. Sign in again.")
         with self._exchanges.begun(issuer, client_of(call, self._service.settings.server.trusted_proxies)):
             token = flow.exchange(code, known)
-        identify(self._service, f"Bearer {token}", call)  # raises, unless its signature, audience and life are good
+        # Raises, unless its signature, audience and life are good. A flood of bad tokens must not spend the code in vain.
+        identify(self._service, f"Bearer {token}", call, again=True)
         flow.check(token, known)
         return token, attempt.wanted
 

@@ -33,7 +33,8 @@ def identify(service: Service, header: str, call: Call, *, again: bool = False) 
     """The caller that an Authorization header proves.
 
     :param call: the client that sent it pays for a bad one.
-    :param again: the caller proved itself by this header before, and waits since then.
+    :param again: check it whatever number of bad ones comes: the caller proved itself by this header before, and waits
+        since then; or an issuer has just sent what stands in it.
 
     What application keys proved is remembered until the keys are loaded again.
 

@@ -1,13 +1,42 @@
-"""How many sign-ins may ask issuers at once: of all, at one issuer, and of one client."""
+"""How many sign-ins may ask issuers at once: of all, at one issuer, and of one client; and what a flood does to them."""
 
 from __future__ import annotations
 
+import json
 from contextlib import ExitStack
+from pathlib import Path
+from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from queuey.console.providers import Exchanges
-from queuey.errors import Throttled
+from queuey.clock import ManualClock
+from queuey.console.providers import ATTEMPT_COOKIE, Exchanges, Providers
+from queuey.console.seals import Seals
+from queuey.errors import Throttled, Unauthenticated
+from queuey.http.access import identify
+from queuey.http.exchange import Call
+from queuey.security.claims import unix_now
+from queuey.security.code_flow import CodeFlow
+from queuey.service import Service
+from queuey.settings import load_settings
+from tests.support.signers import Oidc, jwk, rsa_key
+
+LOGIN = "https://login.example.org"
+SETTINGS = f"""
+[storage]
+backend = memory
+
+[console]
+url = https://queuey.example.com
+
+[issuer:staff]
+issuer = {LOGIN}
+audience = console
+keys = %(here)s/keys.json
+client_id = console
+authorization_endpoint = {LOGIN}/authorize
+token_endpoint = {LOGIN}/token
+"""
 
 
 def refused(exchanges: Exchanges, issuer: str, client: str) -> bool:
@@ -53,3 +82,37 @@ def test_an_exchange_that_fails_gives_its_place_back() -> None:
     with pytest.raises(ValueError, match="no token"), exchanges.begun("staff", "192.0.2.1"):
         raise ValueError("no token")
     assert not refused(exchanges, "staff", "192.0.2.1")
+
+
+def test_a_flood_of_bad_tokens_spends_no_code(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A code counts once: a browser that loads the page again would only be refused."""
+    (tmp_path / "keys.json").write_text(json.dumps({"keys": [jwk(rsa_key("oidc"), "first")]}))
+    (tmp_path / "queuey.ini").write_text(SETTINGS)
+    clock = ManualClock()
+    service = Service.open(load_settings(str(tmp_path / "queuey.ini"), {}, {}), clock=clock)
+    service.trust.read_files()
+    providers, seals = Providers(service, lambda: seals), Seals(())
+    there, cookie = providers.begin("staff", "/console")
+    asked = {name: texts[0] for name, texts in parse_qs(urlsplit(there).query).items()}
+    token = Oidc(LOGIN, "console", int(unix_now(clock))).token(nonce=asked["nonce"])
+    monkeypatch.setattr(CodeFlow, "exchange", lambda *_: token)
+    back = urlencode({"state": asked["state"], "code": "once"})
+    call = Call("GET", "/console/sign-in/from/staff", back, {"cookie": f"{ATTEMPT_COOKIE}={cookie}"})
+    call.peer = "192.0.2.7"
+
+    while is_looked_at(service, call):
+        pass
+
+    assert providers.finish("staff", call) == (token, "/console")
+    service.close()
+
+
+def is_looked_at(service: Service, call: Call) -> bool:
+    """Whether a bad token of the same client is looked at."""
+    try:
+        identify(service, "Bearer bad", call)
+    except Unauthenticated:
+        return True
+    except Throttled:
+        return False
+    raise AssertionError("it proves nothing")
