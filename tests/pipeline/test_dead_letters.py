@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
 import json
+import re
 import shlex
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree as ET
 
 import pytest
 import requests
@@ -132,6 +135,31 @@ def test_the_page_shows_reasons_as_text(found: DeadLetterReport) -> None:
     assert "<b>" not in html
     assert html.count("<img") == 1
     assert "4 messages in these queues are no dead letters." in html
+
+
+def test_a_plot_is_an_image_whatever_a_reason_has_in_it(spark: SparkSession) -> None:
+    """Warnings, such as the one of a font that lacks a letter, are errors here."""
+    reasons = ["\x1b[31mred: \x07", "\x01", "_Own: no", "日本語: だめ", "a $x$ $", ""]
+    rows = [
+        (
+            "orders-dead",
+            f"{n:032x}",
+            T0,
+            bytearray(new.raw),
+            {k: bytearray(v) for k, v in check_headers(new.headers).items()},
+        )
+        for n, new in enumerate(letter("orders", reason) for reason in reasons)
+    ]
+    schema = "queue string, message_id string, timestamp timestamp, body binary, headers map<string,binary>"
+    report = dead_letters(spark.createDataFrame(rows, schema))
+
+    html = page(report).html(T0)
+    report.close()
+
+    (image,) = re.findall(r'src="data:image/svg\+xml;base64,([^"]+)"', html)
+    drawn = ET.fromstring(base64.b64decode(image))  # noqa: S314 - matplotlib's
+    texts = [each.text for each in drawn.iter() if each.text]
+    assert {"\ufffd[31mred", "\ufffd", "日本語"} <= {text.strip() for text in texts}
 
 
 def reject(running: RunningServer, queue: str, reason: str) -> None:

@@ -17,6 +17,7 @@ from pyspark.sql import SparkSession
 
 from qdo.cli import main
 from qdo.client import Client, NewMessage
+from qdo.pipeline.jobs.pages import HtmlPage
 from qdo.pipeline.jobs.stats import COLUMNS, READ, Stats, page, stats
 from tests.support.pipeline import APPLICATION, KEY
 from tests.support.servers import RunningServer
@@ -120,6 +121,23 @@ def test_the_page_has_its_plots(found: Stats) -> None:
 
     assert html.count("<img") == 3
     assert "a (1" in html
+
+
+def test_every_line_of_a_plot_has_its_name_beside_it(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """And a plot of one hour shows that hour, and one on each side."""
+    figures: list[Any] = []
+    monkeypatch.setattr(HtmlPage, "figure", lambda _self, figure, _caption: figures.append(figure))
+    rows = [(queue, "0" * 32, START, bytearray(b"x"), None) for queue in ("_hidden", "orders")]
+    frame = spark.createDataFrame(rows, "queue string, message_id string, timestamp timestamp, body binary, key string")
+    report = stats(frame, now=NOW)
+
+    page(report)
+    report.close()
+
+    axes = figures[0].axes[0]
+    assert [text.get_text().strip() for text in axes.get_legend().get_texts()] == ["_hidden", "orders"]
+    ends = [axes.convert_xunits(START.replace(minute=0) + gap) for gap in (-HOUR, HOUR)]
+    assert [*axes.get_xlim()] == ends
 
 
 def test_nothing_is_no_error(spark: SparkSession) -> None:

@@ -6,15 +6,17 @@ The workers of qdo write them, and the lease groups of the server, in the form o
 from __future__ import annotations
 
 import shlex
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import reduce
 from operator import and_
 from typing import TYPE_CHECKING, Any
 
 from qdo.groups.dead_letter_names import DEFAULT_DEAD_LETTERS
 from qdo.pipeline.jobs.messages import hour_of
-from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import HtmlPage, draw_by_hour, plot, shown, utc
 from queuey.model.dead_letters import STORY_HEADER
 
 if TYPE_CHECKING:
@@ -190,14 +192,11 @@ def _over_time(found: HtmlPage, hours: Sequence[Mapping[str, Any]]) -> None:
         totals[row["error"]] = totals.get(row["error"], 0) + row["letters"]
     most = sorted(totals, key=lambda error: (-totals[error], error))[:_MOST_LINES]
     figure, axes = plot("Letters an hour", "time (UTC)", "letters")
-    for error in most:
-        counts: dict[Any, int] = {}
-        for row in hours:
-            if row["error"] == error:
-                counts[utc(row["hour"])] = counts.get(utc(row["hour"]), 0) + row["letters"]
-        axes.plot(sorted(counts), [counts[hour] for hour in sorted(counts)], marker="o", label=plain(error[:60]))
-    axes.set_ylim(bottom=0)
-    legend(axes)
+    lines: dict[str, Counter[datetime]] = {error[:60]: Counter() for error in most}
+    for row in hours:
+        if row["error"] in most:
+            lines[row["error"][:60]][utc(row["hour"])] += row["letters"]
+    draw_by_hour(axes, lines)
     found.figure(
         figure, f"The {len(most)} exceptions with the most letters, of all queues; an hour without any has no mark."
     )

@@ -11,10 +11,11 @@ import base64
 import io
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from warnings import catch_warnings, filterwarnings
 
 from queuey.whole_files import write_whole
 
@@ -22,9 +23,10 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-__all__ = ["HtmlPage", "legend", "plain", "plot", "shown", "utc", "write_page"]
+__all__ = ["HtmlPage", "draw_by_hour", "legend", "plain", "plot", "shown", "utc", "write_page"]
 
 _INCHES = (9, 3.2)
+_HOUR = timedelta(hours=1)
 _STYLE = """
 :root { color-scheme: light }
 body { font: 15px/1.5 system-ui, sans-serif; color: #222; margin: 2rem auto; max-width: 72rem; padding: 0 1rem }
@@ -73,7 +75,9 @@ class HtmlPage:
         from matplotlib import rc_context
 
         drawn = io.BytesIO()
-        with rc_context({"svg.fonttype": "none"}):
+        with rc_context({"svg.fonttype": "none"}), catch_warnings():
+            # The reader's browser draws the text, with fonts of its own.
+            filterwarnings("ignore", "Glyph .* missing from font")
             figure.savefig(drawn, format="svg", metadata={"Date": None})
         data = base64.b64encode(drawn.getvalue()).decode()
         self._parts.append(
@@ -120,18 +124,36 @@ def plot(title: str, x: str = "", y: str = "") -> tuple[Figure, Axes]:
     return figure, axes
 
 
+def draw_by_hour(axes: Axes, lines: Mapping[str, Mapping[datetime, int]]) -> None:
+    """Draw a line for each name, with a mark for each of its hours.
+
+    The axis has an hour more at both ends: around a single one matplotlib would show four years.
+    """
+    for name, values in lines.items():
+        hours: Any = sorted(values)
+        axes.plot(hours, [values[hour] for hour in hours], marker="o", markersize=3, label=plain(name))
+    together: Any = sorted(set().union(*lines.values()))
+    axes.set_xlim(together[0] - _HOUR, together[-1] + _HOUR)
+    axes.set_ylim(bottom=0)
+    legend(axes)
+
+
 def legend(axes: Axes) -> None:
     """Show the names of lines and bars beside them."""
     axes.legend(frameon=False, fontsize=8, loc="upper left", bbox_to_anchor=(1, 1))
 
 
 def plain(text: str) -> str:
-    r"""The text, escaped so that matplotlib does not take it for a formula.
+    r"""The text as matplotlib shows it.
 
-    >>> plain("a $x$")
-    'a \\$x\\$'
+    It takes what stands between two ``$`` for a formula, and leaves a name out of a legend that begins with ``_``. An image
+    with an unprintable character is none to a browser.
+
+    >>> plain("a $x$"), plain("_hidden"), plain("\x1b[31mred")
+    ('a \\$x\\$', ' _hidden', '\ufffd[31mred')
     """
-    return text.replace("$", r"\$")
+    found = "".join(each if each.isprintable() else "\ufffd" for each in text.replace("$", r"\$"))
+    return f" {found}" if found.startswith("_") else found
 
 
 def utc(value: datetime) -> datetime:

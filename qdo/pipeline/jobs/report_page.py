@@ -84,10 +84,10 @@ def _over_time(found: HtmlPage, report: Report) -> None:
     figure, axes = plot("Messages a second", "time (UTC)", "messages a second")
     for kind, values in series.items():
         counts = _binned(values, first, last, width)
-        times = np.array([first + width * at for at in range(len(counts))], "datetime64[s]")
-        seconds = np.full(len(counts), width)
-        seconds[-1] = (last - first) % width + 1
-        axes.step(times, counts / seconds, where="post", label=kind)
+        ends = np.array([*range(first, last + 1, width), last + 1])
+        rates = counts / np.diff(ends)
+        # A step goes from its time to the next one, so the last one needs an end.
+        axes.step(ends.astype("datetime64[s]"), [*rates, rates[-1]], where="post", label=kind)
     axes.set_ylim(bottom=0)
     legend(axes)
     found.figure(figure, f"Each step is {width:,} s; every receipt counts.")

@@ -11,7 +11,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from qdo.pipeline.jobs.messages import hour_of
-from qdo.pipeline.jobs.pages import HtmlPage, legend, plain, plot, shown, utc
+from qdo.pipeline.jobs.pages import HtmlPage, draw_by_hour, legend, plain, plot, shown, utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -188,12 +188,10 @@ def page(found: Stats) -> HtmlPage:
 
 def _by_hour(made: HtmlPage, names: Sequence[str], hours: Sequence[dict[str, Any]], column: str, title: str) -> None:
     figure, axes = plot(title, "time (UTC)", column)
-    for name in names:
-        rows = [row for row in hours if row["queue"] == name]
-        hours_of: Any = [utc(row["hour"]) for row in rows]
-        axes.plot(hours_of, [row[column] for row in rows], marker="o", markersize=3, label=plain(name))
-    axes.set_ylim(bottom=0)
-    legend(axes)
+    lines: dict[str, dict[datetime, int]] = {name: {} for name in names}
+    for row in hours:
+        lines[row["queue"]][utc(row["hour"])] = row[column]
+    draw_by_hour(axes, lines)
     made.figure(figure, f"{title}, of the {len(names)} queues with the most messages; an hour without any has no mark.")
 
 
