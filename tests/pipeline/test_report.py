@@ -11,7 +11,7 @@ import subprocess
 import sys
 import time
 import zlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,10 @@ from qdo.cli.pipeline import submit
 from qdo.client import Client, NewMessage
 from qdo.measure import disorder, duplicates, loss, percentiles
 from qdo.pipeline.jobs.delivery import NO_CHECKSUM, NO_TIME, RANKS, Lines, judge
+from qdo.pipeline.jobs.logs import read_log
+from qdo.pipeline.jobs.pages import HtmlPage
 from qdo.pipeline.jobs.report import ALL, COLUMNS, report
+from qdo.pipeline.jobs.report_page import page as page_of
 from queuey.errors import ConfigurationError
 from queuey.ids import EPOCH_TICKS, MessageId
 
@@ -158,6 +161,49 @@ def test_messages_known_by_their_ids_are_in_the_order_of_ids(spark: SparkSession
     found.close()
 
 
+@pytest.fixture
+def berlin(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """This process in a time zone with summer time, which ends on 25 October 2026 at one in UTC."""
+    with monkeypatch.context() as changed:
+        changed.setenv("TZ", "Europe/Berlin")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.usefixtures("berlin")
+def test_times_of_the_total_are_right_in_the_hour_that_comes_twice(spark: SparkSession) -> None:
+    when = datetime(2026, 10, 25, 0, 30, tzinfo=UTC)
+    sent = spark.createDataFrame([("q", 1, when.timestamp())], "queue string, sequence int, sent double")
+    found = report(sent, sent.withColumnRenamed("sent", "received"))
+
+    times = {
+        name: table.selectExpr("unix_seconds(first_sent)", "unix_seconds(last_received)").first()
+        for name, table in found.tables.items()
+    }
+    found.close()
+
+    assert times == dict.fromkeys(("queues", "total"), (when.timestamp(), when.timestamp()))
+    assert found.total["first_sent"] == when
+
+
+def test_the_last_step_over_time_has_its_end(spark: SparkSession, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where all messages are of one second it is the only one."""
+    figures: list[Any] = []
+    monkeypatch.setattr(HtmlPage, "figure", lambda _self, figure, _caption: figures.append(figure))
+    sent = spark.createDataFrame([("q", n, T0 + n / 4) for n in range(3)], "queue string, sequence int, sent double")
+    found = report(sent, sent.withColumnRenamed("sent", "received"))
+
+    page_of(found)
+    found.close()
+
+    lines = figures[-1].axes[0].get_lines()
+    second = np.datetime64(int(T0), "s")
+    assert [line.get_label() for line in lines] == ["sent", "received"]
+    assert [[*line.get_xdata()] for line in lines] == [[second, second + 1]] * 2
+    assert [[*line.get_ydata()] for line in lines] == [[3, 3]] * 2
+
+
 def test_order_is_that_of_the_senders_numbers_where_only_they_are_told(spark: SparkSession) -> None:
     ids = [hex_id(number) for number in range(4)]
     sent = [("a", one, number) for number, one in zip((3, 1, 2, 0), ids, strict=True)]
@@ -269,6 +315,47 @@ def test_a_log_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
     assert result.exit_code == 2
     assert f"log {tmp_path / 'none'}" in result.stderr
+
+
+def test_a_time_that_no_calendar_has_is_none(spark: SparkSession, tmp_path: Path) -> None:
+    """Such as one in milliseconds, or in nanoseconds."""
+    times = [T0 * scale for scale in (1, 1000, -1000, 1e9)]
+    sent = write_json(
+        tmp_path / "sent.jsonl", [{"queue": "q", "sequence": n, "sent": at} for n, at in enumerate(times)]
+    )
+    received = [{"queue": "q", "sequence": n, "received": at} for n, at in enumerate(times)]
+
+    result = qdo(
+        "report", "--sent", sent, "--received", write_json(tmp_path / "received.jsonl", received), "-o", "json"
+    )
+
+    assert result.exit_code == 0, result.output
+    total = json.loads(result.stdout)[0]
+    assert [total[name] for name in ("sent", "received", "delivery_max_ms")] == [4, 1, 0]
+    assert total["first_sent"] == total["last_sent"] == "2026-11-21T14:58:16.000Z"
+    assert "could not use 3 lines of --received" in result.stderr
+
+
+@pytest.mark.parametrize("kind", ["boolean", "date", "struct<seconds: int>"])
+def test_a_column_that_has_no_times_is_refused_by_name(spark: SparkSession, kind: str) -> None:
+    sent = spark.createDataFrame([], "queue string, sequence int")
+    received = spark.createDataFrame([], f"queue string, sequence int, received {kind}")
+
+    with pytest.raises(ConfigurationError, match=f"the column received is {kind[:6]}.*: times are"):
+        report(sent, received)
+
+
+@pytest.mark.parametrize("form", ["json", "parquet"])
+def test_a_queue_that_a_folder_names_is_no_number(spark: SparkSession, tmp_path: Path, form: str) -> None:
+    """As the folders of an archive do."""
+    line = spark.createDataFrame([("007", 1, T0)], "queue string, sequence int, received double")
+    line.write.partitionBy("queue").format(form).save(str(tmp_path / "log"))
+    inferred = "spark.sql.sources.partitionColumnTypeInference.enabled"
+
+    found = read_log(spark, [str(tmp_path / "log")])
+
+    assert [row.queue for row in found.collect()] == ["007"]
+    assert spark.conf.get(inferred) == "true"
 
 
 @pytest.mark.usefixtures("spark")

@@ -5,7 +5,8 @@ They are JSON lines or Parquet, and come into one form.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 __all__ = ["RECEIVED", "SENT", "one_form", "read_log"]
 
 _JSON_LOOKED_AT = 1000
+_FOLDERS_HAVE_TYPES = "spark.sql.sources.partitionColumnTypeInference.enabled"
+_FIRST_MICROS, _LAST_MICROS = -62_135_000_000_000_000, 253_402_000_000_000_000
+"""The years from 1 to 9999, but for some days: Python knows no others, in whichever time zone it shows them."""
 SENT = {
     "queue": "where it went",
     "partition": "of the queue",
@@ -62,15 +66,28 @@ def read_log(spark: SparkSession, paths: Sequence[str], *, sent: DataFrame | Non
         found = first.first()
     except AnalysisException as error:
         raise ConfigurationError(f"log {', '.join(paths)}: {str(error).splitlines()[0]}") from error
-    if found is not None and found["path"].endswith(".parquet"):
-        return spark.read.parquet(*paths)
-    head = spark.read.text(list(paths)).limit(_JSON_LOOKED_AT)
-    form = None if found is None else spark.read.json(head).schema
-    if form is not None and form.fields:
-        return spark.read.schema(form).json(list(paths))
+    with _folders_as_text(spark):
+        if found is not None and found["path"].endswith(".parquet"):
+            return spark.read.parquet(*paths)
+        head = spark.read.text(list(paths)).select("value").limit(_JSON_LOOKED_AT)
+        form = None if found is None else spark.read.json(head).schema
+        if form is not None and form.fields:
+            return spark.read.schema(form).json(list(paths))
     if sent is None:
         raise ConfigurationError(f"log {', '.join(paths)}: there is no line in it")
     return sent.drop("received").limit(0).withColumn("received", lit(None).cast("timestamp"))
+
+
+@contextmanager
+def _folders_as_text(spark: SparkSession) -> Iterator[None]:
+    """Take columns from the names of folders as they are: of ``queue=007`` Spark would make the queue 7."""
+    before = spark.conf.get(_FOLDERS_HAVE_TYPES)
+    spark.conf.set(_FOLDERS_HAVE_TYPES, "false")
+    try:
+        yield
+    finally:
+        if before is not None:
+            spark.conf.set(_FOLDERS_HAVE_TYPES, before)
 
 
 def one_form(sent: DataFrame, received: DataFrame, queue: str | None = None) -> DataFrame:
@@ -185,18 +202,35 @@ def _times_of(log: DataFrame, *, receipts: bool) -> tuple[Column | None, Column 
 
 
 def _micros(log: DataFrame, name: str) -> Column:
-    """Microseconds since 1970.
+    """Microseconds since 1970. What lies outside of the years that Python knows is no time.
 
     The source is a timestamp, seconds as a number or text, or RFC 3339.
+
+    :raises ConfigurationError: it is none of these.
     """
     from pyspark.sql import functions as F  # noqa: N812
+    from pyspark.sql.types import NumericType, StringType, TimestampNTZType, TimestampType
 
-    column, kind = F.col(name), log.schema[name].dataType.typeName()
-    if kind.startswith("timestamp"):
-        return F.unix_micros(column.cast("timestamp"))
-    seconds = column.try_cast("decimal(20,7)") if kind == "string" else column
-    number = F.round(seconds * 1_000_000).try_cast("bigint")
-    return F.coalesce(number, F.unix_micros(column.try_cast("timestamp"))) if kind == "string" else number
+    column, kind = F.col(name), log.schema[name].dataType
+    moment = F.unix_micros(column.try_cast("timestamp"))
+    match kind:
+        case TimestampType() | TimestampNTZType():
+            micros = moment
+        case NumericType():
+            micros = _from_seconds(column)
+        case StringType():
+            micros = F.coalesce(_from_seconds(column.try_cast("decimal(20,7)")), moment)
+        case _:
+            raise ConfigurationError(
+                f"the column {name} is {kind.simpleString()}: times are timestamps, seconds since 1970, or RFC 3339"
+            )
+    return F.when(micros.between(_FIRST_MICROS, _LAST_MICROS), micros)
+
+
+def _from_seconds(seconds: Column) -> Column:
+    from pyspark.sql import functions as F  # noqa: N812
+
+    return F.round(seconds * 1_000_000).try_cast("bigint")
 
 
 def _checksum(log: DataFrame) -> str | None:

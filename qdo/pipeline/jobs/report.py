@@ -28,6 +28,7 @@ from qdo.pipeline.jobs.delivery import (
     tally_percentiles,
 )
 from qdo.pipeline.jobs.logs import one_form
+from qdo.pipeline.jobs.pages import utc
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -166,6 +167,8 @@ def _total(queues: DataFrame, tallies: Mapping[str, Sequence[tuple[int, int]]]) 
     row = queues.agg(*sums, *means, *times, *longest).first()
     assert row is not None  # noqa: S101 - an aggregate without groups has one row
     found = row.asDict()
+    # A time without its zone is written an hour off in the hour when summer time ends.
+    found |= {name: utc(found[name]) for name in _TIMES if found[name] is not None}
     sent = found["sent"] or None
     found["duplication"] = sent and found["duplicates"] / sent
     found["loss"] = sent and (found["missing"] + found["corrupt"]) / sent
