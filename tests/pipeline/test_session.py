@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import ModuleType
 
 import pyspark
@@ -19,6 +20,7 @@ from pyspark.sql import SparkSession
 
 from qdo.cli import main
 from qdo.client import Client
+from qdo.pipeline.jobs import session as own_session
 from qdo.pipeline.jobs.failures import SparkFailed, plain_errors
 from qdo.pipeline.jobs.session import _worth_saying, end, session
 from queuey.errors import ConfigurationError, QueueNotFound
@@ -88,7 +90,30 @@ def test_the_spark_of_tests_leaves_no_thread_that_connects_for_each_object(tmp_p
 def test_what_is_told_to_end_while_pyspark_is_loaded_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """The main thread hears the signal while that of the job is in the middle of the import."""
     monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    monkeypatch.setattr(own_session, "_homes", [])
     end(0)
+
+
+def test_an_end_at_once_leaves_no_home_of_spark_behind(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", ModuleType("pyspark"))
+    monkeypatch.setattr(own_session, "_homes", [TemporaryDirectory(dir=tmp_path)])
+
+    end(0)
+
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize(("master", "driver"), [("spark://there:7077", None), ("local[2]", "127.0.0.1")])
+def test_a_master_among_the_settings_is_one(monkeypatch: pytest.MonkeyPatch, master: str, driver: str | None) -> None:
+    """A driver on the loopback waits for executors of a cluster for ever."""
+    started: dict[str, str] = {}
+    monkeypatch.setattr(own_session, "_start_apart", started.update)
+    monkeypatch.setattr(SparkSession.Builder, "getOrCreate", None)
+
+    with pytest.raises(ConfigurationError):
+        session("test", "local[1]", conf={"spark.master": master})
+
+    assert (started["spark.master"], started.get("spark.driver.host")) == (master, driver)
 
 
 @pytest.mark.drawn
@@ -206,6 +231,19 @@ def test_no_server_and_a_wrong_key_are_told_before_spark_starts(
 
     assert (unreachable.exit_code, "no server answers" in unreachable.stderr) == (5, True)
     assert stranger.exit_code == 4
+
+
+def test_a_token_for_named_queues_is_refused_with_the_reason(
+    running: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(own_session, "session", None)
+    queue = fill(client, messages=1)
+    token = client.new_token(queues=[queue], verbs=["read", "list"]).text
+    given = {"QUEUEY_URL": running.url, "QUEUEY_APPLICATION": APPLICATION, "QUEUEY_TOKEN": token}
+
+    result = CliRunner().invoke(main, ["pipeline", "stats", "-q", queue], env=given)
+
+    assert f"this job needs the list of queues of {APPLICATION}: " in result.stderr
 
 
 def test_a_logger_of_sparks_changes_no_line_of_later_tests(caplog: pytest.LogCaptureFixture) -> None:

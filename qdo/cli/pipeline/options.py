@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -96,8 +96,10 @@ def ask(server: Server, queues: Sequence[str] = (), *, lists: bool = True) -> No
     :param lists: the job lists queues. Otherwise a token that may not list them will do.
     :raises QueueyError: the server does not answer, or refuses.
     """
+    from qdo.pipeline.task_reader import doing
+
     with server.client() as client:
-        with nullcontext() if lists else suppress(Forbidden):
+        with doing(f"this job needs the list of queues of {server.application}") if lists else suppress(Forbidden):
             next(iter(client.queues(page_size=1)), None)
         for name in queues:
             if next(each_queue(client, [name]), None) is None:

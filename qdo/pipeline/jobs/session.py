@@ -71,7 +71,9 @@ def session(
     :raises ConfigurationError: PySpark or Java is missing, or Spark refuses a setting.
     """
     submitted = "PYSPARK_GATEWAY_PORT" in os.environ
-    settings = {**_settings(master, driver_memory, submitted=submitted), **(conf or {})}
+    conf = conf or {}
+    # Where Spark runs decides about other settings too: no executor of a cluster reaches a driver on the loopback.
+    settings = {**_settings(conf.get("spark.master", master), driver_memory, submitted=submitted), **conf}
     builder = _builder(submitted=submitted).appName(name)
     for key, value in settings.items():
         builder = builder.config(key, value)
@@ -265,6 +267,12 @@ def end(seconds: float) -> None:
 
     Its virtual machine ends with it, so this process cannot have another session.
     """
+    _end_machine(seconds)
+    for home in _homes:  # a process that ends at once does not remove them
+        home.cleanup()
+
+
+def _end_machine(seconds: float) -> None:
     # Not by an import: another thread may be in the middle of its own, and to enter it there is an error.
     contexts = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     gateway = getattr(contexts, "_gateway", None)
