@@ -86,11 +86,14 @@ class Backlog:
         return "all" if assigned is None else assigned[queue]
 
     def _first(self, queue: str) -> QueueOffset | None:
-        """Where a queue begins; None if it does not exist."""
+        """Where a queue begins; None if it does not exist.
+
+        :raises DataLost: it is named, and does not exist. A pattern only means queues that exist.
+        """
         try:
             there = survey(self.client, queue)
         except QueueNotFound as error:
-            if self._options.fail_on_data_loss:
+            if self._options.fail_on_data_loss and self._options.subscription.pattern is None:
                 raise DataLost(f"there is no queue {queue}: failOnDataLoss=false waits for it") from error
             return None
         numbers = self._options.subscription.numbers(queue, there.partitions)
@@ -254,7 +257,10 @@ class Backlog:
                 alike[name, share][number] = begun[name, number]
         for (name, share), places in alike.items():
             behind = QueueOffset(newest[name].incarnation, places)
-            found = survey(self.client, name, behind, counting=Counting(share, share))
+            try:
+                found = survey(self.client, name, behind, counting=Counting(share, share))
+            except (CursorLost, QueueNotFound):
+                continue  # deleted since the look: the task that reads it says so
             for number, span in found.spans.items():
                 if number in places and span.split_points:
                     self._split_points[name, number, share] = span.split_points[0]

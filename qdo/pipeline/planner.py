@@ -13,7 +13,7 @@ from qdo.pipeline.checkpoint import QueueOffset
 from qdo.pipeline.options import MOST_COUNTED, Places, ReadOptions
 from qdo.pipeline.spans import TASK_ROWS, Bounds, Part, dealt, packed
 from qdo.pipeline.task_reader import Counting, connect, log, subscribed, survey
-from queuey.errors import ConfigurationError, DataLost, QueueNotFound
+from queuey.errors import ConfigurationError, CursorLost, DataLost, QueueNotFound
 from queuey.ids import MAX_TICKS, ZERO_ID, MessageId
 
 MAX_MARKS = 10_000
@@ -66,6 +66,8 @@ class Planner:
         try:
             there = survey(client, queue, upto=self._bounds.upto)
         except QueueNotFound as error:
+            if self._options.subscription.pattern is not None:
+                return  # deleted since the list was made: a pattern only means queues that exist
             if self._options.fail_on_data_loss:
                 raise DataLost(f"there is no queue {queue}: failOnDataLoss=false goes on without it") from error
             log.warning("there is no queue %s: going on without it, as failOnDataLoss=false says", queue)
@@ -124,7 +126,10 @@ class Planner:
 
     def _look(self, client: Client, part: Part, limit: int, step: int | None = None) -> SpanCount:
         behind = QueueOffset(part.incarnation, {part.partition: part.after})
-        found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, step))
+        try:
+            found = survey(client, part.queue, behind, upto=part.upto, counting=Counting(limit, step))
+        except (CursorLost, QueueNotFound):
+            return SpanCount(None)  # deleted since the part was made: the task that reads it says so
         return found.spans[part.partition]
 
 

@@ -40,6 +40,8 @@ from queuey.ids import EPOCH_TICKS, MessageId, parse_timestamp
 log = logging.getLogger("qdo.pipeline")
 
 _ALIVE_SECONDS = 5.0
+_FIRST_PAUSE_SECONDS, _LAST_PAUSE_SECONDS = 0.1, 5.0
+"""Between looks at several servers none of which answers: as long as a client pauses between repeats of a request."""
 _BEHIND_SECONDS = 0.1
 """Between looks at a server whose watermark is behind that of the server that was asked for the plan."""
 _AGAIN = (BrokenStream, ServerUnreachable, StorageUnavailable)
@@ -49,23 +51,32 @@ JSON_ROWS = 4_000
 def connect(reach: Reach) -> Client:
     """A client of the first server that answers. A single server is not tried before.
 
-    :raises ServerUnreachable: none of several servers answers.
+    :raises ServerUnreachable: none of several servers answers for as long as the retries take.
     """
-    urls = reach.urls if len(reach.urls) == 1 else [url for url in reach.urls if _alive(url)][:1]
-    if not urls:
-        raise ServerUnreachable(f"no server answers at {', '.join(reach.urls)}")
+    url = reach.urls[0] if len(reach.urls) == 1 else _first_alive(reach)
     return Client(
-        urls[0], reach.application, timeout_seconds=reach.timeout_seconds, retries=reach.retries, **_secret(reach)
+        url, reach.application, timeout_seconds=reach.timeout_seconds, retries=reach.retries, **_secret(reach)
     )
 
 
-def _secret(reach: Reach) -> dict[str, Any]:
-    """A token has three parts with dots between them.
+def _first_alive(reach: Reach) -> str:
+    for failures in range(reach.retries + 1):
+        if failures:
+            time.sleep(min(_FIRST_PAUSE_SECONDS * 2.0 ** (failures - 1), _LAST_PAUSE_SECONDS))
+        found = next((url for url in reach.urls if _alive(url)), None)
+        if found is not None:
+            return found
+    raise ServerUnreachable(f"no server answers at {', '.join(reach.urls)}")
 
-    No application key of ours has that.
+
+def _secret(reach: Reach) -> dict[str, Any]:
+    """A token has three parts with dots between them, and begins with a JSON object in Base64.
+
+    A key that somebody has chosen may have dots as well.
     """
     secret = reach.secret
-    return {} if not secret else {"token" if secret.count(".") == 2 else "key": secret}
+    is_token = secret.startswith("eyJ") and secret.count(".") == 2
+    return {} if not secret else {"token" if is_token else "key": secret}
 
 
 def _alive(url: str) -> bool:

@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from qdo.client import Client, StreamEnd
+from qdo.pipeline import task_reader
 from qdo.pipeline.options import BATCH, ReadOptions
 from qdo.pipeline.planner import Planner
 from qdo.pipeline.rows import Rows
@@ -112,7 +113,47 @@ def test_of_several_servers_the_first_that_answers_is_asked(
 
     assert len(found) == 40
     with pytest.raises(ServerUnreachable, match="no server answers at http://127"):
-        connect(options(f"http://127.0.0.1:9,{proxy.url}", queue).reach)
+        connect(options(f"http://127.0.0.1:9,{proxy.url}", queue, retries="1").reach)
+
+
+def test_several_servers_that_are_away_for_a_while_are_waited_for(client: Client, proxy: Proxy) -> None:
+    queue = fill(client, partitions=1, messages=100)
+    proxy.cut()
+    healing = threading.Timer(2.0, proxy.heal)
+    healing.start()
+    try:
+        assert len(read(options(f"http://127.0.0.1:9,{proxy.url}", queue))) == 100
+    finally:
+        healing.join()
+
+
+def test_no_server_behind_the_first_that_answers_is_looked_at(
+    running: RunningServer, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that hangs would hold up each task."""
+    asked: list[str] = []
+
+    def alive(url: str) -> bool:
+        asked.append(url)
+        return url == running.url
+
+    monkeypatch.setattr(task_reader, "_alive", alive)
+
+    connect(options(f"http://127.0.0.1:9,{running.url},http://127.0.0.1:10", "any").reach).close()
+
+    assert asked == ["http://127.0.0.1:9", running.url]
+
+
+@pytest.mark.parametrize(
+    ("secret", "scheme"), [("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiJhIn0.c2ln", "token"), ("shop.eu.0123456789", "key")]
+)
+def test_a_key_with_dots_is_no_token(monkeypatch: pytest.MonkeyPatch, secret: str, scheme: str) -> None:
+    shown: dict[str, str] = {}
+    monkeypatch.setattr(task_reader, "Client", lambda *_, **given: shown.update(given))
+
+    connect(options("http://127.0.0.1:9", "any", token=secret).reach)
+
+    assert {name: shown[name] for name in ("key", "token") if name in shown} == {scheme: secret}
 
 
 def test_memory_does_not_grow_with_the_span(running: RunningServer, client: Client) -> None:
