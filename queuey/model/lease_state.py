@@ -85,7 +85,7 @@ class Change(NamedTuple):
     dead: int = 0
     """Messages that went to the dead letters."""
     block: HoleBlock | None = None
-    """Holes that replace others."""
+    """Holes that replace others. The change has their reasons as well."""
     base: int | None = None
     """If it is a number, the stored changes from that number on make the whole state. What else this change has replaces
     what was."""
@@ -243,7 +243,7 @@ class LeaseState:
         if block is not None:
             self._put_block(block)
         if base is not None:
-            self.renewals, self.reasons, self.skipped, self.dead = {}, {}, {}, 0
+            self.renewals, self.skipped, self.dead = {}, {}, 0
         for some in fresh:
             self._add_fresh(some)
         for hole in holes:
@@ -387,8 +387,16 @@ def blocks_of(state: LeaseState, after: MessageId = ZERO_ID) -> Iterator[Change]
     """
     while after < MAX_ID:
         block = state.holes.block(after)
-        yield Change(block=block)
+        yield Change(block=block, reasons=_reasons_in(state, block))
         after = block.upto
+
+
+def _reasons_in(state: LeaseState, block: HoleBlock) -> Mapping[MessageId, str]:
+    """Why messages of a block were rejected: these texts may be larger than all the rest."""
+    if not state.reasons:
+        return {}
+    ids = map(MessageId, *block.columns[:2])
+    return {message_id: state.reasons[message_id] for message_id in ids if message_id in state.reasons}
 
 
 def rest_of(state: LeaseState, base: int) -> Change:
@@ -399,7 +407,6 @@ def rest_of(state: LeaseState, base: int) -> Change:
     return Change(
         state.frontier,
         renewals=dict(state.renewals),
-        reasons=dict(state.reasons),
         skipped=dict(state.skipped),
         dead=state.dead,
         base=base,

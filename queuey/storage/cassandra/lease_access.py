@@ -32,12 +32,18 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.attempts import leaving, remember
 from queuey.storage.leasing.book import LeaseBook
+from queuey.storage.leasing.changes import PORTION_BYTES
 from queuey.storage.leasing.joining import PlainStep, join_steps, plain_step
 
 __all__ = ["GroupAccess", "GroupCall"]
 
 _ATTEMPT_TTL_SECONDS = round(2 * ATTEMPT_SECONDS)
 """The row outlives the answer, whatever the nodes' clocks say; it tells itself until when it counts."""
+_MOST_WHOLE = 10_000
+"""Holes of a state that one transaction folds: they take 300 KiB mostly."""
+_STATES_BYTES = 4 << 20
+"""A transaction folds no further state once its changes have these bytes: beside what its calls store, it has no room for all
+states of a queue with many partitions."""
 _LEASE_BYTES = 128
 """Of a lease that is made or changed, with what the answer to an attempt has of it, approximately."""
 
@@ -114,6 +120,9 @@ class GroupAccess:
         self.watermark, self.now_ticks = now
         self.passed_over = 0
         self.picking = PICKS_ALONE
+        self.portion_bytes = PORTION_BYTES
+        self._room = _STATES_BYTES
+        """Bytes of changes and states until the transaction folds nothing more."""
         self.least_number = (0 if stored is None else stored.head.version) + 1 << ROW_BITS
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
@@ -213,8 +222,17 @@ class GroupAccess:
     def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
         return self._stored.changes.pop(partition, ()) if self._stored is not None else ()
 
+    @property
+    def most_whole(self) -> int:
+        return _MOST_WHOLE if self._room > 0 else -1
+
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         self._changes[partition, number] = (change, False)
+        self._take_room([change])
+
+    def _take_room(self, changes: Sequence[bytes]) -> None:
+        self._room -= sum(map(len, changes))
+        self.portion_bytes = max(min(self.portion_bytes, self._room), 0)
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
         self._folds[partition] = first
@@ -223,6 +241,7 @@ class GroupAccess:
             del self._changes[at]
         for number, change in enumerate(changes, first):
             self._changes[partition, number] = (change, number == first)
+        self._take_room(changes)
 
     # Attempts
 

@@ -38,6 +38,9 @@ FOLD_BYTES = 8 << 10
 """Fewer than elsewhere: servers that meet in one group read its changes again and again."""
 _READS = 12
 """Attempts to read a group while it changes."""
+_UNUSED_BYTES, _UNUSED_SHARE = 32 << 20, 2
+"""Changes of partitions that this server does not use, and how many times those that it has read: beyond that a group is read
+anew, without those that were folded."""
 BUSY = "too many servers change this lease group at once: nothing was done, try again"
 
 
@@ -81,6 +84,8 @@ class GroupMemory:
         )
         self._is_settled = False
         """A quorum of nodes has all of the version that is known."""
+        self._unused_room = 0
+        """Bytes of changes of partitions that are not in use, until the group is read anew."""
         self.has_new_parcels = False
         """The last :meth:`catch_up` has read which parcels wait."""
 
@@ -103,6 +108,8 @@ class GroupMemory:
             self.stored = self._read()
             if self.stored is None or self.stored.head.version >= 0:
                 self.is_known = True
+                read = () if self.stored is None else self.stored.changes.values()
+                self._unused_room = _UNUSED_BYTES + _UNUSED_SHARE * sum(map(_size_of, read))
                 if self.weak is not None and self.stored is not None:
                     self.weak.load(self.stored, self._means.server.clock.now_ticks())
                 return
@@ -197,6 +204,8 @@ class GroupMemory:
         if self.has_new_parcels:
             parcels = awaited(start(self._means.rows.parcels(self._place, head)))
         self._learn(news, known)
+        if self._unused_room < 0:
+            return False
         self.stored = StoredGroup(head, known.changes, parcels)
         self._is_settled = self._is_settled and head.version == known.head.version
         return True
@@ -211,6 +220,7 @@ class GroupMemory:
                     self._learn_rows(*books[number], rows, are_all=are_all)
             else:
                 known.changes[number] = rows if are_all else [*known.changes.get(number, ()), *rows]
+                self._unused_room -= _size_of(rows)
 
     def _learn_rows(
         self, group: GroupBook, book: PartitionBook, rows: Sequence[tuple[int, bytes]], *, are_all: bool
@@ -280,6 +290,10 @@ class GroupMemory:
             return self.stored.head.next(step)
         assert made is not None  # noqa: S101 - nothing is written without a group
         return GroupHead(made, 0, 0, b"").next(step)
+
+
+def _size_of(rows: Sequence[tuple[int, bytes]]) -> int:
+    return sum([len(data) for _, data in rows])
 
 
 def _is_same(head: GroupHead, known: GroupHead) -> bool:

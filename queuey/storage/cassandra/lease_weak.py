@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import struct
+import sys
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -319,11 +320,16 @@ class WeakAccess(GroupAccess):
         super().__init__(*what)
         self._weak = weak
         self.picking = weak.picking
+        self.portion_bytes = 0  # the lanes are folded in a transaction of their own
 
     @property
     def parts(self) -> list[tuple[int, bytes]]:
         """What was changed, by partition."""
         return [(partition, data) for (partition, _), (data, _) in self._changes.items()]
+
+    @property
+    def most_whole(self) -> int:
+        return sys.maxsize
 
     def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
         assert self._stored is not None  # noqa: S101 - a weak group that is not stored begins as others do

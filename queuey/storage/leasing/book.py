@@ -68,7 +68,7 @@ class LeaseBook:
         observer: LeaseObserver | None = None,
     ) -> None:
         """:param fold_bytes: changes of fewer bytes are never folded; None for :data:`FOLD_BYTES`.
-        :param in_portions: fold a large state over several transactions.
+        :param in_portions: delete what is folded over several transactions.
         :param installed: hears of each state that was read.
         """
         self.observer = observer or UnobservedLeases()

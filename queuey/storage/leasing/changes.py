@@ -2,7 +2,7 @@
 
 When they have several times the bytes of the state that they began with, they are folded. New changes then have all of
 its holes, block by block, and the older changes go. A state of a million holes is folded over many transactions, some
-blocks in each: no transaction waits for a large state.
+blocks in each: no transaction waits for a large state, or is larger than the store takes.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from queuey.model.lease_codec import decode_changes, decode_single, encode_chang
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, FreshLeases, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
 
-__all__ = ["ChangesAccess", "StoredChanges", "begun"]
+__all__ = ["PORTION_BYTES", "ChangesAccess", "StoredChanges", "begun"]
 
 _FOLD_AT = 10
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
@@ -30,6 +30,10 @@ _BLOCKS_TOGETHER = 4
 """Blocks of a fold that one transaction writes at least: some thousand holes."""
 _MOST_BLOCKS = 32
 """The most of them. As many go along as have the bytes of the transaction's own changes, so a fold ends in time."""
+PORTION_BYTES = 1 << 20
+"""Of a state that one transaction takes, approximately, where it has room for more than holes."""
+_HOLES_OF_REASON = 32
+"""The holes that take the room of a reason for a reject, with a traceback below it."""
 _DROPPED_TOGETHER = 16
 """Changes that one transaction deletes, for the one that it adds. So those before a fold are gone long before the next
 one, and none of the transactions in between takes much longer than the others: a change may have thousands of messages."""
@@ -42,6 +46,12 @@ class ChangesAccess(Protocol):
 
     least_number: int
     """The changes of this transaction have at least this number."""
+    portion_bytes: int
+    """How much of a state this transaction takes that is folded over several, approximately; 0 if nothing."""
+
+    @property
+    def most_whole(self) -> int:
+        """A state of more holes is folded over several transactions; -1 if each is."""
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         """Store one more change."""
@@ -101,6 +111,7 @@ class StoredChanges:
         "_base",
         "_first",
         "_fold",
+        "_folded",
         "_in_portions",
         "_least_base",
         "_oldest",
@@ -112,7 +123,7 @@ class StoredChanges:
 
     def __init__(self, token: int, partition: int, fold_bytes: int, *, in_portions: bool) -> None:
         """:param fold_bytes: changes of fewer bytes are never folded.
-        :param in_portions: fold over several transactions.
+        :param in_portions: delete old changes over several transactions, which add one each.
         """
         self.token, self.partition = token, partition
         self._in_portions = in_portions
@@ -125,6 +136,8 @@ class StoredChanges:
         self._since = 0
         """Bytes of the changes since."""
         self._fold: _Fold | None = None
+        self._folded = 0
+        """Bytes of the changes that were read and have the last fold."""
 
     def read(self, stored: Iterable[tuple[int, bytes]], begun: LeaseState) -> LeaseState:
         """The state that stored changes make.
@@ -146,24 +159,30 @@ class StoredChanges:
         return self._changes(stored)
 
     def _changes(self, stored: Iterable[tuple[int, bytes]]) -> Iterator[Change]:
-        sizes: list[int] = []
         singles = _Singles()
         for number, data in stored:
             if not self.next:
                 self._oldest = self._first = number
             self.next = number + 1
             self._since += len(data)
-            sizes.append(len(data))
             if singles.add(data):
                 continue
             yield from singles.take()
-            for change in decode_changes(data):
-                if change.base is not None:
-                    self._first = change.base
-                    self._base = max(sum(sizes[change.base - number - 1 :]), self._least_base)
-                    self._since = 0
-                yield change
+            yield from self._noted(data)
         yield from singles.take()
+
+    def _noted(self, data: bytes) -> Iterator[Change]:
+        """The changes of one row, with a note of the fold that ends with one of them."""
+        is_counted = False
+        for change in decode_changes(data):
+            if change.block is not None and change.block.after == ZERO_ID:
+                self._folded, is_counted = 0, False
+            if not is_counted and (change.block is not None or change.base is not None):
+                self._folded, is_counted = self._folded + len(data), True
+            if change.base is not None:
+                self._first, self._since = change.base, 0
+                self._base = max(self._folded, self._least_base)
+            yield change
 
     def save(self, access: ChangesAccess, changes: Sequence[Change], state: LeaseState) -> int:
         """Store changes as one, and some of a fold if it is time.
@@ -177,23 +196,29 @@ class StoredChanges:
         self.next = max(self.next, access.least_number)
         self._since += len(data)
         is_due = self._since > _FOLD_AT * self._base
-        if is_due and self._in_portions and self._fold is None:
+        is_whole = is_due and len(state.holes) + _HOLES_OF_REASON * len(state.reasons) <= access.most_whole
+        if is_due and not is_whole and self._fold is None:
             self._fold = _Fold(self.next)
-        if self._fold is not None:
-            data += self._portion(self._fold, state, len(data))
+        if self._fold is not None and not is_whole and access.portion_bytes > 0:
+            data += self._portion(self._fold, state, len(data), access.portion_bytes)
         access.keep(self.token, self.partition, self.next, data)
         self.next += 1
-        if self._oldest < self._first:
-            self._oldest = min(self._oldest + _DROPPED_TOGETHER, self._first)
-            access.fold(self.token, self.partition, self._oldest, ())
-        folds = is_due and not self._in_portions
-        return len(data) + (self._fold_whole(access, state) if folds else 0)
+        self._drop(access)
+        return len(data) + (self._fold_whole(access, state) if is_whole else 0)
 
-    def _portion(self, fold: _Fold, state: LeaseState, least_bytes: int) -> bytes:
+    def _drop(self, access: ChangesAccess) -> None:
+        """Delete what was folded, or some of it."""
+        if self._oldest < self._first:
+            upto = self._oldest + _DROPPED_TOGETHER if self._in_portions else self._first
+            self._oldest = min(upto, self._first)
+            access.fold(self.token, self.partition, self._oldest, ())
+
+    def _portion(self, fold: _Fold, state: LeaseState, least_bytes: int, most_bytes: int) -> bytes:
         """The next blocks, and at the end what else the state has."""
         parts: list[bytes] = []
         for change in islice(blocks_of(state, fold.after), _MOST_BLOCKS):
-            if len(parts) >= _BLOCKS_TOGETHER and sum(map(len, parts)) >= least_bytes:
+            size = sum(map(len, parts))
+            if size >= most_bytes or (len(parts) >= _BLOCKS_TOGETHER and size >= least_bytes):
                 break
             parts.append(encode_change(change))
             fold.after = MAX_ID if change.block is None else change.block.upto
@@ -210,6 +235,7 @@ class StoredChanges:
         folded = self.folded(state)
         access.fold(self.token, self.partition, self.next, folded)
         self._oldest = self._first = self.next
+        self._fold = None
         self.next += len(folded)
         return sum(map(len, folded))
 
