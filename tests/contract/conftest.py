@@ -18,6 +18,7 @@ from tests.support.lease_servers import LeaseServer, LeaseServers, servers_over
 from tests.support.opened_leases import Opened
 from tests.support.services.fixtures import TIMEOUT_SECONDS, Keyspaces, Reached
 from tests.support.turning_loop import turning_loop
+from tests.support.unsure_sessions import Unsure
 
 
 @pytest.fixture(scope="session")
@@ -35,6 +36,13 @@ def session(tables: Options) -> Iterator[CassandraSession]:
     session = CassandraSession(tables)
     yield session
     session.close()
+
+
+@pytest.fixture
+def unsure(session: CassandraSession) -> Iterator[Unsure]:
+    unsure = Unsure(session.options)
+    yield unsure
+    unsure.close()
 
 
 @pytest.fixture

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
-import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -15,7 +14,7 @@ import pytest
 
 from queuey.clock import ManualClock, SystemClock
 from queuey.errors import ClockUnsafe, MessageTooLarge, OutcomeUnknown, StorageUnavailable
-from queuey.future import Future, start
+from queuey.future import Future
 from queuey.ids import TICKS_PER_SECOND, IdGenerator
 from queuey.model import AppendRequest, IdempotencyKey, Queue, ReadRequest, Span
 from queuey.model.headers import encode_headers
@@ -27,52 +26,18 @@ from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
 from queuey.storage.cassandra.server import Timing
-from queuey.storage.cassandra.session import CassandraSession, Change, Rows
+from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract.common import QueueLog, done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
 from tests.support.lease_servers import AT_ONCE, LeaseServer, LeaseServers, close, leave_a_parcel, refuses, rows_of
 from tests.support.servers import eventually
 from tests.support.services.proxy import Proxy, Way
+from tests.support.unsure_sessions import Unsure
 
 HEADERS = encode_headers({"trace": b"t"})
 
 
 # Answers that get lost
-
-
-class Unsure(CassandraSession):
-    """Transactions of steps whose answers are lost: ``follows`` happens before anybody looks."""
-
-    follows: Callable[[], object] | None = None
-    carries_out = True
-
-    def compare_and_set_together(self, changes: Sequence[Change]) -> Future[Rows]:
-        if self.follows is None or not changes[-1][0].startswith("leases_"):
-            return super().compare_and_set_together(changes)
-        follows, self.follows = self.follows, None
-        return start(self._lose(changes, follows))
-
-    async def _lose(self, changes: Sequence[Change], follows: Callable[[], object]) -> Rows:
-        if self.carries_out:
-            await super().compare_and_set_together(changes)
-        followed = Future[None]()
-
-        def follow() -> None:
-            try:
-                follows()
-            finally:
-                followed.set_result(None)
-
-        threading.Thread(target=follow).start()  # the driver's own thread must not wait for itself
-        await followed
-        raise OutcomeUnknown
-
-
-@pytest.fixture
-def unsure(session: CassandraSession) -> Iterator[Unsure]:
-    unsure = Unsure(session.options)
-    yield unsure
-    unsure.close()
 
 
 @pytest.mark.parametrize("where", ["measure", "look"])

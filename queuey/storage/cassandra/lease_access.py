@@ -66,6 +66,7 @@ class GroupCall:
         :param may_move: instead of an outcome it takes :class:`~queuey.storage.cassandra.lease_homes.AtHomeElsewhere`.
         """
         self.job, self.attempt, self.may_move = job, attempt, may_move
+        self.only_looks = step is None
         self.plain: PlainStep | None = None
         """The step, if it may be carried out together with others."""
         self.requests: Sequence[AppendRequest] = ()

@@ -448,10 +448,10 @@ def _refuse_late(calls: list[GroupCall], elapsed: float) -> None:
 
 
 def _leave_unknown(calls: Sequence[GroupCall], unknown: OutcomeUnknown) -> None:
-    """Nobody knows what is stored of what these calls do."""
+    """Nobody knows what is stored of what these calls do. Those that were refused, or only look, do nothing."""
     for call in calls:
-        is_refused = isinstance(call.result, QueueyError)
-        call.future.set_error(StorageUnavailable() if is_refused else unknown)
+        does_nothing = call.only_looks or isinstance(call.result, QueueyError)
+        call.future.set_error(StorageUnavailable() if does_nothing else unknown)
 
 
 def _fail(calls: Sequence[GroupCall], error: BaseException) -> None:

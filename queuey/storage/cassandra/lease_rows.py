@@ -300,7 +300,7 @@ class LeaseRows:
         if found not in (None, _ENDED):
             return False
         token = head.group.token
-        await self.session.tell("lease_list_keep", (*place, token), ALL_CENTRES)
+        await self._list(place, token)
         values = (token, *_described(head.group), *head[1:], *place, found)
 
         def ours(rows: Rows) -> bool:
@@ -343,10 +343,10 @@ class LeaseRows:
             is_another = group.token != before.token
             if is_another:
                 await last(place, found)
-                await self.session.tell("lease_list_keep", (*place, group.token), ALL_CENTRES)
+                await self._list(place, group.token)
             head = (found._replace(steps=b"") if is_another else found).next(step)._replace(group=group)
             values = (group.token, *_described(group), head.version, head.steps, *place, before.token, found.version)
-            ours = partial(_is_in, wanted=head)
+            ours = partial(_is_in, wanted=head, before=found)
             if await self.session.decide_together([("leases_set", values)], "lease_head", place, ours):
                 if is_another:
                     await self._unlist(place, before.token)
@@ -383,6 +383,16 @@ class LeaseRows:
             await self.session.tell("lease_list_forget", (*place, token), ALL_CENTRES)
         except StorageUnavailable as error:
             raise OutcomeUnknown from error  # the group is forgotten; its name in the list leads nowhere
+
+    async def _list(self, place: GroupPlace, token: int) -> None:
+        """List a life that is about to begin.
+
+        :raises StorageUnavailable: it may not be listed, so it must not begin.
+        """
+        try:
+            await self.session.tell("lease_list_keep", (*place, token), ALL_CENTRES)
+        except OutcomeUnknown as error:
+            raise StorageUnavailable from error
 
     async def _unlist(self, place: GroupPlace, token: int) -> None:
         """Remove a life from the list that did not begin, or is over. If that fails, readers of the list look it up in vain."""
@@ -481,13 +491,16 @@ def _head(rows: Rows) -> GroupHead | None:
         return GroupHead(group, *rest)
 
 
-def _is_in(rows: Rows, wanted: GroupHead) -> bool:
+def _is_in(rows: Rows, wanted: GroupHead, before: GroupHead | None = None) -> bool:
     """Whether a change is among those that were made.
 
     :param wanted: as the change leaves the head.
+    :param before: as the change found it: no life comes back, so one that goes on has not ended.
     :raises OutcomeUnknown: nobody knows any more.
     """
     found = _head(rows)
+    if found is not None and before is not None and found.group.token == before.group.token != wanted.group.token:
+        return False
     if found is None or found.group.token != wanted.group.token:
         raise OutcomeUnknown  # it may have been made before the group ended
     if found.version < wanted.version:

@@ -126,7 +126,8 @@ class GroupWork:
                 log.warning(
                     "the loop ends while calls of a lease group are under way: their callers cannot know what is done"
                 )
-                one.give_up()
+                while not one.dead:  # it may wait for something else on its way to the end
+                    one.give_up()
 
     def uses(self, inbox: Inbox) -> bool:
         """Whether the loop of this inbox carries out work."""

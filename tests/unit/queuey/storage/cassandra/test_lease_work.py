@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterator
 
@@ -164,6 +165,24 @@ def test_a_loop_ends_though_work_waits_for_what_never_comes(work: GroupWork, inb
     with pytest.raises(OutcomeUnknown):
         waiting.wait(_PATIENCE_SECONDS)
     never.set_result(None)
+    assert not work._on_loop
+
+
+def test_work_that_is_given_up_waits_for_nothing_else(work: GroupWork, inbox: LoopInbox) -> None:
+    """What it had begun beside was waited for on its way to the end, and the loop that should go on with it had ended."""
+    work.use(inbox, 0)
+    never, also_never = Future[None](), Future[None]()
+
+    def waits_again() -> None:
+        with contextlib.suppress(OutcomeUnknown):
+            awaited(never)
+        awaited(also_never)
+
+    waiting = carried_out(work, waits_again)
+    in_turn(inbox, lambda: work.use(None, 0.01))
+    assert waiting.done
+    with pytest.raises(OutcomeUnknown):
+        waiting.result()
     assert not work._on_loop
 
 
