@@ -1,4 +1,4 @@
-"""Lease groups in Cassandra: who does not know what was done, and who does."""
+"""Lease groups in Cassandra: an unknown outcome is one only for a call that may have done something."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract.common import done, draft
 from queuey.storage.contract.lease_receiver import TOKEN, bodies
-from tests.contract.test_cassandra_lease_sharing import one_transaction
-from tests.support.lease_servers import LeaseServer, LeaseServers
+from tests.support.lease_servers import LeaseServer, LeaseServers, one_transaction
 from tests.support.unsure_sessions import Unsure
 
 
@@ -25,7 +24,7 @@ def _reset(server: LeaseServer) -> bool:
     return done(server.leases.keep_group(server.log.queue.uuid, "workers", after, before))
 
 
-def test_who_looks_at_a_group_beside_a_step_that_nobody_knows_of_has_done_nothing(
+def test_a_look_beside_a_step_that_nobody_knows_of_has_done_nothing(
     lease_servers: LeaseServers, unsure: Unsure
 ) -> None:
     lossy, other = lease_servers.another(session=unsure), lease_servers.another()

@@ -12,6 +12,8 @@ import pytest
 from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import Future, start
 from queuey.model import AppendRequest, IdempotencyKey
+from queuey.model.lease_requests import ReceiveRequest
+from queuey.model.lease_steps import GroupStep, LeaseStep
 from queuey.storage.cassandra import lease_carrying, lease_left, lease_parcels, lease_rows
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.session import ALL_CENTRES, CassandraSession, Rows
@@ -207,7 +209,9 @@ def test_a_store_that_closes_forgets_no_call_that_a_weak_group_is_storing(
     first.log.add(b"0")
     jobs = first.jobs(exact=False)
     jobs.receive()
-    line, call = first.leases._line(first.log.queue.uuid, jobs.name), GroupCall(lambda *_: None)
+    group = GroupStep(jobs.queue, jobs.name, jobs.new, receive_from=jobs.numbers)
+    call = GroupCall(lambda *_: None, LeaseStep([group], receive=ReceiveRequest()))
+    line = first.leases._line(first.log.queue.uuid, jobs.name)
     line._storing = cast(Any, SimpleNamespace(calls=[call]))
 
     def has_ended() -> None:

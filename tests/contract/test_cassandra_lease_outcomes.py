@@ -21,7 +21,7 @@ from queuey.model.headers import encode_headers
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
 from queuey.model.lease_steps import GroupStep, LeaseOutcome, LeaseStep
-from queuey.storage.cassandra import lease_carrying, lease_parcels, lease_rows
+from queuey.storage.cassandra import lease_carrying, lease_heads, lease_parcels, lease_rows
 from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
@@ -435,7 +435,7 @@ def test_no_more_is_appended_than_a_transaction_may_hold(first: LeaseServer, mon
 PLANTED: dict[str, tuple[object, str, object]] = {
     "a step whose answer is lost counts as not done": (lease_rows, "_is_in", lambda rows, head: False),
     "a step whose answer is lost counts as done": (lease_rows, "_is_in", lambda rows, head: True),
-    "the versions of others hide a step": (lease_rows, "_STEPS", 1),
+    "the versions of others hide a step": (lease_heads, "_STEPS", 1),
 }
 
 

@@ -2,27 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 
 import pytest
 
-from queuey.model.lease_steps import GroupStep
 from queuey.storage.contract import SharingHistory
 from queuey.storage.contract.common import drive_histories
 from tests.support.joined_steps import PLANTED, note_joined
-from tests.support.lease_servers import LeaseServer, LeaseServers
-from tests.support.servers import eventually
-
-
-@contextmanager
-def one_transaction(server: LeaseServer, group: GroupStep) -> Iterator[None]:
-    """Steps of a group that begin in this block share a transaction, which begins at its end."""
-    line = server.leases._line(group.queue.uuid, group.name)
-    assert eventually(lambda: line.is_idle, seconds=30)
-    line._is_served = True
-    yield
-    line._begin()
+from tests.support.lease_servers import LeaseServer, LeaseServers, one_transaction
 
 
 class Sharing(SharingHistory):

@@ -15,19 +15,18 @@ from queuey.clock import ManualClock
 from queuey.errors import ClockUnsafe, InvalidReceipt, StaleReceipt, StorageUnavailable
 from queuey.ids import IdGenerator
 from queuey.model import Appended, AppendRequest, IdempotencyKey, Location, Overwrite
-from queuey.model.lease_codec import encode_change
 from queuey.model.lease_groups import ORDER_BY_KEY, GroupSettings, LeaseGroup
 from queuey.model.lease_requests import Action, ReceiveRequest
-from queuey.model.lease_state import changes_of
 from queuey.model.lease_steps import GroupStep, LeaseStep, RenewAll
-from queuey.storage.cassandra import lease_memory, lease_rows, lease_work
+from queuey.storage.cassandra import lease_rows, lease_work
 from queuey.storage.cassandra.clock import ClockGuard
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_ahead import GroupAhead
+from queuey.storage.cassandra.lease_heads import GroupHead, GroupPlace, StepName
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMemory
 from queuey.storage.cassandra.lease_parcels import Carrier
-from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, StepName
+from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.session import CassandraSession, Change
 from queuey.storage.contract import LeaseStoreContract
@@ -191,48 +190,6 @@ def test_what_one_server_passes_over_the_other_does_not_look_at(
         steps += 1
     assert bodies(handed) == [b"mine"]
     assert 3 <= steps <= 6
-
-
-def _states(server: LeaseServer, jobs: Receiver) -> list[list[bytes]]:
-    """What a server has in memory of each partition."""
-    (group,) = server.leases._line(server.log.queue.uuid, jobs.name).memory.book.groups()
-    return [[encode_change(one) for one in changes_of(book.state)] for _, book in sorted(group.partitions.items())]
-
-
-def test_servers_that_meet_read_only_what_is_new(lease_servers: LeaseServers, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Also while they fold, and of partitions that only one of them has used."""
-    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 1600)
-    wholes: list[GroupPlace] = []
-    whole = LeaseRows.whole
-
-    async def counted(rows: LeaseRows, place: GroupPlace, **how: Any) -> Any:
-        wholes.append(place)
-        return await whole(rows, place, **how)
-
-    monkeypatch.setattr(LeaseRows, "whole", counted)
-    several = [lease_servers.another() for _ in range(3)]
-    log = several[0].log = QueueLog(several[0].stores.messages, several[0].clock, partitions=2)
-    log.append(*[draft(b"%d" % number, 1 + number % 2) for number in range(160)])
-    receivers = [server.jobs(several[0]) for server in several]
-    found: list[bytes] = []
-    for turn in range(20):
-        for at, jobs in enumerate(receivers):
-            handed = jobs.receive(2, partitions=[1] if at or turn < 5 else [2], visibility_seconds=900.0)
-            found += bodies(handed)
-            action = Action.REJECT if turn == 5 else Action.ACKNOWLEDGE
-            if turn % 4:
-                assert not jobs.step({one.partition: [settle_of(one, action)] for one in handed[:1]}).stale
-    assert len(found) == len({*found}) > 100
-    for jobs in receivers:
-        jobs.count()
-        jobs.count(2)
-    anew = lease_servers.another()
-    others = anew.jobs(several[0])
-    others.count()
-    others.count(2)
-    for server, jobs in zip(several, receivers, strict=True):
-        assert _states(server, jobs) == _states(anew, others)
-    assert len(wholes) < 9
 
 
 def test_a_row_that_a_read_does_not_show_is_missed(
@@ -443,12 +400,6 @@ PLANTED: dict[str, tuple[type, str, object, Callable[..., None]]] = {
         "is_current",
         lambda memory: True,
         test_nothing_is_answered_by_what_another_server_has_changed,
-    ),
-    "what others have changed is not learned": (
-        GroupMemory,
-        "_learn",
-        lambda memory, news, known: None,
-        test_servers_that_meet_read_only_what_is_new,
     ),
     "rows are not counted": (
         lease_rows._Changes,

@@ -15,12 +15,14 @@ from queuey.errors import OutcomeUnknown, StorageUnavailable
 from queuey.future import LoopInbox
 from queuey.ids import IdGenerator
 from queuey.model import AppendRequest, Draft
+from queuey.model.lease_steps import GroupStep
 from queuey.storage.cassandra import Timing, lease_carrying
 from queuey.storage.cassandra.session import CassandraSession
 from queuey.storage.contract import LeaseHistory
 from queuey.storage.contract.common import QueueLog, draft
 from queuey.storage.contract.lease_receiver import Receiver, settle_of
 from tests.support.cassandra_stores import CassandraStores
+from tests.support.servers import eventually
 from tests.support.turning_loop import in_turn, turning_loop
 
 AT_ONCE = Timing(read_delay_seconds=0.0)
@@ -107,6 +109,16 @@ def servers_over(session: CassandraSession) -> Iterator[LeaseServers]:
         finally:
             in_turn(inbox, lambda: session.cluster.loop.use(None))
             servers.close()
+
+
+@contextmanager
+def one_transaction(server: LeaseServer, group: GroupStep) -> Iterator[None]:
+    """Steps of a group that begin in this block share a transaction, which begins at its end."""
+    line = server.leases._line(group.queue.uuid, group.name)
+    assert eventually(lambda: line.is_idle, seconds=30)
+    line._is_served = True
+    yield
+    line._begin()
 
 
 def rows_of(session: CassandraSession, log: QueueLog, where: str = "") -> int:

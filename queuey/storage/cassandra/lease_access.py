@@ -14,16 +14,9 @@ from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_requests import Acknowledged
 from queuey.model.lease_steps import LeaseStep
 from queuey.storage.cassandra.idempotency import refuse_reused
+from queuey.storage.cassandra.lease_heads import ROW_BITS, GroupHead, GroupPlace, Parcel
 from queuey.storage.cassandra.lease_parcels import encode_parcel, refuse_large
-from queuey.storage.cassandra.lease_rows import (
-    ROW_BITS,
-    WHOLE_VERSIONS,
-    GroupHead,
-    GroupPlace,
-    Parcel,
-    StoredGroup,
-    checksum_of_change,
-)
+from queuey.storage.cassandra.lease_rows import WHOLE_VERSIONS, StoredGroup, checksum_of_change
 from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.messages import CassandraMessages
 from queuey.storage.cassandra.server import CassandraServer
@@ -32,7 +25,7 @@ from queuey.storage.leasing import ATTEMPT_SECONDS
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.attempts import leaving, remember
 from queuey.storage.leasing.book import LeaseBook
-from queuey.storage.leasing.changes import PORTION_BYTES
+from queuey.storage.leasing.changes import FoldRoom
 from queuey.storage.leasing.joining import PlainStep, join_steps, plain_step
 
 __all__ = ["GroupAccess", "GroupCall"]
@@ -121,9 +114,7 @@ class GroupAccess:
         self.watermark, self.now_ticks = now
         self.passed_over = 0
         self.picking = PICKS_ALONE
-        self.portion_bytes = PORTION_BYTES
-        self._room = _STATES_BYTES
-        """Bytes of changes and states until the transaction folds nothing more."""
+        self.folding = FoldRoom(_MOST_WHOLE, most_bytes=_STATES_BYTES)
         self.least_number = (0 if stored is None else stored.head.version) + 1 << ROW_BITS
         self.made: LeaseGroup | None = None
         self._changes: dict[tuple[int, int], tuple[bytes, bool]] = {}
@@ -223,17 +214,8 @@ class GroupAccess:
     def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
         return self._stored.changes.pop(partition, ()) if self._stored is not None else ()
 
-    @property
-    def most_whole(self) -> int:
-        return _MOST_WHOLE if self._room > 0 else -1
-
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         self._changes[partition, number] = (change, False)
-        self._take_room([change])
-
-    def _take_room(self, changes: Sequence[bytes]) -> None:
-        self._room -= sum(map(len, changes))
-        self.portion_bytes = max(min(self.portion_bytes, self._room), 0)
 
     def fold(self, token: int, partition: int, first: int, changes: Sequence[bytes]) -> None:
         self._folds[partition] = first
@@ -242,7 +224,6 @@ class GroupAccess:
             del self._changes[at]
         for number, change in enumerate(changes, first):
             self._changes[partition, number] = (change, number == first)
-        self._take_room(changes)
 
     # Attempts
 

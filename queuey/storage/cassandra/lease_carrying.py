@@ -7,8 +7,8 @@ import logging
 from queuey.errors import OutcomeUnknown, QueueyError
 from queuey.future import start
 from queuey.storage.cassandra.lease_access import GroupCall
+from queuey.storage.cassandra.lease_heads import GroupPlace, Parcel
 from queuey.storage.cassandra.lease_parcels import LISTED_SECONDS, Carrier
-from queuey.storage.cassandra.lease_rows import GroupPlace, Parcel
 from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.session import CassandraSession
 

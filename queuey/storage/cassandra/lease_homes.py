@@ -30,7 +30,7 @@ from queuey.locks import new_lock
 from queuey.model import Consistency
 from queuey.model.lease_steps import LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_ahead import AHEAD_SECONDS
-from queuey.storage.cassandra.lease_rows import GroupPlace
+from queuey.storage.cassandra.lease_heads import GroupPlace
 from queuey.storage.cassandra.lease_wire import (
     HandedOver,
     Meeting,

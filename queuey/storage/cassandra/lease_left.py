@@ -15,8 +15,9 @@ from uuid import UUID
 
 from queuey.errors import QueueyError
 from queuey.future import start
+from queuey.storage.cassandra.lease_heads import GroupPlace
 from queuey.storage.cassandra.lease_parcels import APPENDERS, Carrier, listed_hour
-from queuey.storage.cassandra.lease_rows import GroupPlace, LeaseRows
+from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
 

@@ -25,10 +25,11 @@ from queuey.model import Consistency
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
 from queuey.storage.cassandra.lease_ahead import Demand
 from queuey.storage.cassandra.lease_carrying import Carrying
+from queuey.storage.cassandra.lease_heads import GroupHead, GroupPlace, Parcel
 from queuey.storage.cassandra.lease_homes import AtHomeElsewhere
 from queuey.storage.cassandra.lease_memory import BUSY, GroupMeans, GroupMemory
 from queuey.storage.cassandra.lease_parcels import MOST_BYTES
-from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, Parcel, StoredGroup
+from queuey.storage.cassandra.lease_rows import StoredGroup
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 from queuey.storage.cassandra.lease_weak import Lanes, WeakAccess, WeakGroup
 from queuey.storage.cassandra.lease_work import GroupTask, awaited

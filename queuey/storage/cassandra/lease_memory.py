@@ -11,17 +11,10 @@ from queuey.model import Consistency
 from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.storage.cassandra.lease_access import GroupCall
 from queuey.storage.cassandra.lease_ahead import GroupAhead
+from queuey.storage.cassandra.lease_heads import GroupHead, GroupPlace, Parcel, StepName
 from queuey.storage.cassandra.lease_homes import LeaseHomes
 from queuey.storage.cassandra.lease_parcels import Carrier
-from queuey.storage.cassandra.lease_rows import (
-    GroupHead,
-    GroupPlace,
-    LaterChanges,
-    LeaseRows,
-    Parcel,
-    StepName,
-    StoredGroup,
-)
+from queuey.storage.cassandra.lease_rows import LaterChanges, LeaseRows, StoredGroup
 from queuey.storage.cassandra.lease_weak import Lanes, WeakGroup
 from queuey.storage.cassandra.lease_work import GroupWork, awaited
 from queuey.storage.cassandra.messages import CassandraMessages

@@ -20,7 +20,8 @@ from queuey.ids import TICKS_PER_SECOND
 from queuey.model import Appended, AppendRequest, Consistency, Draft, IdempotencyKey, Queue, bytes_of
 from queuey.storage.cassandra.appending import CassandraAppender
 from queuey.storage.cassandra.idempotency import append_keyed, reused_keys
-from queuey.storage.cassandra.lease_rows import GroupHead, GroupPlace, LeaseRows, Parcel, checksum_of_change
+from queuey.storage.cassandra.lease_heads import GroupHead, GroupPlace, Parcel
+from queuey.storage.cassandra.lease_rows import LeaseRows, checksum_of_change
 from queuey.storage.cassandra.server import CassandraServer
 from queuey.storage.cassandra.session import ALL_CENTRES
 from queuey.storage.checksums import making_sense

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from math import inf
 
-from queuey.storage.cassandra.lease_rows import GroupHead, StepName
+from queuey.storage.cassandra.lease_heads import GroupHead, StepName
 
 __all__ = ["LeaseTurns"]
 
@@ -34,7 +34,7 @@ class LeaseTurns:
     """The turns of one group, as one server sees them. One thread at a time uses it. Moments are seconds of elapsed time."""
 
     def __init__(self, server: int) -> None:
-        """:param server: see :class:`~queuey.storage.cassandra.lease_rows.StepName`."""
+        """:param server: see :class:`~queuey.storage.cassandra.lease_heads.StepName`."""
         self.server = server
         self._steps = 0
         self._version = 0

@@ -28,20 +28,15 @@ from queuey.model.lease_merging import LearnedChange, Merger, since_each
 from queuey.model.lease_state import Change, LeaseState, changes_of, state_of
 from queuey.model.lease_steps import LeaseOutcome
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
-from queuey.storage.cassandra.lease_rows import (
-    GroupHead,
-    GroupPlace,
-    LeaseRows,
-    Parcel,
-    StoredGroup,
-    checksum_of_change,
-)
+from queuey.storage.cassandra.lease_heads import GroupHead, GroupPlace, Parcel
+from queuey.storage.cassandra.lease_rows import LeaseRows, StoredGroup, checksum_of_change
 from queuey.storage.cassandra.lease_shares import ACTIVE_SECONDS, SharedPicking
 from queuey.storage.cassandra.lease_work import awaited
 from queuey.storage.cassandra.session import Change as Statement
 from queuey.storage.cassandra.session import Rows
 from queuey.storage.checksums import making_sense
 from queuey.storage.leasing.book import GroupBook
+from queuey.storage.leasing.changes import FoldRoom
 from queuey.storage.leasing.partition_book import PartitionBook
 from queuey.storage.observing import LeaseObserver
 
@@ -320,16 +315,12 @@ class WeakAccess(GroupAccess):
         super().__init__(*what)
         self._weak = weak
         self.picking = weak.picking
-        self.portion_bytes = 0  # the lanes are folded in a transaction of their own
+        self.folding = FoldRoom(sys.maxsize, 0)  # the lanes are folded in a transaction of their own
 
     @property
     def parts(self) -> list[tuple[int, bytes]]:
         """What was changed, by partition."""
         return [(partition, data) for (partition, _), (data, _) in self._changes.items()]
-
-    @property
-    def most_whole(self) -> int:
-        return sys.maxsize
 
     def changes(self, token: int, partition: int) -> Sequence[tuple[int, bytes]]:
         assert self._stored is not None  # noqa: S101 - a weak group that is not stored begins as others do

@@ -23,12 +23,13 @@ from queuey.model import PartitionId
 from queuey.model.lease_groups import AUTO, GroupSettings, LeaseGroup
 from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseStep
 from queuey.storage.cassandra.lease_access import GroupAccess, GroupCall
+from queuey.storage.cassandra.lease_heads import GroupHead, StepName
 from queuey.storage.cassandra.lease_homes import AtHomeElsewhere, LeaseHomes
 from queuey.storage.cassandra.lease_left import LeftParcels
 from queuey.storage.cassandra.lease_lines import LeaseLine
 from queuey.storage.cassandra.lease_memory import GroupMeans
 from queuey.storage.cassandra.lease_parcels import Carrier, refuse_large
-from queuey.storage.cassandra.lease_rows import GroupHead, LeaseRows, StepName
+from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.lease_several import SeveralGroups
 from queuey.storage.cassandra.lease_work import GroupWork
 from queuey.storage.cassandra.links import Links

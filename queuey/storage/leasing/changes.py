@@ -10,6 +10,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice
+from math import inf
 from typing import Protocol
 
 from queuey.ids import MAX_ID, ZERO_ID, MessageId
@@ -18,7 +19,7 @@ from queuey.model.lease_codec import decode_changes, decode_single, encode_chang
 from queuey.model.lease_groups import LeaseGroup
 from queuey.model.lease_state import Change, FreshLeases, LeaseState, blocks_of, changes_of, merged, rest_of, state_of
 
-__all__ = ["PORTION_BYTES", "ChangesAccess", "StoredChanges", "begun"]
+__all__ = ["ChangesAccess", "FoldRoom", "StoredChanges", "begun"]
 
 _FOLD_AT = 10
 """Changes are folded when they take this many times the bytes of the state that they began with. So folding adds a
@@ -30,8 +31,8 @@ _BLOCKS_TOGETHER = 4
 """Blocks of a fold that one transaction writes at least: some thousand holes."""
 _MOST_BLOCKS = 32
 """The most of them. As many go along as have the bytes of the transaction's own changes, so a fold ends in time."""
-PORTION_BYTES = 1 << 20
-"""Of a state that one transaction takes, approximately, where it has room for more than holes."""
+_PORTION_BYTES = 1 << 20
+"""Of a state that is folded over several transactions, what one of them takes, approximately: reasons are larger than holes."""
 _HOLES_OF_REASON = 32
 """The holes that take the room of a reason for a reject, with a traceback below it."""
 _DROPPED_TOGETHER = 16
@@ -41,17 +42,30 @@ _MOST_SINGLES = 1000
 """Leases, and settled messages, that are gathered at most."""
 
 
+class FoldRoom:
+    """How much of states one transaction folds."""
+
+    def __init__(self, most_whole: int = -1, portion_bytes: int = _PORTION_BYTES, most_bytes: float = inf) -> None:
+        """:param most_bytes: of changes and states, after which it folds nothing more."""
+        self.most_whole = most_whole
+        """A state of more holes is folded over several transactions; -1 if each is."""
+        self.portion_bytes = portion_bytes
+        """How much of such a state it takes, approximately; 0 if nothing."""
+        self._left = most_bytes
+
+    def take(self, size: int) -> None:
+        """The transaction stores these bytes of changes or states."""
+        self._left -= size
+        if self._left <= 0:
+            self.most_whole, self.portion_bytes = -1, 0
+
+
 class ChangesAccess(Protocol):
     """What is needed of a store, inside one of its transactions."""
 
     least_number: int
     """The changes of this transaction have at least this number."""
-    portion_bytes: int
-    """How much of a state this transaction takes that is folded over several, approximately; 0 if nothing."""
-
-    @property
-    def most_whole(self) -> int:
-        """A state of more holes is folded over several transactions; -1 if each is."""
+    folding: FoldRoom
 
     def keep(self, token: int, partition: int, number: int, change: bytes) -> None:
         """Store one more change."""
@@ -195,16 +209,18 @@ class StoredChanges:
             return 0
         self.next = max(self.next, access.least_number)
         self._since += len(data)
-        is_due = self._since > _FOLD_AT * self._base
-        is_whole = is_due and len(state.holes) + _HOLES_OF_REASON * len(state.reasons) <= access.most_whole
+        is_due, room = self._since > _FOLD_AT * self._base, access.folding
+        is_whole = is_due and len(state.holes) + _HOLES_OF_REASON * len(state.reasons) <= room.most_whole
         if is_due and not is_whole and self._fold is None:
             self._fold = _Fold(self.next)
-        if self._fold is not None and not is_whole and access.portion_bytes > 0:
-            data += self._portion(self._fold, state, len(data), access.portion_bytes)
+        if self._fold is not None and not is_whole and room.portion_bytes:
+            data += self._portion(self._fold, state, len(data), room.portion_bytes)
         access.keep(self.token, self.partition, self.next, data)
         self.next += 1
         self._drop(access)
-        return len(data) + (self._fold_whole(access, state) if is_whole else 0)
+        size = len(data) + (self._fold_whole(access, state) if is_whole else 0)
+        room.take(size)
+        return size
 
     def _drop(self, access: ChangesAccess) -> None:
         """Delete what was folded, or some of it."""

@@ -15,7 +15,7 @@ from queuey.model.lease_steps import HeldPage, LeaseCounts, LeaseOutcome, LeaseS
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
 from queuey.storage.leasing.book import LeaseBook
-from queuey.storage.leasing.changes import PORTION_BYTES
+from queuey.storage.leasing.changes import FoldRoom
 from queuey.storage.leasing.clock import LeaseClock
 from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import run_step
@@ -125,7 +125,7 @@ class _Access:
     """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
 
     least_number = 0
-    most_whole, portion_bytes = -1, PORTION_BYTES
+    folding = FoldRoom()
     picking = PICKS_ALONE
 
     def __init__(self, leases: MemoryLeases, messages: MemoryMessages, watermark: int, now_ticks: int) -> None:

@@ -31,7 +31,7 @@ from queuey.model.lease_steps import GroupStep, HeldPage, LeaseCounts, LeaseOutc
 from queuey.storage.checksums import checksum_of_change, making_sense
 from queuey.storage.leasing import LeaseStore
 from queuey.storage.leasing.access import PICKS_ALONE, StoredAttempt
-from queuey.storage.leasing.changes import PORTION_BYTES
+from queuey.storage.leasing.changes import FoldRoom
 from queuey.storage.leasing.joining import PlainStep, carry_out_together, plain_step
 from queuey.storage.leasing.looking import counted, held_after
 from queuey.storage.leasing.stepping import carry_out, partitions_of
@@ -263,7 +263,7 @@ class _Access:
     """One transaction, see :class:`queuey.storage.leasing.access.LeaseAccess`."""
 
     least_number = 0
-    most_whole, portion_bytes = -1, PORTION_BYTES
+    folding = FoldRoom()
     picking = PICKS_ALONE
 
     def __init__(self, file: File, messages: SqliteMessages, transaction: Transaction) -> None:

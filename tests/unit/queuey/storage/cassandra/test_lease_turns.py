@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from queuey.model.lease_groups import LeaseGroup
-from queuey.storage.cassandra.lease_rows import GroupHead
+from queuey.storage.cassandra.lease_heads import GroupHead
 from queuey.storage.cassandra.lease_turns import LeaseTurns
 
 
