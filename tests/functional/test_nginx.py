@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import http.client
+import re
 import shutil
 import socket
 import subprocess
@@ -118,3 +119,16 @@ def test_the_server_does_not_take_nginx_for_this_machine(ports: tuple[int, int],
 
     assert "proxy_set_header X-Forwarded-For $remote_addr;" in text
     assert _ask(shipped_server.port, "/metrics")[0] == 200
+
+
+def test_the_location_of_the_console_sends_what_the_shipped_one_sends() -> None:
+    """It left X-Forwarded-For to the client, which the log then had for its address."""
+
+    def sent(text: str, location: str) -> set[str]:
+        (inside,) = re.findall(rf"location {re.escape(location)} {{(.*?)}}", text, re.DOTALL)
+        return set(re.findall(r"proxy_(?:set_header|http_version) .*;", inside))
+
+    shipped = sent(SHIPPED.read_text(), "/")
+
+    assert len(shipped) == 5
+    assert sent((ROOT / "docs/console.md").read_text(), "^~ /console") == shipped
