@@ -18,6 +18,7 @@ import pytest
 import yaml
 
 from queuey.cli import main
+from queuey.errors import ConfigurationError
 from queuey.settings import load_settings
 from tests.support import servers
 from tests.support.source import ROOT
@@ -341,6 +342,14 @@ def test_a_pod_gets_settings_that_load_and_an_end_that_is_long_enough(path: Path
         assert paths == {"/__lbheartbeat__", "/__heartbeat__"}
 
 
+def test_the_variables_of_a_service_are_no_settings() -> None:
+    """Kubernetes would give each pod QUEUEY_PORT for the service `queuey`, and no server would start."""
+    with pytest.raises(ConfigurationError, match="QUEUEY_PORT"):
+        load_settings(None, {"QUEUEY_PORT": "tcp://10.0.0.1:5000"})
+    with pytest.raises(ConfigurationError, match="QUEUEY_SERVICE_HOST"):
+        load_settings(None, {"QUEUEY_SERVICE_HOST": "10.0.0.1"})
+
+
 @pytest.mark.parametrize("path", MANIFESTS, ids=lambda path: path.stem)
 def test_a_pod_has_no_rights_and_the_user_of_the_image(path: Path) -> None:
     (user,) = re.findall(r"useradd --system --uid ([0-9]+)", IMAGE.read_text())
@@ -348,6 +357,7 @@ def test_a_pod_has_no_rights_and_the_user_of_the_image(path: Path) -> None:
     for pod in pods(path):
         assert (pod["securityContext"]["runAsNonRoot"], pod["securityContext"]["runAsUser"]) == (True, int(user))
         assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False  # see the test of what they would be
         for container in pod["containers"]:
             assert container["securityContext"] == {
                 "allowPrivilegeEscalation": False,
