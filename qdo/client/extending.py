@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import threading
 import time
 from collections.abc import Callable, Collection, Sequence
@@ -127,14 +128,24 @@ class Extender:
     def __init__(self, send: Send, close: Callable[[], None]) -> None:
         """:param close: ends the connections of ``send``."""
         self._send, self._close = send, close
+        self._begin()
+
+    def _begin(self) -> None:
+        self._process = os.getpid()
         self._leases = HeldLeases()
         self._changed = threading.Condition()
         self._thread: threading.Thread | None = None
         self._wakes_at = -inf
 
+    def _locked(self) -> threading.Condition:
+        """A process that was forked begins anew: the leases are those of the other one, and a thread there may have had the lock."""
+        if self._process != os.getpid():
+            self._begin()
+        return self._changed
+
     def keep(self, lease: HeldLease) -> None:
         """Extend a lease from now on."""
-        with self._changed:
+        with self._locked():
             self._leases.add(lease)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._run, name="queuey-leases", daemon=True)
@@ -144,12 +155,12 @@ class Extender:
 
     def drop(self, lease: HeldLease) -> None:
         """Extend a lease no more."""
-        with self._changed:
+        with self._locked():
             self._leases.drop(lease)
 
     def close(self) -> None:
         """Drop all leases. They run out in their own time."""
-        with self._changed:
+        with self._locked():
             self._leases.clear()
             self._wakes_at = -inf
             thread, self._thread = self._thread, None

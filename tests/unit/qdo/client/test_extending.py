@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -74,6 +75,25 @@ def test_a_lease_is_extended_each_third_of_its_length(extender: Extender, sent: 
     while one.due < before + 10:
         assert time.monotonic() < deadline
     assert one.due <= time.monotonic() + 10
+
+
+def test_a_process_that_was_forked_extends_no_leases_of_the_other(
+    extender: Extender, sent: Sent, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    of_the_other = lease("of the other", due=time.monotonic() + 3600)
+    extender.keep(of_the_other)
+    lock_of_the_other = extender._changed
+
+    with lock_of_the_other, monkeypatch.context() as forked:  # its thread cannot go on, as after a fork
+        forked.setattr(os, "getpid", lambda: -1)
+        of_the_other.due = time.monotonic()
+        extender.keep(lease("own"))
+        first = sent.next()
+        extender.drop(of_the_other)
+        extender.close()
+        lock_of_the_other.notify_all()
+
+    assert first == ["own"]
 
 
 def test_a_lease_that_is_due_earlier_wakes_the_thread(extender: Extender, sent: Sent) -> None:
