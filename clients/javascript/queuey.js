@@ -6,6 +6,7 @@
 const SILENCE_MS = 40_000; // a server says something every 30 s at least
 const ATTEMPT_MS = 30_000;
 const LONGEST_PAUSE_MS = 15_000;
+const UNDECIDED = ["OutcomeUnknown", "InProgress"]; // codes: the same request again finds out, a new one could do it twice
 const JSON_TYPE = "application/json";
 const BATCH = "application/vnd.queuey.batch+json";
 const EVENTS = "text/event-stream";
@@ -151,7 +152,8 @@ export class Client {
         return await this.#once(method, path, request);
       } catch (error) {
         const ms = Math.max(error.retryAfter * 1000, 200 * 2 ** failures * (0.5 + Math.random() / 2));
-        if (!error.retriable || request.signal?.aborted || Date.now() + ms > until) throw error;
+        const isFinal = !error.retriable && !UNDECIDED.includes(error.code);
+        if (isFinal || request.signal?.aborted || Date.now() + ms > until) throw error;
         await pause(Math.min(ms, LONGEST_PAUSE_MS), request.signal, this.#hurry);
       }
     }

@@ -227,20 +227,42 @@ await scene("an address that is relative to the page refuses a key as any other"
   globalThis.fetch = real;
 });
 
-await scene("what is not Queuey makes no queue, and is not followed", async () => {
-  const answers = { "/v1/page": ["text/html", "<p>hello"], "/v1/other": ["application/json", '{"messages": 3}'] };
-  const other = createServer((asked, answer) => {
-    const [type, text] = answers[asked.url.split("/", 3).join("/")];
-    answer.setHeader("Content-Type", type).end(text);
-  });
+/** Play with the address of a server that answers each request by this. */
+async function answered(handle, play) {
+  const other = createServer(handle);
   await new Promise((go) => other.listen(0, "127.0.0.1", go));
-  for (const application of ["page", "other"]) {
-    const lost = new Client(`http://127.0.0.1:${other.address().port}`, { application, key });
-    const queue = lost.queue("q");
-    for (const ask of [() => lost.createQueue("q"), () => queue.append("x"), () => queue.page(), () => all(queue.follow())]) {
-      await assert.rejects(ask, { name: "QueueyError", code: "QueueyError", message: /is not Queuey: is the address right/ });
-    }
-  }
+  await play(`http://127.0.0.1:${other.address().port}`);
   other.closeAllConnections();
   other.close();
+}
+
+await scene("what is not Queuey makes no queue, and is not followed", () => {
+  const answers = { "/v1/page": ["text/html", "<p>hello"], "/v1/other": ["application/json", '{"messages": 3}'] };
+  const handle = (asked, answer) => {
+    const [type, text] = answers[asked.url.split("/", 3).join("/")];
+    answer.setHeader("Content-Type", type).end(text);
+  };
+  return answered(handle, async (address) => {
+    for (const application of ["page", "other"]) {
+      const lost = new Client(address, { application, key });
+      const queue = lost.queue("q");
+      for (const ask of [() => lost.createQueue("q"), () => queue.append("x"), () => queue.page(), () => all(queue.follow())]) {
+        await assert.rejects(ask, { name: "QueueyError", code: "QueueyError", message: /is not Queuey: is the address right/ });
+      }
+    }
+  });
+});
+
+await scene("an append whose outcome is not known is sent again under its key", () => {
+  const said = [[504, { code: "OutcomeUnknown" }], [409, { code: "InProgress" }], [201, { status: "ok", messages: [{ key: "stored" }] }]];
+  const keys = new Set();
+  const handle = (asked, answer) => {
+    keys.add(asked.headers["idempotency-key"]);
+    const [status, told] = said.shift();
+    answer.writeHead(status, { "Content-Type": "application/json" }).end(JSON.stringify(told));
+  };
+  return answered(handle, async (address) => {
+    assert.equal((await new Client(address, { application: "queuey", key }).queue("q").append("x")).id, "stored");
+    assert.equal(keys.size, 1);
+  });
 });
