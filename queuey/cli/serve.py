@@ -63,9 +63,18 @@ def announce(started: Started) -> None:
         chosen = started.key == os.environ.get("QUEUEY_KEY")
         has_console = started.has_console
         said += "\n" + first_words(
-            started.url, started.application, started.key, chosen=chosen, has_console=has_console
+            reached_at(started.url), started.application, started.key, chosen=chosen, has_console=has_console
         )
     click.echo(said)  # to stdout, since stderr is the log's alone
+
+
+def reached_at(url: str) -> str:
+    """An address to type on this machine: no browser of Windows opens the one that stands for all.
+
+    >>> reached_at("http://0.0.0.0:5000"), reached_at("http://[::]:5000"), reached_at("https://10.0.0.1:5000")
+    ('http://127.0.0.1:5000', 'http://[::1]:5000', 'https://10.0.0.1:5000')
+    """
+    return url.replace("://0.0.0.0:", "://127.0.0.1:").replace("://[::]:", "://[::1]:")
 
 
 def first_words(url: str, application: str, key: str, *, chosen: bool, has_console: bool = True) -> str:
