@@ -393,7 +393,7 @@ export class Leases {
    * Run `job(message)` for each message, `concurrency` at a time, until `signal` ends it; then the jobs under way end first.
    * A message is acknowledged when its job returns, and released when it throws: then it comes again, by the group's back-off,
    * until the group gives it up. Its lease is extended while the job runs. `onError(error, message)` hears of each failure.
-   * What the server refuses ends it, too: no job runs any more when it throws.
+   * What the server refuses ends it, too, and so does a server that is away for `timeoutMs`: no job runs any more when it throws.
    */
   async work(job, options = {}) {
     const names = ["concurrency", "visibility", "wait", "signal", "onError"];
@@ -414,16 +414,16 @@ export class Leases {
   async #worker(job, { visibility, wait, onError, signal }) {
     let settled = {};
     while (!signal.aborted) {
-      let messages;
+      let messages = [];
       try {
         ({ messages } = await this.step({ ...settled, receive: { max: 1, visibility, wait }, signal }));
       } catch (error) {
         if (signal.aborted) break; // what is settled is settled below
-        throw error;
+        unlessBegunAnew(error);
       }
       settled = messages.length ? await this.#done(messages[0], job, visibility, onError) : {};
     }
-    if (Object.keys(settled).length) await this.step(settled);
+    if (Object.keys(settled).length) await this.step(settled).catch(unlessBegunAnew);
   }
 
   async #done(message, job, visibility, onError) {
@@ -484,6 +484,11 @@ function part(name) {
 function place(id) {
   if (!/^[0-9A-Fa-f:, -]+$/.test(id)) throw new TypeError(`${JSON.stringify(id)} is no id of a message`);
   return encodeURIComponent(id);
+}
+
+/** Throw an error, unless it says that the group of a receipt was reset: then its message is handed out again. */
+function unlessBegunAnew(error) {
+  if (error.code !== "InvalidReceipt") throw error;
 }
 
 const receiptOf = (message) => (typeof message === "string" ? message : message.receipt);

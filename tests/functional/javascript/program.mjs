@@ -129,6 +129,26 @@ await scene("work runs a job for each message, and again for one that failed", a
   assert.deepEqual(await queue.leases("jobs").receive(), []);
 });
 
+await scene("work goes on where its group is reset", async () => {
+  const queue = await client.createQueue(`${name}-reset`);
+  const { signal, end } = endings();
+  await queue.append("a");
+  const seen = [];
+  const reset = () =>
+    fetch(`${url}/v1/queuey/${queue.name}/leases/jobs/reset`, {
+      method: "POST",
+      headers: { Authorization: `Application ${key}`, "Content-Type": "application/json" },
+      body: JSON.stringify({ to: "beginning" }),
+    });
+  const job = async (message) => {
+    seen.push(message.body);
+    if (seen.length === 2) end();
+    assert.equal((await reset()).status, 200);
+  };
+  await queue.leases("jobs").work(job, { signal, wait: 60 });
+  assert.deepEqual(seen, ["a", "a"]);
+});
+
 await scene("a refusal ends all jobs before it is thrown", async () => {
   const queue = await client.createQueue(`${name}-refused`);
   await queue.appendMany(["a", "b"].map((body) => ({ body })));
