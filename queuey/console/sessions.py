@@ -111,6 +111,7 @@ class Sessions:
                 return ANONYMOUS
         for found in self._service.keys.of(session.principal):
             if self.seals.is_mark(session.mark, _KEY, found.digest):
+                self._service.keys.note_use(found.digest)
                 return Identity([Grant(session.principal, key=found.digest)])
         return ANONYMOUS
 

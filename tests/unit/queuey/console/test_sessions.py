@@ -10,6 +10,7 @@ from queuey.console.sessions import COOKIE, SESSION_SECONDS, Session, Sessions
 from queuey.errors import Forbidden, InvalidApplicationKey
 from queuey.future import run
 from queuey.http.exchange import Call
+from queuey.security.app_keys import digest_of
 from queuey.service import Service
 from queuey.settings import load_settings
 
@@ -50,6 +51,17 @@ def test_a_session_proves_what_its_key_proved_until_its_time_is_over(make: Make,
     assert sessions.identity(session, CALL).principals == {"app:demo"}
     clock.advance(SESSION_SECONDS)
     assert sessions.identity(session, CALL).principals == frozenset()
+
+
+def test_a_session_uses_the_key_it_began_with(make: Make, clock: ManualClock) -> None:
+    """Whoever removes keys that nobody uses must not end sessions of people at work."""
+    sessions = make()
+    session = sessions.begin(KEY, CALL)
+    clock.advance(3600)
+
+    sessions.identity(session, CALL)
+
+    assert sessions._service.keys.last_use(digest_of(KEY)) == clock.now_ticks()
 
 
 def test_a_former_secret_still_verifies_and_one_that_is_gone_does_not(make: Make) -> None:
