@@ -141,9 +141,8 @@ class Console:
         if dict(answer.headers).get("content-type", "").partition(";")[0] not in _SHOWN_TYPES:
             raise NotFound("The console reads JSON and events of v1: ask v1 itself for other forms.")
         answer.headers += [("content-security-policy", "default-src 'none'; frame-ancestors 'none'; sandbox")]
-        if "cache-control" not in dict(
-            answer.headers
-        ):  # no header of the request tells a cache that this is for one reader
+        if "cache-control" not in dict(answer.headers):
+            # No header of the request tells a cache that this is for one reader.
             answer.headers.append(("cache-control", "no-store"))
         return answer
 

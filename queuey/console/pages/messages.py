@@ -163,10 +163,13 @@ def one_place(text: str) -> str:
 
     :raises NotFound: it is none. v1 has other things than messages at such places, and removes all messages at one.
     """
+    partition, colon, message_id = text.rpartition(":")
     try:
-        MessageId.parse(text.rpartition(":")[2])
+        MessageId.parse(message_id)
     except ValueError:
         raise NotFound from None
+    if colon and not partition.isdecimal():  # such as another message and a comma
+        raise NotFound
     return text
 
 

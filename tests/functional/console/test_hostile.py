@@ -216,6 +216,19 @@ def test_what_else_v1_has_below_a_queue_is_no_message(owner: Visitor, v1: Server
     assert v1.everything(queue) == ["stays"]
 
 
+def test_a_form_for_one_message_takes_no_other_with_it(owner: Visitor, v1: Server) -> None:
+    queue = v1.queue(partitions="2")
+    first, second = (v1.post(queue, text).json()["messages"][0] for text in ("first", "second"))
+    both = ",".join(f"{one['partition']}:{one['key']}" for one in (first, second))
+    base = f"/console/a/queuey/{queue}"
+
+    owner.get(f"{base}/m/{both}", status=404)
+    owner.send(f"{base}/m/{both}", status=404)
+    owner.send(f"{base}/scheduled/cancel", status=404, place=both)
+
+    assert sorted(v1.everything(queue)) == ["first", "second"]
+
+
 def test_an_address_adds_no_line_to_the_log(open_console: OpenConsole, stranger: Visitor) -> None:
     """A log of text shows what happened as it is, and anybody may come back from an issuer."""
     name = new_name()
