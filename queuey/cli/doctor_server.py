@@ -10,7 +10,7 @@ from email.message import Message
 from email.utils import parsedate_to_datetime
 from http.client import HTTPException
 from typing import NamedTuple
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.parse import quote, urlsplit
 from urllib.request import (
     BaseHandler,
@@ -137,7 +137,7 @@ def _way_findings(url: str) -> Iterator[Diagnosis]:
 def _unreachable(url: str, error: Exception, *, is_expected: bool) -> Diagnosis:
     from qdo.client.surroundings import TLS_HINT
 
-    reason = getattr(error, "reason", error)
+    reason = error.reason if isinstance(error, URLError) else error
     if not is_expected and isinstance(reason, ConnectionRefusedError):
         return Diagnosis(FindingLevel.NOTICE, "server", f"no server answers at {url}", "start one: queuey serve")
     if isinstance(reason, ssl.SSLError):

@@ -68,9 +68,13 @@ def test_it_trusts_what_clients_trust(tmp_path: Path, monkeypatch: pytest.Monkey
         trusted = found(script, VERSION, Say(), METRICS, Say())
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "nowhere"))
     (unreadable,) = found(script)
+    (tmp_path / "empty.pem").write_text("no certificate\n")
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "empty.pem"))
+    (empty,) = found(script)
 
     assert (refused.level, wrong(trusted)) == ("wrong", [])
     assert "REQUESTS_CA_BUNDLE" in refused.mend
+    assert "REQUESTS_CA_BUNDLE" in empty.mend
     assert "cannot be read" in unreadable.found
 
 
