@@ -28,8 +28,9 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     """Run the server. It needs no options: the store is a folder, made if missing.
 
     On the first start an application 'demo' is made, with the key in QUEUEY_KEY or a new one that is shown
-    once. At any later start too the key in QUEUEY_KEY becomes one of 'demo', if it is not yet. Every setting of 'queuey config doc' can be given in the ini file or as a variable. SIGTERM or
-    Ctrl-C lets requests finish, then stops. SIGHUP reads keys, tokens, issuers, the certificate and the settings of
+    once. At any later start too the key in QUEUEY_KEY becomes one of 'demo', if it is not yet. Every setting of
+    'queuey config doc' can be given in the ini file or as a variable. SIGTERM or Ctrl-C lets requests finish, then
+    stops. SIGHUP reads keys, tokens, issuers, the certificate and the settings of
     the log anew; where the terminal that the server was started from has gone, it stops as well.
 
     Example: queuey serve --port 8080 --data /var/lib/queuey
