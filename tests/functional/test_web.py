@@ -228,6 +228,25 @@ def test_an_order_that_is_rolled_back_sends_nothing(site: Site, client: Client) 
     assert bodies(client, "sales") == ["once"]
 
 
+def test_the_relay_of_django_ends_with_a_sentence_if_it_cannot_begin(
+    site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from django.core.management.base import CommandError
+
+    from qdo.adapters.django.models import OutboxMessage
+
+    said = "cannot read the table of the outbox"
+    with pytest.raises(CommandError, match=f"{said}: The connection 'nope' doesn't exist"):
+        site.command("queuey_outbox", once=True, database="nope")
+    with monkeypatch.context() as elsewhere:
+        elsewhere.setattr(OutboxMessage._meta, "db_table", "nowhere")
+        with pytest.raises(CommandError, match=f"{said}: no such table: nowhere"):
+            site.command("queuey_outbox", once=True)
+    monkeypatch.setenv("QUEUEY_URL", "127.0.0.1:5000")
+    with pytest.raises(CommandError, match="is no address of a server"):
+        site.command("queuey_outbox", once=True)
+
+
 def test_tasks_of_django_run_and_have_results(site: Site, client: Client) -> None:
     from examples.web.django_shop import tasks
     from tests.support import tasks_of_django
