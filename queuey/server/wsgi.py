@@ -38,16 +38,17 @@ def includeme(config: Configurator) -> None:
 
 
 def serve(request: Request) -> Response:
-    """Serve any call: open it, read its body, return its answer.
+    """Serve any call, whatever view it was given to. The pipeline refuses what no operation serves."""
+    return _served(request.registry["queuey.pipeline"], request.environ)
 
-    The pipeline refuses what no operation serves.
-    """
-    pipeline: Pipeline = request.registry["queuey.pipeline"]
-    call, opened = open_call(pipeline, request.environ)
+
+def _served(pipeline: Pipeline, environ: Environ) -> Response:
+    """Open a call, read its body, return its answer."""
+    call, opened = open_call(pipeline, environ)
     call.in_thread = True
-    call.peer = str(request.environ.get("REMOTE_ADDR") or "")
+    call.peer = str(environ.get("REMOTE_ADDR") or "")
     try:
-        return _response(_answer(pipeline, call, opened, request.environ))
+        return _response(_answer(pipeline, call, opened, environ))
     finally:
         pipeline.leave(call)
 
@@ -158,9 +159,9 @@ class WsgiChunks:
 
 
 class PathGuard:
-    """Refuses calls whose path is not UTF-8.
+    """Serves calls whose path is not UTF-8.
 
-    It stands in front of Pyramid, which fails on them.
+    It stands in front of Pyramid, which fails on them. Most are refused for their path; an SQS client's is not about it.
     """
 
     def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], pipeline: Pipeline) -> None:
@@ -171,10 +172,8 @@ class PathGuard:
         try:
             check_path(decoded_path(environ))
         except QueueyError:
-            _, answer = open_call(self._pipeline, environ)
-            if isinstance(answer, Answer):
-                refused: Iterable[bytes] = _response(answer)(environ, start_response)
-                return refused
+            served: Iterable[bytes] = _served(self._pipeline, environ)(environ, start_response)
+            return served
         return self._application(environ, start_response)
 
 

@@ -8,6 +8,7 @@ from urllib.parse import quote
 from wsgiref.util import is_hop_by_hop
 
 import pytest
+from webob import Request
 
 from queuey.future import run
 from queuey.http.admission import Ticket
@@ -49,6 +50,28 @@ def test_an_upload_without_room_is_refused_and_the_connection_is_left_to_the_ser
     ((status, headers),) = started
     assert status.startswith("429 ")
     assert [name for name, _ in headers if is_hop_by_hop(name)] == []
+
+
+@pytest.mark.parametrize(
+    ("path", "query", "target"),
+    [
+        ("/\xff", "", {"HTTP_X_AMZ_TARGET": "AmazonSQS.ListQueues"}),
+        ("/123456789012/\xc3(", "Action=GetQueueUrl&QueueName=q", {}),
+    ],
+)
+def test_a_path_that_is_no_text_is_any_path_to_a_client_of_sqs(path: str, query: str, target: dict[str, str]) -> None:
+    """Its request is not about the path, so the path alone does not refuse it. Pyramid fails on such a path."""
+    service = Service.open(load_settings(None, {}, {"storage": {"backend": "memory"}}))
+    try:
+        run(service.start(KEY))
+        environ = {"PATH_INFO": path, "QUERY_STRING": query, "CONTENT_LENGTH": "0", **target}
+        request = Request.blank("/", environ, method="POST")
+
+        answer = request.get_response(wsgi_application(open_pipeline(service)))
+    finally:
+        service.close()
+
+    assert (answer.status_code, "MissingAuthenticationToken" in answer.text) == (403, True)
 
 
 def test_where_the_wsgi_server_ends_tls_calls_say_so() -> None:
