@@ -249,7 +249,7 @@ LAYERS = {
     ),
     # What runs in Spark's tasks, and the jobs on it.
     "qdo.pipeline": Layer(
-        ours=(*LEAVES, "qdo.client.", "queuey.monitor.declared", "queuey.monitor.exposition"),
+        ours=(*LEAVES, "qdo.client.", "qdo.groups.names", "queuey.monitor.declared", "queuey.monitor.exposition"),
         others=("numpy", "pyarrow", "pyspark", "requests"),
     ),
     "qdo.pipeline.jobs": Layer(

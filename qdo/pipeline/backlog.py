@@ -205,7 +205,7 @@ class Backlog:
                 return None
             if self._options.fail_on_data_loss:
                 raise DataLost(
-                    f"queue {queue} was deleted, or made anew: {error} failOnDataLoss=false goes on with what is there now"
+                    f"queue {queue} was deleted, or made anew ({error}): failOnDataLoss=false goes on with what is there now"
                 ) from error
             log.warning("queue %s was deleted, or made anew: going on with what is there now", queue)
             if isinstance(error, QueueNotFound):

@@ -19,6 +19,7 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
+from qdo.groups.names import check_group
 from queuey.errors import ConfigurationError
 from queuey.ids import EPOCH_TICKS, MessageId
 
@@ -356,13 +357,18 @@ class ReadOptions:
             given.take("minOffsetsPerTrigger", whole(1, MOST_A_TRIGGER), None),
             given.take("maxTriggerDelay", seconds, 900.0),
             given.take("tasksPerTrigger", whole(1), None),
-            given.text("groupId") or None,
+            given.take("groupId", _group, None),
         )
         if found.end == "earliest":
             raise ConfigurationError("option endingOffsets: 'earliest' would read nothing")
         if found.max_per_trigger and found.min_per_trigger and found.max_per_trigger < found.min_per_trigger:
             raise ConfigurationError("option minOffsetsPerTrigger is over maxOffsetsPerTrigger")
         return found
+
+
+def _group(text: str) -> str:
+    check_group(text, "option groupId:")
+    return text
 
 
 def _transport(text: str) -> str:

@@ -20,7 +20,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 
 from qdo.pipeline.options import WriteOptions
 from qdo.pipeline.task_reader import connect, doing
-from queuey.errors import ConfigurationError, InvalidParameter, KeyReused
+from queuey.errors import ConfigurationError, InvalidParameter, KeyReused, MessageTooLarge, QueueNotFound
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -188,9 +188,9 @@ class _Sender:
                 for at, (queue, part) in enumerate(self._by_queue(table)):
                     try:
                         messages += self._post(client, queue, part, f"{scope}-{task}-{first}-{at}")
-                    except InvalidParameter as error:
-                        where = f"{len(part)} rows for queue {queue}, from row {first} of task {task} on"
-                        raise InvalidParameter(f"{where}: {error}") from error
+                    except (InvalidParameter, MessageTooLarge, QueueNotFound) as error:
+                        where = f"{len(part)} rows for queue {queue!r}, from row {first} of task {task} on"
+                        raise type(error)(f"{where}: {error}") from error
                     requests += 1
         return Stored(messages, requests)
 

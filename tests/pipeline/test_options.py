@@ -39,6 +39,7 @@ def test_names_are_taken_in_any_case() -> None:
         ({"subscribe": "a", "endingOffsets": "earliest"}, BATCH, "would read nothing"),
         ({"subscribe": "a", "maxTriggerDelay": "soon"}, STREAM, "maxTriggerDelay"),
         ({"subscribe": "a", "transport": "avro"}, BATCH, "transport"),
+        ({"subscribe": "a", "groupId": "my group"}, STREAM, "option groupId: 'my group': expected 1 to 100 letters"),
         ({"subscribe": "a", "assign": '{"a": [1]}'}, BATCH, "subscribe and assign: give one"),
         ({"assign": '{"a": [201]}'}, BATCH, "assign"),
         ({"subscribePattern": "("}, BATCH, "no regular expression"),

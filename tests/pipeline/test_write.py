@@ -300,9 +300,21 @@ def test_a_refused_row_is_named_by_its_place(spark: SparkSession, running: Runni
     rows = spark.range(0, 50, 1, 1).selectExpr("if(id = 33, null, 'x') as body")
 
     with pytest.raises(
-        PySparkException, match=rf"20 rows for queue {queue}, from row 20 of task 0 on: 13.body: Required"
+        PySparkException, match=rf"20 rows for queue '{queue}', from row 20 of task 0 on: 13.body: Required"
     ):
         write(rows, running, queue=queue, batchSize="20")
+
+
+@pytest.mark.parametrize(
+    ("body", "queue", "error"), [("'x'", "", "QueueNotFound"), ("repeat('x', 9000000)", "any", "MessageTooLarge")]
+)
+def test_rows_without_a_place_are_named_by_theirs(
+    spark: SparkSession, running: RunningServer, body: str, queue: str, error: str
+) -> None:
+    rows = spark.range(0, 1, 1, 1).selectExpr(f"{body} as body", f"'{queue}' as queue")
+
+    with pytest.raises(PySparkException, match=f"{error}: 1 rows for queue '{queue}', from row 0 of task 0 on: "):
+        write(rows, running)
 
 
 def test_what_a_token_may_not_append_is_told_with_the_queue(
