@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import hmac
 from functools import cache
-from ipaddress import IPv6Address, ip_address
 
 from queuey._version import __version__
 from queuey.errors import Forbidden, StorageUnavailable
+from queuey.http.addresses import is_from_here
 from queuey.http.exchange import JSON, Answer, Call, Target, json_answer
 from queuey.monitor.loading import exposed
 from queuey.packaged import packaged
@@ -15,8 +15,6 @@ from queuey.service import Service
 
 _TEXT = "text/plain; charset=utf-8"
 _OPENMETRICS = "application/openmetrics-text"
-_OF_OTHERS = ("x-forwarded-for", "forwarded", "x-real-ip", "via", "origin")
-"""Headers by which a proxy says that it passes a request on, and a browser that a page of another site sends it."""
 
 
 async def heartbeat(service: Service, call: Call, target: Target) -> Answer:
@@ -51,7 +49,7 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
     token: str = service.settings.metrics.token
     if token and not _has_token(call, token):
         raise Forbidden("This server gives its metrics only with Authorization: Bearer and its [metrics] token.")
-    if not token and not _is_from_here(call):
+    if not token and ("origin" in call.headers or not is_from_here(call)):  # a browser on it shows pages of others
         raise Forbidden(
             "This server gives its metrics only to its own machine: set [metrics] token to ask from elsewhere."
         )
@@ -64,21 +62,6 @@ async def metrics(service: Service, call: Call, target: Target) -> Answer:
 def _has_token(call: Call, token: str) -> bool:
     scheme, _, given = call.headers.get("authorization", "").partition(" ")
     return scheme.lower() == "bearer" and hmac.compare_digest(given.strip().encode(), token.encode())
-
-
-def _is_from_here(call: Call) -> bool:
-    """Whether a program on this machine asks for itself.
-
-    A proxy or a browser on this machine says that it asks for others.
-    """
-    if not call.peer or any(name in call.headers for name in _OF_OTHERS):
-        return False
-    try:
-        address = ip_address(call.peer.partition("%")[0])
-    except ValueError:  # the name of a Unix socket, which a WSGI server may give; usually it is a proxy's
-        return False
-    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
-    return (mapped or address).is_loopback
 
 
 async def openapi(service: Service, call: Call, target: Target) -> Answer:

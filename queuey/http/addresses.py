@@ -7,10 +7,12 @@ from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_add
 
 from queuey.http.exchange import Call
 
-__all__ = ["address_of", "client_of", "network_of", "scheme_of"]
+__all__ = ["address_of", "client_of", "is_from_here", "network_of", "scheme_of"]
 
 MOST_HOPS = 20
 """Addresses of an X-Forwarded-For header that are looked at."""
+_OF_PROXIES = ("x-forwarded-for", "forwarded", "x-real-ip", "via")
+"""Headers by which a proxy says that it passes a request on."""
 _CLIENT_BITS = 64
 """Of an address of IPv6, which a provider gives to one client."""
 
@@ -34,6 +36,15 @@ def address_of(call: Call, trusted: tuple[str, ...]) -> str:
         if not _is_trusted(hop, trusted):
             break
     return found
+
+
+def is_from_here(call: Call) -> bool:
+    """Whether a program on this machine asks for itself: a proxy on it says that it asks for others.
+
+    The name of a Unix socket, which a WSGI server may give, is usually a proxy's.
+    """
+    address = _parsed(call.peer)
+    return address is not None and address.is_loopback and not any(name in call.headers for name in _OF_PROXIES)
 
 
 def client_of(call: Call, trusted: tuple[str, ...]) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from urllib.parse import urlsplit
 
+from queuey.http.addresses import is_from_here
 from queuey.http.cors import allowed_origin
 from queuey.http.exchange import Call
 from queuey.settings import Settings
@@ -21,7 +22,11 @@ _TYPED = "none"
 
 
 def check_sender(call: Call, settings: Settings) -> None:
-    """:raises SqsError: a page sent it that ``[server] cors_origins`` does not name, or it is for another machine's name."""
+    """Refuse what does not come from a program of this machine.
+
+    :raises SqsError: a page sent it that ``[server] cors_origins`` does not name; or it comes from another machine, or
+        is for the name of one.
+    """
     origin = call.headers.get("origin")
     if origin is None:
         is_of_page = call.headers.get("sec-fetch-site", _TYPED) != _TYPED
@@ -32,9 +37,16 @@ def check_sender(call: Call, settings: Settings) -> None:
             "A page in a browser sent this, and this server checks no signature ([sqs] auth = open): name the page's "
             "origin in [server] cors_origins if it may."
         )
+    if settings.sqs.open_to_network:
+        return
+    if not is_from_here(call):  # by a proxy, or a WSGI server that listens where it likes
+        raise access_denied(
+            "Another machine sent this, or a proxy for it, and this server checks no signature ([sqs] auth = open): set "
+            "[sqs] open_to_network if each machine that reaches it may do everything."
+        )
     host = call.headers.get("host", "localhost")
     name, own = _name(host), settings.sqs.host.rpartition("://")[2]
-    if not settings.sqs.open_to_network and not (is_this_machine(name) or (own and name == _name(own))):
+    if not (is_this_machine(name) or (own and name == _name(own))):
         raise access_denied(
             f"This was sent to {shown(host)}, which is no name of this machine, and this server checks no signature "
             "([sqs] auth = open): send it to localhost, or set [sqs] host to that name."

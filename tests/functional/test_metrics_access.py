@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from queuey.api.site import _is_from_here
+from queuey.http.addresses import is_from_here
 from queuey.http.exchange import Call
 from tests.support import servers
 from tests.support.client import Server, refused
@@ -60,7 +60,7 @@ def test_which_addresses_are_of_this_machine(peer: str, here: bool) -> None:
     call = Call("GET", "/metrics", "", {})
     call.peer = peer
 
-    assert _is_from_here(call) is here
+    assert is_from_here(call) is here
 
 
 def test_with_a_token_it_is_told_from_anywhere_and_nobody_else(server_with_a_token: RunningServer) -> None:

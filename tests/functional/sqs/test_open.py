@@ -7,6 +7,10 @@ from collections.abc import Iterator, Mapping
 import pytest
 import requests
 
+from queuey.http.exchange import Call
+from queuey.settings import load_settings
+from queuey.sqs.errors import SqsError
+from queuey.sqs.local import check_sender
 from tests.support.client import Server
 from tests.support.servers import RunningServer, shipped, wsgi
 from tests.support.sqs_clients import JSON
@@ -63,3 +67,25 @@ def test_pages_that_no_setting_names_are_refused_and_programs_are_not(open_serve
         answer = asked(open_server, headers, way)
         assert (answer.status_code, "AccessDenied" in answer.text) == (403, True), headers
         assert "auth = open" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("peer", "headers"),
+    [
+        ("192.0.2.7", {}),
+        ("::ffff:192.0.2.7", {}),
+        ("", {}),
+        ("127.0.0.1", {"x-forwarded-for": "192.0.2.7"}),
+        ("::1", {"via": "1.1 proxy"}),
+    ],
+)
+def test_what_comes_from_another_machine_is_refused_whatever_host_it_names(peer: str, headers: dict[str, str]) -> None:
+    """A WSGI server listens where it likes, and a proxy on this machine is reached from others."""
+    call = Call("POST", "/", "", {"host": "localhost", **headers})
+    call.peer = peer
+    alone = load_settings(None, {}, {"sqs": {"auth": "open"}})
+    opened = load_settings(None, {}, {"sqs": {"auth": "open", "open_to_network": True}})
+
+    with pytest.raises(SqsError, match=r"\[sqs\] open_to_network"):
+        check_sender(call, alone)
+    check_sender(call, opened)
