@@ -107,7 +107,8 @@ export interface ClientOptions {
   /** The application's. Never in a browser. */
   key?: string;
   /** A user's, or one that the server made. */
-  token?: string;
+  /** A function gives one for each request: then `follow` outlives a token. */
+  token?: string | (() => string | Promise<string>);
   /** How long a request is repeated while nobody answers; 60,000 by default. */
   timeoutMs?: number;
 }

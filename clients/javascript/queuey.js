@@ -66,18 +66,21 @@ const unsigned = (_, high, low) => (parseInt(high, 16) ^ 8).toString(16) + low;
 export class Client {
   #base;
   #authorization;
+  #newToken;
   #timeoutMs;
   #hurry = new EventTarget();
 
   /**
-   * `url` is the server's. `key` is the application's; `token` is a user's, or one that the server made. `timeoutMs` is
-   * how long a request is repeated while nobody answers.
+   * `url` is the server's. `key` is the application's; `token` is a user's, or one that the server made, or a function that
+   * gives one for each request: then `follow` outlives a token. `timeoutMs` is how long a request is repeated while nobody
+   * answers.
    */
   constructor(url, options = {}) {
     const { application, key, token, timeoutMs } = known(options, ["application", "key", "token", "timeoutMs"]);
     if (!application) throw new TypeError("name the application: new Client(url, { application, key })");
     if (!key === !token) throw new TypeError("give a key or a token, and not both");
     this.#base = `${address(url)}/v1/${part(application)}`;
+    this.#newToken = typeof token === "function" ? token : null;
     this.#authorization = key ? `Application ${key}` : `Bearer ${token}`;
     this.#timeoutMs = timeoutMs ?? 60_000;
   }
@@ -134,7 +137,8 @@ export class Client {
         }
       } catch (error) {
         if (signal?.aborted) return;
-        if (!error.retriable) throw error;
+        const hasEnded = this.#newToken && error.code === "Unauthenticated" && !error.status; // the token, in a stream
+        if (!error.retriable && !hasEnded) throw error;
       }
       if (signal?.aborted) return;
       const ms = Math.min(LONGEST_PAUSE_MS, 500 * 2 ** failures) * (0.5 + Math.random() / 2);
@@ -159,10 +163,20 @@ export class Client {
     }
   }
 
+  /** Who asks. A token that cannot be got now is tried again, as a request is. */
+  async #credential() {
+    if (!this.#newToken) return this.#authorization;
+    try {
+      return `Bearer ${await this.#newToken()}`;
+    } catch (cause) {
+      throw new QueueyError({ code: "Unreachable", detail: "the function gave no token", retriable: true, cause });
+    }
+  }
+
   async #once(method, path, { query = {}, headers = {}, body, signal, waitMs = 0, lasts = false }) {
     const asked = new URLSearchParams(given(query)).toString();
     const url = `${this.#base}${path}${asked && `?${asked}`}`;
-    const sent = sendable({ Authorization: this.#authorization, ...headers });
+    const sent = sendable({ Authorization: await this.#credential(), ...headers });
     const ended = new AbortController();
     const end = () => ended.abort();
     const forget = () => signal?.removeEventListener("abort", end);

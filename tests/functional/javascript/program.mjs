@@ -286,3 +286,27 @@ await scene("an append whose outcome is not known is sent again under its key", 
     assert.equal(keys.size, 1);
   });
 });
+
+await scene("a follower outlives its token where a function gives new ones", () => {
+  const end = { code: "Unauthenticated", detail: "the credential has come to its end", retriable: false };
+  const told = [["end", end], ["message", { message_id: "m", partition: 1, timestamp: "1.0", body: "hello" }]];
+  const credentials = [];
+  const handle = (asked, answer) => {
+    credentials.push(asked.headers.authorization);
+    const [name, data] = told.shift();
+    answer.setHeader("Content-Type", "text/event-stream").end(`id: c\nevent: ${name}\ndata: ${JSON.stringify(data)}\n\n`);
+  };
+  return answered(handle, async (address) => {
+    const given = ["first", "second"];
+    const token = async () => given.shift();
+    for await (const message of new Client(address, { application: "queuey", token }).queue("q").follow()) {
+      assert.equal(message.body, "hello");
+      break;
+    }
+    assert.deepEqual(credentials, ["Bearer first", "Bearer second"]);
+    const dumb = new Client(address, { application: "queuey", token: () => { throw new Error("none"); }, timeoutMs: 1 });
+    await assert.rejects(dumb.queue("q").page(), { code: "Unreachable", message: /gave no token/ });
+    told.push(["end", end]);
+    await assert.rejects(all(new Client(address, { application: "queuey", token: "one" }).queue("q").follow()), { code: "Unauthenticated" });
+  });
+});
