@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from queuey.contexts import DEFAULT_APPLICATION
-from queuey.errors import ConfigurationError
 from queuey.terminal.options import DATA_HELP, config_option, settings_from
 
 if TYPE_CHECKING:
@@ -43,13 +42,9 @@ def serve_command(ctx: click.Context, config: str | None, host: str | None, port
     # Pyramid imports pkg_resources, which warns (hence setuptools<81); no user of this command can do anything about it.
     warnings.filterwarnings("ignore", "(Deprecated call to .)?pkg_resources", Warning)
     from queuey.server.run import serve
-    from queuey.service.keys import KEY_RULE
-    from queuey.settings import is_key
+    from queuey.service.keys import chosen_key
 
-    first_key = os.environ.get("QUEUEY_KEY") or None
-    if first_key is not None and not is_key(first_key):
-        raise ConfigurationError(f"the variable QUEUEY_KEY {KEY_RULE}: unset it, and the first start makes a key")
-    ctx.exit(serve(settings, announce, first_key=first_key, reload=load))
+    ctx.exit(serve(settings, announce, first_key=chosen_key(os.environ), reload=load))
 
 
 def announce(started: Started) -> None:

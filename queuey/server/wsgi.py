@@ -22,6 +22,7 @@ from queuey.http.pipeline import Pipeline
 from queuey.http.routing import check_path, decode_path
 from queuey.server.faces import open_pipeline, routes
 from queuey.service import Service
+from queuey.service.keys import chosen_key
 
 Environ = dict[str, Any]
 StartResponse = Callable[..., Any]
@@ -188,7 +189,8 @@ def wsgi_application(pipeline: Pipeline) -> PathGuard:
 def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuard:
     """Open the service that an ini file or the environment configures.
 
-    For WSGI servers.
+    For WSGI servers. They show nobody a key, so none is drawn: it comes from the settings, from QUEUEY_KEY or from
+    ``queuey key new``.
 
     :raises ConfigurationError: a setting is wrong, or a store cannot be opened.
     """
@@ -198,7 +200,8 @@ def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuar
     from queuey.settings import load_settings
 
     path = global_config.get("__file__") or os.environ.get("QUEUEY_CONFIG")
+    first_key = chosen_key(os.environ)
     service = Service.open(load_settings(path, os.environ, {}))
     atexit.register(service.close)
-    run(service.start())
+    run(service.start(first_key, draws_key=False))
     return wsgi_application(open_pipeline(service))

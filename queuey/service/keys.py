@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from itertools import count
 
 from queuey.clock import Clock
-from queuey.errors import InvalidParameter
+from queuey.errors import ConfigurationError, InvalidParameter
 from queuey.model import PrincipalKey
 from queuey.security.access_keys import AccessKey, MasterSecrets, access_key_id_of, account_of, digest_of_access_key
 from queuey.security.app_keys import digest_of, label_of, new_key
@@ -21,6 +21,17 @@ DEMO = "demo"
 """The application made on first start."""
 KEY_RULE = f"must be at least {MIN_KEY_CHARACTERS} printable characters without blanks and semicolons"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,50}")
+
+
+def chosen_key(environ: Mapping[str, str]) -> str | None:
+    """The key of the application ``demo`` that the environment chooses, if it does.
+
+    :raises ConfigurationError: it is no key.
+    """
+    key = environ.get("QUEUEY_KEY") or None
+    if key is not None and not is_key(key):
+        raise ConfigurationError(f"the variable QUEUEY_KEY {KEY_RULE}: unset it, or choose another")
+    return key
 
 
 def owner_of_key(name: str, *, operator: bool) -> str:
@@ -204,17 +215,18 @@ class Keys:
         await self._look()
         return made
 
-    async def first(self, chosen: str | None) -> tuple[str, str] | None:
+    async def first(self, chosen: str | None, *, draws: bool = True) -> tuple[str, str] | None:
         """Make the application ``demo`` on the very first start.
 
         It does so if no key exists, not even an operator's.
 
-        :param chosen: its key; without it a random one is made. A chosen key is put in force on later starts too.
+        :param chosen: its key, put in force on later starts too.
+        :param draws: without a chosen key a random one is made, which the caller shows. False: none is.
         :returns: application and key if one was made now, else None.
         """
         await self._look()
         if chosen and digest_of(chosen) not in self._known:
             return DEMO, await self.new(DEMO, chosen)
-        if self._known:
+        if self._known or not draws:
             return None
         return DEMO, await self.new(DEMO)

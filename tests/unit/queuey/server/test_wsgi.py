@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import io
+import os
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 from wsgiref.util import is_hop_by_hop
@@ -72,6 +76,31 @@ def test_a_path_that_is_no_text_is_any_path_to_a_client_of_sqs(path: str, query:
         service.close()
 
     assert (answer.status_code, "MissingAuthenticationToken" in answer.text) == (403, True)
+
+
+@pytest.mark.parametrize("chosen", ["", KEY, "short"])
+def test_its_first_key_is_one_that_somebody_knows(tmp_path: Path, chosen: str) -> None:
+    """It drew one that it showed to nobody, and a later `queuey serve` had nothing to show any more."""
+    environment = os.environ | {"QUEUEY_DATA": str(tmp_path), "QUEUEY_KEY": chosen}
+
+    ended = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", "import queuey.wsgi; print('runs')"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    if chosen == "short":
+        assert "the variable QUEUEY_KEY must be at least 16" in ended.stderr
+    else:
+        assert ended.stdout == "runs\n", ended.stderr
+        service = Service.open(load_settings(None, {"QUEUEY_DATA": str(tmp_path)}))
+        try:
+            made = run(service.start(draws_key=False))
+            assert (made, service.keys.applications) == (None, ["demo"] if chosen else [])
+        finally:
+            service.close()
 
 
 def test_where_the_wsgi_server_ends_tls_calls_say_so() -> None:
