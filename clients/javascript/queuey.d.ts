@@ -106,8 +106,7 @@ export interface ClientOptions {
   application: string;
   /** The application's. Never in a browser. */
   key?: string;
-  /** A user's, or one that the server made. */
-  /** A function gives one for each request: then `follow` outlives a token. */
+  /** A user's, or one that the server made. A function gives one for each request: then `follow` outlives a token. */
   token?: string | (() => string | Promise<string>);
   /** How long a request is repeated while nobody answers; 60,000 by default. */
   timeoutMs?: number;

@@ -163,11 +163,11 @@ export class Client {
     }
   }
 
-  /** Who asks. A token that cannot be got now is tried again, as a request is. */
+  /** Who asks. A token that cannot be got now, or in the time of an attempt, is tried again, as a request is. */
   async #credential() {
     if (!this.#newToken) return this.#authorization;
     try {
-      return `Bearer ${await this.#newToken()}`;
+      return `Bearer ${await within(ATTEMPT_MS, this.#newToken())}`;
     } catch (cause) {
       throw new QueueyError({ code: "Unreachable", detail: "the function gave no token", retriable: true, cause });
     }

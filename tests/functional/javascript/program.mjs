@@ -306,6 +306,11 @@ await scene("a follower outlives its token where a function gives new ones", () 
     assert.deepEqual(credentials, ["Bearer first", "Bearer second"]);
     const dumb = new Client(address, { application: "queuey", token: () => { throw new Error("none"); }, timeoutMs: 1 });
     await assert.rejects(dumb.queue("q").page(), { code: "Unreachable", message: /gave no token/ });
+    const real = globalThis.setTimeout;
+    globalThis.setTimeout = (go) => real(go, 0); // all time is over at once
+    const silent = new Client(address, { application: "queuey", token: () => new Promise(() => {}), timeoutMs: 1 });
+    await assert.rejects(silent.queue("q").page(), { code: "Unreachable", message: /gave no token/ });
+    globalThis.setTimeout = real;
     told.push(["end", end]);
     await assert.rejects(all(new Client(address, { application: "queuey", token: "one" }).queue("q").follow()), { code: "Unauthenticated" });
   });
