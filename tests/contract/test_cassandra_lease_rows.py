@@ -15,8 +15,8 @@ from queuey.model.lease_groups import ORDER_BY_KEY, LeaseGroup
 from queuey.model.lease_requests import ReceiveRequest
 from queuey.storage.cassandra import CassandraLeases, lease_memory, lease_rows, leases, offsets
 from queuey.storage.cassandra.session import CassandraSession, Rows
-from queuey.storage.contract.common import done, draft
-from queuey.storage.contract.lease_receiver import TOKEN, bodies, settle_of
+from queuey.storage.contract.common import QueueLog, done, draft
+from queuey.storage.contract.lease_receiver import TOKEN, Receiver, bodies, settle_of
 from tests.support.lease_servers import LeaseServer, LeaseServers, rows_of
 
 # What is stored
@@ -154,3 +154,22 @@ def test_room_for_new_groups_is_made_for_many_at_a_time(first: LeaseServer, monk
         done(first.leases.count(queue, f"{number}", [1]))
         assert len(first.leases._lines) <= 30
     assert trims == 20
+
+
+def test_groups_that_read_much_ahead_leave_memory_before_there_are_many(
+    first: LeaseServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Any number of groups may be begun, and each reads some messages of each partition."""
+    bound, body = 4 << 20, b"x" * (100 << 10)
+    monkeypatch.setattr(leases, "MOST_AHEAD_BYTES", bound)
+    monkeypatch.setattr(leases, "_TRIM_BYTES", bound // 4)
+    log = first.log = QueueLog(first.stores.messages, first.clock, partitions=8)
+    for partition in range(1, 9):
+        log.append(*[draft(body, partition)] * 3)
+    most = 0
+    for number in range(12):
+        assert Receiver(first.leases, log, f"{number}").receive()
+        most = max(most, sum(line.memory.ahead_bytes for line in first.leases._lines.values()))
+    (one,) = [line.memory.ahead_bytes for line in [*first.leases._lines.values()][-1:]]
+    assert one > bound // 4
+    assert most <= bound + bound // 4 + 2 * one

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from queuey.errors import StorageUnavailable
 from queuey.future import Future, start
@@ -25,16 +25,28 @@ from queuey.storage.leasing.book import GroupBook, LeaseBook
 from queuey.storage.leasing.changes import begun
 from queuey.storage.leasing.partition_book import PartitionBook
 
-__all__ = ["BUSY", "GroupMeans", "GroupMemory"]
+__all__ = ["BUSY", "GroupMeans", "GroupMemory", "Growth"]
 
 FOLD_BYTES = 8 << 10
 """Fewer than elsewhere: servers that meet in one group read its changes again and again."""
+_HOLE_BYTES = 80
 _READS = 12
 """Attempts to read a group while it changes."""
 _UNUSED_BYTES, _UNUSED_SHARE = 32 << 20, 2
 """Changes of partitions that this server does not use, and how many times those that it has read: beyond that a group is read
 anew, without those that were folded."""
 BUSY = "too many servers change this lease group at once: nothing was done, try again"
+
+
+class Growth:
+    """By how much the groups of one server have grown in memory since it has looked at each, approximately."""
+
+    def __init__(self) -> None:
+        self.bytes = 0
+
+    def note(self, more: int) -> None:
+        """One has these bytes more than before."""
+        self.bytes += max(more, 0)
 
 
 @dataclass(frozen=True)
@@ -47,6 +59,7 @@ class GroupMeans:
     carrier: Carrier
     work: GroupWork
     homes: LeaseHomes
+    growth: Growth = field(default_factory=Growth)
 
 
 class GroupMemory:
@@ -269,10 +282,16 @@ class GroupMemory:
 
     def measure(self) -> None:
         """Count what is in memory."""
-        groups = self.book.groups()
+        groups, before = self.book.groups(), self._bytes
         self.holes = sum(group.holes for group in groups)
         self.ahead_bytes = sum(book.ahead_bytes for group in groups for book in group.partitions.values())
         self.ahead_bytes += self.ahead.kept_bytes
+        self._means.growth.note(self._bytes - before)
+
+    @property
+    def _bytes(self) -> int:
+        """As they were measured, approximately."""
+        return self.ahead_bytes + self.holes * _HOLE_BYTES
 
     def next_head(self, made: LeaseGroup | None, step: StepName) -> GroupHead:
         """The head as a transaction leaves it.

@@ -45,7 +45,9 @@ __all__ = ["CassandraLeases"]
 
 T = TypeVar("T")
 
-_TRIM_STEPS = 1000
+_TRIM_STEPS, _TRIM_BYTES = 1000, 128 << 20
+"""Steps, and bytes by which groups grow in memory, after which those that were not used longest are forgotten. Groups grow
+whenever they read ahead, and to read a forgotten one again takes more than that."""
 
 
 class CassandraLeases(LeaseStore):
@@ -154,7 +156,7 @@ class CassandraLeases(LeaseStore):
             else:
                 self._lines.move_to_end((queue, name))
             self._until_trim -= 1
-            if self._until_trim <= 0:
+            if self._until_trim <= 0 or self._means.growth.bytes > _TRIM_BYTES:
                 self._trim()
             return line
 
@@ -164,12 +166,14 @@ class CassandraLeases(LeaseStore):
         As many new ones as there are steps before the next time have room.
         """
         self._until_trim, most = _TRIM_STEPS, MOST_GROUPS - _TRIM_STEPS
+        self._means.growth.bytes = 0
         sizes = {place: (line.memory.holes, line.memory.ahead_bytes) for place, line in self._lines.items()}
         holes, ahead = (sum(column) for column in zip(*sizes.values(), strict=True))
         for place, (of_holes, of_ahead) in [*sizes.items()][:-1]:
-            if len(self._lines) <= most and holes <= MOST_HOLES and ahead <= MOST_AHEAD_BYTES:
-                return
-            if self._lines[place].is_idle:
+            helps = (
+                len(self._lines) > most or (holes > MOST_HOLES and of_holes) or (ahead > MOST_AHEAD_BYTES and of_ahead)
+            )
+            if helps and self._lines[place].is_idle:
                 del self._lines[place]
                 holes, ahead = holes - of_holes, ahead - of_ahead
 
