@@ -103,6 +103,8 @@ class GroupWork:
         self._soon = deque[Callable[[], object]]()
         """What the loop is to begin in its next turn."""
         self._on_loop = set[_OnLoop]()
+        self._queued = 0
+        """Work that waits for a thread."""
 
     def use(self, inbox: Inbox | None, patience_seconds: float) -> None:
         """Carry work out on the loop that runs in this thread, from now on.
@@ -145,7 +147,24 @@ class GroupWork:
                 self._soon.append(work)
                 inbox.arrives(self._begin_next)
                 return
-        self._threads.submit(work)
+        self._submit(work)
+
+    def _submit(self, work: Callable[[], object]) -> None:
+        """:raises RuntimeError: the threads have ended."""
+
+        def begun() -> None:
+            with self._lock:
+                self._queued -= 1
+            work()
+
+        with self._lock:
+            self._threads.submit(begun)
+            self._queued += 1
+
+    @property
+    def lacks_threads(self) -> bool:
+        """Whether work waits for a thread."""
+        return self._queued > 0
 
     def _begin_next(self) -> None:
         """Begin what was to be begun first, in a turn of the loop."""
@@ -181,7 +200,7 @@ class GroupWork:
                 ended.set_result(found)
 
         try:
-            self._threads.submit(carry_out)
+            self._submit(carry_out)
         except RuntimeError:  # the store is closed
             return work()
         return awaited(ended)
@@ -207,7 +226,7 @@ class GroupTask:
 
     def goes_on_elsewhere(self) -> bool:
         """Whether the rest of the work is to be begun anew: a stretch of it has ended, and the next ones are a thread's, or the
-        loop's again, or no loop carries out anything any more.
+        loop's again, or no loop carries out anything any more, or other work waits for this thread.
         """
         here = getcurrent()
         if isinstance(here, _OnLoop) and not self._work.uses(here.inbox):
@@ -216,7 +235,8 @@ class GroupTask:
         self._long = self._long + 1 if _has_taken_long() else 0
         if self._long >= LONG_ONES:
             self._long, self._in_thread = 0, IN_THREAD
-        return (before > 0) is not (self._in_thread > 0)
+        is_waited_for = self._work.lacks_threads and not isinstance(here, _OnLoop)
+        return is_waited_for or (before > 0) is not (self._in_thread > 0)
 
 
 def _has_taken_long() -> bool:

@@ -157,6 +157,30 @@ def test_work_that_always_goes_on_leaves_a_loop_that_ends(work: GroupWork, inbox
     assert has_ended.wait(_PATIENCE_SECONDS)
 
 
+def test_work_that_always_goes_on_leaves_its_thread_to_other_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where as many groups as there are threads were always busy, no other group had a turn."""
+    monkeypatch.setattr(lease_work, "THREADS", 1)
+    work, is_busy, other, has_ended = GroupWork(), threading.Event(), threading.Event(), threading.Event()
+
+    def stretches() -> None:
+        while not other.is_set():
+            is_busy.set()
+            if busy.goes_on_elsewhere():
+                busy.begin()
+                return
+        has_ended.set()
+
+    busy = GroupTask(work, stretches)
+    busy.begin()
+    assert is_busy.wait(_PATIENCE_SECONDS)
+    GroupTask(work, other.set).begin()
+    is_served = other.wait(_PATIENCE_SECONDS)
+    other.set()
+    assert has_ended.wait(_PATIENCE_SECONDS)
+    work.close()
+    assert is_served
+
+
 def test_a_loop_ends_though_work_waits_for_what_never_comes(work: GroupWork, inbox: LoopInbox) -> None:
     work.use(inbox, 0)
     never: Future[None] = Future()
