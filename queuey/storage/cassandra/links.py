@@ -90,7 +90,11 @@ class Link:
         """When the last call was made, the last frame came, the other end was asked last whether it is there, and this was looked
         after last."""
         self._channel: Channel | None = None
-        threading.Thread(target=self._connect, name="link", daemon=True).start()
+        try:
+            threading.Thread(target=self._connect, name="link", daemon=True).start()
+        except RuntimeError as error:  # the system gives no further thread
+            self._log("cannot be made", error)
+            self.end()
 
     def call(self, payload: bytes) -> Future[bytes]:
         """Ask the other server.
@@ -366,10 +370,19 @@ class Links:
                 is_taken = not self._stopped.is_set() and self._makes_room()
                 if is_taken:
                     self._strangers[connection] = None
-            if is_taken:
-                threading.Thread(target=self._serve, args=[connection], name="link-calls", daemon=True).start()
-            else:
+            if not (is_taken and self._greets(connection)):
                 connection.close()
+
+    def _greets(self, connection: socket.socket) -> bool:
+        """Begin to greet the other end, unless the system gives no thread for it."""
+        try:
+            threading.Thread(target=self._serve, args=[connection], name="link-calls", daemon=True).start()
+        except RuntimeError as error:
+            log.warning("calls of another server are not taken: %s", error)
+            with self._changed:
+                self._strangers.pop(connection, None)
+            return False
+        return True
 
     def _makes_room(self) -> bool:
         """For one connection more: whoever knows the key proves it at once, so those that have not yet can go."""
