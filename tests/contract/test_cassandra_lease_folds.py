@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from queuey.future import start
 from queuey.ids import ZERO_ID
 from queuey.model import holes
 from queuey.model.lease_codec import encode_change
@@ -17,7 +18,7 @@ from queuey.storage.cassandra.lease_heads import GroupPlace
 from queuey.storage.cassandra.lease_memory import GroupMemory
 from queuey.storage.cassandra.lease_rows import LeaseRows
 from queuey.storage.cassandra.lease_turns import LeaseTurns
-from queuey.storage.cassandra.session import CassandraSession
+from queuey.storage.cassandra.session import CassandraSession, Rows
 from queuey.storage.contract.common import QueueLog, done, draft, drive_histories
 from queuey.storage.contract.lease_receiver import Receiver, bodies, settle_of
 from queuey.storage.leasing import changes as leasing_changes
@@ -130,3 +131,27 @@ def test_a_group_whose_state_is_larger_than_a_node_takes_goes_on(lease_servers: 
     there = lease_servers.another().jobs(server)
     page = done(there.store.held(there.queue.uuid, there.name, 1, after=ZERO_ID, limit=number * together))
     assert [*page.reasons.values()] == [reason] * (number * together)
+
+
+@pytest.mark.parametrize(("letters", "most_pages"), [(10, 2), (100_000, 10)])
+def test_a_group_is_read_in_pages_that_a_node_can_answer(
+    first: LeaseServer, second: LeaseServer, monkeypatch: pytest.MonkeyPatch, letters: int, most_pages: int
+) -> None:
+    """A page had 200 changes, however large: hundreds of megabytes, where the reasons for rejects were long."""
+    monkeypatch.setattr(lease_memory, "FOLD_BYTES", 1 << 30)
+    jobs, pages, asks = first.jobs(), list[Rows](), CassandraSession.ask
+    first.log.append(*[draft(b"")] * 200)
+    for one in jobs.receive(200, visibility_seconds=9999.0):
+        assert jobs.settle(one, Action.REJECT, reason="r" * letters)
+
+    async def noted(session: CassandraSession, name: str, *values: Any, **how: Any) -> Rows:
+        found = await asks(session, name, *values, **how)
+        if name == "lease_changes":
+            pages.append(found)
+        return found
+
+    monkeypatch.setattr(CassandraSession, "ask", lambda *what, **how: start(noted(*what, **how)))
+    assert second.jobs(first).count().holes == 200
+    assert sum(map(len, pages)) == 201
+    assert len(pages) <= most_pages
+    assert max(sum([len(data) for *_, data in page]) for page in pages) < 5 << 20

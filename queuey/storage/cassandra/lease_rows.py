@@ -51,8 +51,9 @@ _ENDED = -1
 """The token of a group that has ended."""
 _PAGE = 100
 """Groups that are read, or looked up, together."""
-_ROWS = 200
-"""Changes in one page. Each takes 64 KiB mostly, and 400 KiB at most if it is part of a base."""
+_FIRST_ROWS, _LEAST_ROWS, _MOST_ROWS, _PAGE_BYTES = 16, 4, 200, 4 << 20
+"""Changes in the first page, and in later ones, which have these bytes if they are like those before. Nearly all are small; one
+with reasons for a thousand rejects has megabytes."""
 _TRIES = 50
 """Attempts of one change of settings while steps change the same group."""
 _PARCELS = 1000
@@ -130,16 +131,16 @@ class LeaseRows:
         head = await self.head(place, serially=serially, level=level)
         if head is None:
             return None
-        found, behind = _Changes(head), _BEHIND_NONE
+        found, behind, limit = _Changes(head), _BEHIND_NONE, _FIRST_ROWS
         while True:
-            rows = await self.session.ask("lease_changes", (*place, *behind, _ROWS), level)
+            rows = await self.session.ask("lease_changes", (*place, *behind, limit), level)
             for version, *row in rows:
                 if version != head.version:
                     return StoredGroup(head._replace(version=-1), {}, {})
                 found.add(*row)
-            if len(rows) < _ROWS:
+            if len(rows) < limit:
                 break
-            behind = rows[-1][1:3]
+            behind, limit = rows[-1][1:3], _next_limit(rows)
         is_exact = head.group.settings.exact
         if is_exact and not found.are_whole(max(head.version - WHOLE_VERSIONS, head.named_since)):
             return StoredGroup(head._replace(version=-1), {}, {})
@@ -350,6 +351,12 @@ class LeaseRows:
                 raise failures[0]
             # A name that a server has added whose clock is ahead may stay listed.
             begin = rows[-1][0] if len(rows) == _PAGE else None
+
+
+def _next_limit(rows: Rows) -> int:
+    """How many changes the next page is to have."""
+    mean = sum([len(data) for *_, data in rows]) // len(rows) + 1
+    return max(min(_PAGE_BYTES // mean, _MOST_ROWS), _LEAST_ROWS)
 
 
 class _Changes:
