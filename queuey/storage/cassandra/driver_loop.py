@@ -107,6 +107,12 @@ class DriverConnection(LoopedSocket, Connection):  # type: ignore[misc]
         self._iobuf.write(data)
         self.process_io_buffer()
 
+    def _process_segment_buffer(self) -> None:
+        """The driver would lose what has come of the head of a segment that is cut."""
+        super()._process_segment_buffer()
+        if not self._io_buffer.has_consumed_segment:
+            self._iobuf.seek(0)
+
     def lost(self, error: Exception) -> None:
         """Let the driver end the connection, and what waits for its answers."""
         self.defunct(error)

@@ -282,16 +282,11 @@ class GroupMemory:
 
     def measure(self) -> None:
         """Count what is in memory."""
-        groups, before = self.book.groups(), self._bytes
+        groups, before = self.book.groups(), self.ahead_bytes + self.holes * _HOLE_BYTES
         self.holes = sum(group.holes for group in groups)
         self.ahead_bytes = sum(book.ahead_bytes for group in groups for book in group.partitions.values())
         self.ahead_bytes += self.ahead.kept_bytes
-        self._means.growth.note(self._bytes - before)
-
-    @property
-    def _bytes(self) -> int:
-        """As they were measured, approximately."""
-        return self.ahead_bytes + self.holes * _HOLE_BYTES
+        self._means.growth.note(self.ahead_bytes + self.holes * _HOLE_BYTES - before)
 
     def next_head(self, made: LeaseGroup | None, step: StepName) -> GroupHead:
         """The head as a transaction leaves it.
