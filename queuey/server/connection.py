@@ -299,7 +299,7 @@ class Connection(asyncio.Protocol):
             self._wait_for_body(operation, rest, expected=_expects(head))
             return
         if rest and not self._keep(rest):
-            self._break_off(self._server.pipeline.finisher.turn_away(Throttled()), call.length - len(rest))
+            self._break_off(self._server.refusals.full(call), call.length - len(rest))
             return
 
         def asked(refused: Answer | None) -> None:

@@ -274,6 +274,24 @@ def test_a_full_server_refuses_at_once_and_serves_its_own_pages() -> None:
     at_home(test, limits={"max_in_flight": 1})
 
 
+def test_a_body_that_finds_no_room_before_its_caller_is_known_is_refused_as_its_call() -> None:
+    """Not as bytes that are no call: an SQS client got v1's form, and no caller its own request id."""
+
+    async def test(house: House) -> None:
+        Ticket(house.server.admission, ("app:other",)).hold(MIB, owed=True)
+        wire = house.wire()
+        head = (b"X-Amz-Target: AmazonSQS.ListQueues", b"X-Request-Id: mine", b"Content-Length: 9000")
+        wire.connection.data_received(request(b"POST", b"/", *head) + b"x" * 8000)
+
+        (one,) = replies(wire.received)
+        assert (one.status, one.headers["x-request-id"], one.headers["connection"]) == (403, "mine", "close")
+        assert b"#RequestThrottled" in one.body
+        assert b'queuey_throttled_total{limit="in_flight"} 1.0' in text_of(house.service.monitor)
+        wire.connection.connection_lost(None)
+
+    at_home(test, limits={"max_in_flight_mb": 1})
+
+
 def test_a_full_server_leaves_the_connection_to_a_client_that_asks_before_it_sends_a_body() -> None:
     """The answer that is the same for all closed it, and did not say so."""
 
