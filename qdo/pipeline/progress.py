@@ -135,7 +135,7 @@ class LagListener(StreamingQueryListener):
         progress = event.progress
         query = str(progress.id)
         now = self._clock()
-        if now - self._looked.get(query, now - self._every) < self._every:
+        if query in self._looked and now - self._looked[query] < self._every:
             return
         self._looked[query] = now
         read = [offset for source in progress.sources if (offset := _queuey_offset(source.endOffset)) is not None]

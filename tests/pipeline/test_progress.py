@@ -60,7 +60,14 @@ def test_a_queue_that_is_gone_hides_no_lag_of_the_others(running: RunningServer,
         client.delete_queue(queue)
     client.create_queue(anew, partitions=1)
     told: list[QueryLag] = []
-    listener = LagListener(say=told.append, url=running.url, application=APPLICATION, token=KEY)
+    listener = LagListener(
+        say=told.append,
+        every_seconds=0.1,
+        clock=lambda: 4 / 7,  # as floats, from 0.1 before it to then is less than 0.1
+        url=running.url,
+        application=APPLICATION,
+        token=KEY,
+    )
     sources = [SimpleNamespace(endOffset=json.dumps(to_json({queue: offset}))) for queue, offset in offsets.items()]
     progress = SimpleNamespace(id="1", name="joined", batchId=7, sources=sources)
 

@@ -17,6 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
+from pyspark.sql.functions import col, lit
 
 from qdo.cli import main
 from qdo.client import Client
@@ -264,6 +265,20 @@ def test_an_error_of_ours_comes_out_of_a_task_as_itself(spark: SparkSession) -> 
 def test_an_error_of_sparks_is_one_line(spark: SparkSession) -> None:
     with pytest.raises(SparkFailed, match=r"^\[DIVIDE_BY_ZERO\][^\n]*$"), plain_errors():
         spark.sql("select 1 / 0").collect()
+
+
+def test_an_error_of_a_query_is_not_written_before_it_is_raised(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
+    logger = PySparkLogger.getLogger("DataFrameQueryContextLogger")
+    logger.addHandler(caplog.handler)
+    session("test")
+
+    with pytest.raises(SparkFailed, match=r"^\[DATATYPE_MISMATCH[^\n]*$"), plain_errors():
+        spark.range(1).select(col("id") * lit(True))
+
+    logger.removeHandler(caplog.handler)
+    assert caplog.text == ""
 
 
 def test_an_error_of_neither_stays_what_it_is() -> None:

@@ -88,7 +88,16 @@ def session(
     jvm.SparkSession.setActiveSession(spark._jsparkSession)  # noqa: SLF001
     if is_one_process(spark.sparkContext.master or ""):
         _light_checkpoints(spark)
+    _keep_errors_short()
     return install(spark)
+
+
+def _keep_errors_short() -> None:
+    """Have no error of a query written with Java's whole stack before it is raised: a job says its reason in one line."""
+    from pyspark.logger import PySparkLogger
+
+    for kind in ("DataFrame", "SQL"):
+        PySparkLogger.getLogger(f"{kind}QueryContextLogger").disabled = True
 
 
 _CHECKPOINTS = "spark.sql.streaming.checkpointFileManagerClass"
