@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 import io
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -149,10 +150,12 @@ def plain(text: str) -> str:
     It takes what stands between two ``$`` for a formula, and leaves a name out of a legend that begins with ``_``. An image
     with an unprintable character is none to a browser.
 
-    >>> plain("a $x$"), plain("_hidden"), plain("\x1b[31mred")
-    ('a \\$x\\$', ' _hidden', '\ufffd[31mred')
+    >>> plain("a $x$"), plain("_hidden"), plain("\x1b[31mred"), plain("two\u3000words")
+    ('a \\$x\\$', ' _hidden', '\ufffd[31mred', 'two words')
     """
-    found = "".join(each if each.isprintable() else "\ufffd" for each in text.replace("$", r"\$"))
+    # The wide blank of Chinese and Japanese is not printable, either.
+    blank = re.sub(r"\s", " ", text.replace("$", r"\$"))
+    found = "".join(each if each.isprintable() else "\ufffd" for each in blank)
     return f" {found}" if found.startswith("_") else found
 
 
