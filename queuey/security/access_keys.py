@@ -214,6 +214,7 @@ def _write_once(file: Path, text: str) -> None:
         partial = Path(name)
         try:
             with os.fdopen(descriptor, "w") as writing:
+                _give_to_owner_of(file.parent, descriptor)
                 writing.write(f"{text}\n")
                 writing.flush()
                 os.fsync(writing.fileno())
@@ -223,6 +224,13 @@ def _write_once(file: Path, text: str) -> None:
         sync(file.parent)
     except OSError as error:
         raise ConfigurationError(f"{file} cannot be made: {error.strerror}") from error
+
+
+def _give_to_owner_of(folder: Path, descriptor: int) -> None:
+    """Let a file that root makes belong to the user of the server. SQLite does so for the files of the store."""
+    owner = folder.stat()
+    with contextlib.suppress(OSError):  # only root may give a file away
+        os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
 
 def _link(partial: Path, file: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import stat
 from pathlib import Path
@@ -101,6 +102,22 @@ def test_of_two_that_make_the_file_at_once_one_wins(tmp_path: Path) -> None:
 
     assert file.read_text() == f"{OLD}\n"
     assert list(file.parent.iterdir()) == [file]
+
+
+def test_the_file_belongs_to_the_owner_of_the_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Root made it for itself, and the server, which is another user, refused all access keys."""
+    to: list[tuple[int, int]] = []
+
+    def refused(_descriptor: int, user: int, group: int) -> None:
+        to.append((user, group))
+        raise PermissionError
+
+    monkeypatch.setattr(os, "fchown", refused)
+    _write_once(tmp_path / FILE_NAME, OLD)
+
+    owner = tmp_path.stat()
+    assert to == [(owner.st_uid, owner.st_gid)]
+    assert (tmp_path / FILE_NAME).read_text() == f"{OLD}\n"  # only root may give it away
 
 
 @pytest.mark.parametrize("content", ["", "short", "g" * 64])
