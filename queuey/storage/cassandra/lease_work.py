@@ -150,16 +150,20 @@ class GroupWork:
         self._submit(work)
 
     def _submit(self, work: Callable[[], object]) -> None:
-        """:raises RuntimeError: the threads have ended."""
+        """:raises RuntimeError: the threads have ended, or the system gives no further one; the work is never begun then."""
+        is_taken = False
 
         def begun() -> None:
             with self._lock:
+                if not is_taken:  # the executor keeps what it had no thread for
+                    return
                 self._queued -= 1
             work()
 
         with self._lock:
             self._threads.submit(begun)
             self._queued += 1
+            is_taken = True
 
     @property
     def lacks_threads(self) -> bool:

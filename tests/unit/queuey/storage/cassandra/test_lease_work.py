@@ -181,6 +181,30 @@ def test_work_that_always_goes_on_leaves_its_thread_to_other_work(monkeypatch: p
     assert is_served
 
 
+def test_work_that_got_no_thread_is_never_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its caller has done without it, and an executor keeps it until there is a thread."""
+    monkeypatch.setattr(lease_work, "THREADS", 1)
+    work, begun, goes_on = GroupWork(), list[str](), threading.Event()
+
+    def none(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as lacking:
+        lacking.setattr(threading.Thread, "start", none)
+        with pytest.raises(RuntimeError, match="new thread"):
+            work.begin(lambda: begun.append("first"))
+    is_busy = threading.Event()
+    busy = carried_out(work, lambda: is_busy.set() or goes_on.wait(_PATIENCE_SECONDS))
+    assert is_busy.wait(_PATIENCE_SECONDS)
+    later = carried_out(work, lambda: begun.append("later"))
+    lacked = work.lacks_threads
+    goes_on.set()
+    later.wait(_PATIENCE_SECONDS)
+    work.close()
+
+    assert (busy.wait(_PATIENCE_SECONDS), lacked, begun) == (True, True, ["later"])
+
+
 def test_a_loop_ends_though_work_waits_for_what_never_comes(work: GroupWork, inbox: LoopInbox) -> None:
     work.use(inbox, 0)
     never: Future[None] = Future()
