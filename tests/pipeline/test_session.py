@@ -178,7 +178,14 @@ def test_without_java_the_sentence_says_what_to_install(monkeypatch: pytest.Monk
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.delenv("JAVA_HOME", raising=False)
 
-    with pytest.raises(ConfigurationError, match="Spark needs Java 17 or newer"):
+    with pytest.raises(ConfigurationError, match="Spark needs Java 17 or newer, and there is none: install it"):
+        session("test")
+
+
+def test_a_home_of_java_that_is_none_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+
+    with pytest.raises(ConfigurationError, match=f"JAVA_HOME is {tmp_path}, which has no bin/java: correct or unset"):
         session("test")
 
 

@@ -311,17 +311,23 @@ def _builder(*, submitted: bool) -> SparkSession.Builder:
         from pyspark.sql import SparkSession
     except ImportError as error:
         raise ConfigurationError(f"the pipeline needs more: pip install '/path/to/queuey[spark]' ({error})") from error
-    if not submitted and not _has_java():
+    if not submitted:
+        _demand_java()
+    return SparkSession.builder
+
+
+def _demand_java() -> None:
+    """:raises ConfigurationError: there is no Java where Spark looks for it."""
+    home = os.environ.get("JAVA_HOME")
+    if home and not Path(home, "bin", "java").exists():
+        raise ConfigurationError(
+            f"Spark needs Java 17 or newer, and JAVA_HOME is {home}, which has no bin/java: correct or unset it"
+        )
+    if not home and shutil.which("java") is None:
         raise ConfigurationError(
             "Spark needs Java 17 or newer, and there is none: install it (on Debian: apt-get install "
             "openjdk-17-jre-headless) or set JAVA_HOME"
         )
-    return SparkSession.builder
-
-
-def _has_java() -> bool:
-    home = os.environ.get("JAVA_HOME")
-    return Path(home, "bin", "java").exists() if home else shutil.which("java") is not None
 
 
 def _settings(master: str | None, driver_memory: str | None, *, submitted: bool) -> dict[str, str]:
