@@ -10,7 +10,7 @@ import os
 import signal
 import socket
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 
@@ -95,7 +95,11 @@ def serve(
                 log.warning("%s", notice)
             look_seldom()
             _give_back_large_blocks()
-            uvloop.run(_serve(service, listener, tls, reload or (lambda: settings), lambda: announce(started)))
+
+            def listening(drawn: tuple[str, str] | None) -> None:
+                announce(replace(started, application=drawn[0], key=drawn[1]) if drawn else started)
+
+            uvloop.run(_serve(service, listener, tls, reload or (lambda: settings), listening))
         finally:
             service.close()
         _tell_what_was_done(service)
@@ -175,7 +179,7 @@ async def _serve(
     listener: socket.socket,
     tls: ServerTls | None,
     reload: Callable[[], Settings],
-    listening: Callable[[], None],
+    listening: Callable[[tuple[str, str] | None], None],
 ) -> None:
     loop = asyncio.get_running_loop()
     running = LoopServer(open_pipeline(service))
@@ -201,7 +205,7 @@ async def _run(
     listener: socket.socket,
     tls: ServerTls | None,
     reloader: Reloader,
-    listening: Callable[[], None],
+    listening: Callable[[tuple[str, str] | None], None],
 ) -> None:
     loop = asyncio.get_running_loop()
     server = await loop.create_server(
@@ -229,7 +233,8 @@ async def _run(
     for name in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(name, stop)
     loop.add_signal_handler(signal.SIGHUP, hang_up)
-    listening()
+    # Only now does a signal end nothing between the making of a key and its only showing.
+    listening(await asyncio.to_thread(lambda: run(running.pipeline.service.keys.first())))
     await asked.wait()
     log.info("stopping: requests under way have %d s to end", running.drain_seconds)
     server.close()

@@ -203,5 +203,5 @@ def make_wsgi_app(global_config: Mapping[str, str], **settings: str) -> PathGuar
     first_key = chosen_key(os.environ)
     service = Service.open(load_settings(path, os.environ, {}))
     atexit.register(service.close)
-    run(service.start(first_key, draws_key=False))
+    run(service.start(first_key))
     return wsgi_application(open_pipeline(service))

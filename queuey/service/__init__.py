@@ -104,10 +104,10 @@ class Service:
             stores.close()
             raise
 
-    async def start(self, first_key: str | None = None, *, draws_key: bool = True) -> tuple[str, str] | None:
-        """Finish what an earlier process began, and make sure that an application exists.
+    async def start(self, first_key: str | None = None) -> tuple[str, str] | None:
+        """Finish what an earlier process began, and put a chosen key in force.
 
-        :param first_key: see :meth:`Keys.first`, also for ``draws_key``.
+        :param first_key: see :meth:`Keys.begin`.
         :returns: application and key if a key was made now, to show it once.
         """
         if self.settings.telemetry.endpoint:
@@ -122,7 +122,7 @@ class Service:
         if self.settings.console.enabled:
             self.history.start()
             self.heartbeat.start()
-        made = await self.keys.first(first_key, draws=draws_key)
+        made = await self.keys.begin(first_key)
         self.watched_figures.start()
         return made
 

@@ -215,18 +215,24 @@ class Keys:
         await self._look()
         return made
 
-    async def first(self, chosen: str | None, *, draws: bool = True) -> tuple[str, str] | None:
-        """Make the application ``demo`` on the very first start.
+    async def begin(self, chosen: str | None) -> tuple[str, str] | None:
+        """Learn which keys there are, and put a chosen one of the application ``demo`` in force.
 
-        It does so if no key exists, not even an operator's.
-
-        :param chosen: its key, put in force on later starts too.
-        :param draws: without a chosen key a random one is made, which the caller shows. False: none is.
-        :returns: application and key if one was made now, else None.
+        :returns: application and key if it was not in force, else None.
         """
         await self._look()
         if chosen and digest_of(chosen) not in self._known:
             return DEMO, await self.new(DEMO, chosen)
-        if self._known or not draws:
+        return None
+
+    async def first(self) -> tuple[str, str] | None:
+        """Make the application ``demo``, with a random key, on the very first start.
+
+        It does so if no key exists, not even an operator's.
+
+        :returns: application and key if one was made now, to show it once; else None.
+        """
+        await self._look()
+        if self._known:
             return None
         return DEMO, await self.new(DEMO)

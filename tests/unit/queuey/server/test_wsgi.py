@@ -97,7 +97,7 @@ def test_its_first_key_is_one_that_somebody_knows(tmp_path: Path, chosen: str) -
         assert ended.stdout == "runs\n", ended.stderr
         service = Service.open(load_settings(None, {"QUEUEY_DATA": str(tmp_path)}))
         try:
-            made = run(service.start(draws_key=False))
+            made = run(service.start())
             assert (made, service.keys.applications) == (None, ["demo"] if chosen else [])
         finally:
             service.close()

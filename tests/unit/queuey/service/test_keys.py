@@ -57,7 +57,7 @@ def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> N
     store = MemoryStores(clock, IdGenerator(clock)).metadata
     run(Keys(store, clock, {}).new("root", operator=True))
 
-    assert run(Keys(store, clock, {}).first(None)) is None
+    assert run(Keys(store, clock, {}).first()) is None
 
 
 def test_a_chosen_key_is_put_in_force_by_each_start() -> None:
@@ -65,12 +65,12 @@ def test_a_chosen_key_is_put_in_force_by_each_start() -> None:
     clock = ManualClock()
     store = MemoryStores(clock, IdGenerator(clock)).metadata
     keys = Keys(store, clock, {})
-    run(keys.first(None))
+    run(keys.first())
 
-    assert run(keys.first(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
-    assert run(keys.first(CHOSEN_LATER)) is None
+    assert run(keys.begin(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
+    assert run(keys.begin(CHOSEN_LATER)) is None
     store.remove_key("app:demo", label_of(digest_of(CHOSEN_LATER))).wait()
-    assert run(keys.first(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
+    assert run(keys.begin(CHOSEN_LATER)) == ("demo", CHOSEN_LATER)
 
 
 def test_an_answer_that_comes_late_brings_no_key_back(keys: Keys, monkeypatch: pytest.MonkeyPatch) -> None:
