@@ -232,7 +232,8 @@ class Keys:
 
         :returns: application and key if one was made now, to show it once; else None.
         """
-        await self._look()
+        if not self._known:
+            await self._look()
         if self._known:
             return None
         return DEMO, await self.new(DEMO)

@@ -60,6 +60,16 @@ def test_a_server_whose_operator_has_a_key_makes_no_application_by_itself() -> N
     assert run(Keys(store, clock, {}).first()) is None
 
 
+def test_a_server_that_knows_a_key_asks_the_store_for_none_once_it_listens(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node that is away just then would end a server that serves already."""
+    clock = ManualClock()
+    keys = Keys(MemoryStores(clock, IdGenerator(clock)).metadata, clock, {})
+    run(keys.begin(CHOSEN_LATER))
+    monkeypatch.setattr(Keys, "_look", None)
+
+    assert run(keys.first()) is None
+
+
 def test_a_chosen_key_is_put_in_force_by_each_start() -> None:
     """Also after its removal, so the documentation says to take it out of the environment first."""
     clock = ManualClock()
