@@ -34,6 +34,15 @@ def test_text_has_what_json_has_and_no_value_passes_for_two() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["a\nINFO queuey: b", "a\r\x1b[2Kb", "a\u2028b", "a\udc80b"])
+def test_text_of_a_caller_ends_no_line_and_moves_no_cursor(text: str) -> None:
+    said = TextFormatter("%(message)s").format(logging.makeLogRecord({"msg": "refused %s", "args": (text,)}))
+
+    assert said.isprintable()
+    assert said.startswith("refused a\\")
+    assert said.endswith("b")
+
+
 def test_a_warning_and_an_uncaught_error_are_lines_of_json(capsys: pytest.CaptureFixture[str]) -> None:
     try:
         set_up("info", "json")
