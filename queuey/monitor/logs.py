@@ -75,11 +75,7 @@ def _text(value: Any) -> str:
 
 
 def _in_one_line(text: str) -> str:
-    """A message may have text of callers: it ends no line, and moves no cursor of a terminal.
-
-    >>> print(_in_one_line("refused a\\nb"))
-    refused a\\nb
-    """
+    """A message may have text of callers: it ends no line, and moves no cursor of a terminal."""
     if text.isprintable():
         return text
     return "".join([one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text])
