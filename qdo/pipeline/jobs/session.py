@@ -302,6 +302,8 @@ def _end_machine(seconds: float) -> None:
 def _stop(context: SparkContext | None) -> None:
     with suppress(Exception):  # it may have ended by itself
         if context is not None:
+            # That server prints a traceback if the virtual machine ends before its connection.
+            setattr(context._accumulatorServer, "handle_error", lambda *_: None)  # noqa: B010, SLF001 - nothing public
             context.setLogLevel("OFF")  # with spark-submit we do not filter what it writes
             context.stop()
 
