@@ -66,7 +66,7 @@ def test_run_now_takes_each_of_two_messages_with_the_same_id(
     owner: Visitor, v1: Server, order: tuple[int, int]
 ) -> None:
     queue = v1.queue(partitions="2")
-    later = v1.add(queue, "report", X_Delay="3600", X_Partition="1")["key"]
+    later = v1.add(queue, "report", X_Delay="3600", x_partition="1")["key"]
     v1.call("PUT", queue, f"2:{later}", data=b"report")
 
     for partition in order:
@@ -229,7 +229,7 @@ def test_a_schedule_that_was_removed_is_said_to_be_where_its_pause_stays(
     name, schedule = next_fresh(), {"name": "report", "cron": "0 6 * * *", "queue": "jobs", "body": "{}"}
     with Server(open_console.running, name) as v1:
         v1.create("schedules", partitions="3")
-        place = f"1:{v1.add('schedules', json.dumps(schedule))['key']}"
+        place = f"1:{v1.add('schedules', json.dumps(schedule), x_partition='1')['key']}"
         token = v1.request("POST", f"/tokens/{name}", data={"verbs": "list,append,read"}).json()["token"]
         with signed_in(open_console.url, token) as visitor:
             page = visitor.goes(f"/console/schedules/{name}/remove", place=place)
