@@ -28,7 +28,7 @@ serve: ## Make the environment, then run the server on 127.0.0.1:5000 with its d
 	@exec $(BIN)/queuey serve
 
 test: ## Run lint, types and all tests
-	@sh scripts/need.sh chromium curl nginx promtool=prometheus strace $(NODEJS) $(JAVA)
+	@sh scripts/need.sh chromium curl nginx promtool=prometheus strace wrk $(NODEJS) $(JAVA)
 	@sh scripts/env.sh dev
 	@$(BIN)/python -m tests.support.services fetch
 	$(BIN)/ruff check

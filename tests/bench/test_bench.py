@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from threading import Thread
@@ -127,7 +126,6 @@ def test_a_row_is_measured_against_the_shipped_server(tmp_path: Path) -> None:
         assert measured.verdict in ("reached", "first bar", "short")
 
 
-@pytest.mark.skipif(shutil.which("wrk") is None, reason="wrk is missing")
 def test_the_first_number_is_sent() -> None:
     asked: list[str] = []
 
