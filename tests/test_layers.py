@@ -36,6 +36,7 @@ LEAVES = tuple(
         "sparing",
         "tracebacks",
         "unread",
+        "visible",
         "whole_files",
     )
 )
@@ -79,6 +80,7 @@ LAYERS = {
             "queuey.locks",
             "queuey.model.trace_context",
             "queuey.tracebacks",
+            "queuey.visible",
         ),
         others=("opentelemetry", "orjson", "prometheus_client"),
     ),

@@ -12,7 +12,8 @@ from queuey.clock import SystemClock
 from queuey.errors import ConfigurationError
 from queuey.settings import Settings
 from queuey.terminal.options import DATA_HELP, Server, config_option, settings_from, store_files
-from queuey.terminal.output import form_for, many, output_option, say, visible, write_rows
+from queuey.terminal.output import form_for, many, output_option, say, write_rows
+from queuey.visible import visible
 
 if TYPE_CHECKING:
     from queuey.cli.doctor_machine import Diagnosis

@@ -14,6 +14,7 @@ from typing import Any
 import orjson
 
 from queuey.tracebacks import bounded
+from queuey.visible import visible
 
 log = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802 - logging's name
         extra = [f"{name}={_plain(value)}" for name, value in vars(record).items() if name not in _STANDARD]
-        record.message = _in_one_line(record.message)
+        record.message = visible(record.message)  # it may have text of callers
         return " ".join([super().formatMessage(record), *extra])
 
     def formatException(self, ei: Any) -> str:  # noqa: N802 - logging's name
@@ -72,13 +73,6 @@ def _text(value: Any) -> str:
         return str(value).encode("utf-8", "backslashreplace").decode()
     except Exception:  # noqa: BLE001 - a user's class may say nothing of itself
         return f"<{type(value).__name__}>"
-
-
-def _in_one_line(text: str) -> str:
-    """A message may have text of callers: it ends no line, and moves no cursor of a terminal."""
-    if text.isprintable():
-        return text
-    return "".join([one if one.isprintable() else one.encode("unicode_escape").decode("ascii") for one in text])
 
 
 def _plain(value: Any) -> str:

@@ -16,7 +16,7 @@ from shutil import get_terminal_size
 
 from queuey.errors import QueueyError
 from queuey.terminal.ending import ended_by_signals
-from queuey.terminal.output import visible
+from queuey.visible import visible
 
 __all__ = ["has_terminal", "screen", "show_live"]
 

@@ -31,6 +31,7 @@ from queuey.errors import (
     Unauthenticated,
 )
 from queuey.terminal.colours import no_colour
+from queuey.visible import visible
 
 FORMS = ("table", "json", "jsonl", "csv")
 Row = Mapping[str, Any]
@@ -172,15 +173,6 @@ def write_done(row: Row, output: str | None) -> None:
 
 def to_json(value: Any, *, indent: int | None = None) -> str:
     return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def visible(text: str) -> str:
-    r"""Text that cannot steer a terminal.
-
-    >>> visible("a\x1b[31m\nb")
-    'a\\x1b[31m\\nb'
-    """
-    return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def message_row(partition: int, message_id: Any, **more: Any) -> dict[str, Any]:

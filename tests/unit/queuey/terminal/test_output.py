@@ -17,7 +17,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from queuey.errors import error_classes
-from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, say, visible, write_one, write_rows
+from queuey.terminal.output import FORMS, Failed, ProgressBar, exit_code, say, write_one, write_rows
+from queuey.visible import visible
 
 ROWS: list[dict[str, Any]] = [{"name": "a,b", "n": 1, "on": True, "tags": ["x", "y"]}, {"name": 'ü"\x1b', "n": None}]
 COLUMNS = ("name", "n", "on", "tags")
