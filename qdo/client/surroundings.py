@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ssl
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import requests
 
@@ -21,7 +23,7 @@ def trusted_context(root: str) -> ssl.SSLContext:
     :raises ConfigurationError: the authorities that the environment names cannot be read.
     :raises ssl.SSLError: they are none.
     """
-    named = requests.Session().merge_environment_settings(root, {}, None, None, None)["verify"]
+    named = _of_environment(root)["verify"]
     place = named if isinstance(named, str) else requests.utils.DEFAULT_CA_BUNDLE_PATH
     is_folder = Path(place).is_dir()
     try:
@@ -35,6 +37,10 @@ def trusted_context(root: str) -> ssl.SSLContext:
 
 def proxy_for(root: str) -> str | None:
     """The proxy through which a client reaches this address, as the environment writes it: perhaps with a password."""
-    outside = requests.Session().merge_environment_settings(root, {}, None, None, None)
-    proxy: str | None = requests.utils.select_proxy(root, outside["proxies"])
+    proxy: str | None = requests.utils.select_proxy(root, _of_environment(root)["proxies"])
     return proxy
+
+
+def _of_environment(root: str) -> Mapping[str, Any]:
+    """The settings with which requests would ask this address."""
+    return requests.Session().merge_environment_settings(root, {}, None, None, None)
