@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Recent"]
+__all__ = ["ONE_IN", "Recent"]
 
 K = TypeVar("K")
 V = TypeVar("V")
 
-_KEPT = 17
-"""A prime: keys that come in turn are all kept sooner or later."""
+ONE_IN = 17
+"""One of this number of missing keys is kept. A prime: keys that come in turn are all kept sooner or later."""
 
 
 class Recent(dict[K, V]):
@@ -33,7 +33,7 @@ class Recent(dict[K, V]):
     def __missing__(self, key: K) -> V:
         value = self._make(key)
         self._missed += 1
-        if self._missed % _KEPT == 0:
+        if self._missed % ONE_IN == 0:
             if len(self) >= self._most:
                 self.clear()
             self[key] = value

@@ -8,16 +8,13 @@ from math import inf
 
 from queuey.locks import new_lock
 from queuey.model import Queue
+from queuey.recent import ONE_IN
 from queuey.service.compact_queues import CompactQueues
 
 __all__ = ["CACHED_QUEUES", "CachedQueue", "QueueCache"]
 
 CACHED_QUEUES = 10_000
 """Queues whose settings are cached as objects, at most; they take about 8 MB."""
-_ADMITTED = 17
-"""Once there are many objects, one of this many queues that are found in the compact form becomes one. Over more queues
-than there are objects, an object is mostly dropped before it is used again, and costs as much as to find two queues. A
-prime: queues that are used in turn all become objects."""
 _AGED = 0.75
 """A part of the time for which cached settings may be used. After it, one call looks them up again while others use
 them."""
@@ -58,7 +55,9 @@ class QueueCache:
         that comes costs a load over very many queues a twentieth of its time."""
         self._compact = CompactQueues() if trusted == inf else None
         self._found = 0
-        """Queues that were found in the compact form so far."""
+        """Queues that were found in the compact form so far. Once there are many objects, one of :data:`ONE_IN` becomes one:
+        over more queues than there are objects, an object is mostly dropped before it is used again, and costs as much as
+        to find two queues."""
         self.changes = 0
         """Changes of queues so far."""
         self._lock = new_lock()
@@ -82,7 +81,7 @@ class QueueCache:
             queue = self._compact.find(application, name)
             if queue is not None:
                 self._found += 1
-                if not self._before or self._found % _ADMITTED == 0:
+                if not self._before or self._found % ONE_IN == 0:
                     self._keep(CachedQueue(queue, self._elapsed(), self._trusted))
             return queue
 

@@ -8,6 +8,7 @@ from uuid import UUID
 import pytest
 
 from queuey.model import Queue
+from queuey.recent import ONE_IN
 from queuey.service import queue_cache
 from queuey.service.queue_cache import QueueCache
 
@@ -88,8 +89,8 @@ def test_over_very_many_queues_only_those_in_steady_use_become_objects(monkeypat
         _found(cache, number)
 
     objects = [number for number in range(80, 400) if [_found(cache, number)] == cache.used("demo", 1)]
-    assert len(objects) in (320 // queue_cache._ADMITTED, 320 // queue_cache._ADMITTED + 1)
-    steady = [_found(cache, 1) for _ in range(queue_cache._ADMITTED)]
+    assert len(objects) in (320 // ONE_IN, 320 // ONE_IN + 1)
+    steady = [_found(cache, 1) for _ in range(ONE_IN)]
     assert steady == [_queue(1)] * len(steady)
     assert cache.used("demo", 1) == [_queue(1)]
 
