@@ -33,8 +33,8 @@ def identify(service: Service, header: str, call: Call, *, again: bool = False) 
     """The caller that an Authorization header proves.
 
     :param call: the client that sent it pays for a bad one.
-    :param again: check it whatever number of bad ones comes: the caller proved itself by this header before, and waits
-        since then; or an issuer has just sent what stands in it.
+    :param again: check it however many bad ones came: the caller proved itself by this header before, and has waited since
+        then; or an issuer has just sent what stands in it.
 
     What application keys proved is remembered until the keys are loaded again.
 
@@ -110,7 +110,8 @@ async def allowed(
 async def identify_again(service: Service, call: Call) -> None:
     """Check that the credential of a caller that waits is still valid, and that its application still exists.
 
-    :raises Unauthenticated, ApplicationNotFound: it is not.
+    :raises Unauthenticated: the credential is not valid any more.
+    :raises ApplicationNotFound: the application has no keys any more.
     """
     if service.keys.stale:
         await refresh_keys(service)

@@ -62,8 +62,8 @@ class RecallingScheme(NamedScheme, Protocol):
     def identify(self, credential: str, client: str | None) -> Grant:
         """As of :class:`Scheme`.
 
-        :param client: the network that sends it; empty if that is not known. None for a caller that proved itself by it
-            before, and waits: a flood of bad ones must not put off that it is found bad, and then it waits no longer.
+        :param client: the network that sends it; empty if that is not known. None if it is checked however many bad ones
+            came, as of a caller that proved itself by it before, and waits.
         :raises Throttled: too many bad ones came in the last second, of this client or of all.
         """
 

@@ -162,7 +162,7 @@ class WsgiChunks:
 class PathGuard:
     """Serves calls whose path is not UTF-8.
 
-    It stands in front of Pyramid, which fails on them. Most are refused for their path; an SQS client's is not about it.
+    It stands in front of Pyramid, which fails on them. Most are refused for their path, but an SQS client may ask at any path.
     """
 
     def __init__(self, application: Callable[[Environ, StartResponse], Iterable[bytes]], pipeline: Pipeline) -> None:
