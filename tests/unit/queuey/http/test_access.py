@@ -8,15 +8,17 @@ from typing import Any
 import pytest
 
 from queuey.clock import ManualClock
-from queuey.errors import ApplicationNotFound, InvalidToken, Throttled, Unauthenticated
+from queuey.errors import ApplicationNotFound, InvalidToken
 from queuey.future import run
 from queuey.http.access import identify, identify_again
 from queuey.http.exchange import Call
 from queuey.security.app_keys import digest_of
 from queuey.service import Service
 from queuey.settings import load_settings
+from tests.support.floods import flood
 
 KEY, OTHER = "f25bfb8fe200475c8a0532a9cbe7651e", "0ddba11f25bfb8fe200475c8a0532a9c"
+PEER = "192.0.2.7"
 
 
 @pytest.fixture
@@ -32,7 +34,7 @@ def service() -> Iterator[Service]:
 
 def waiting(service: Service, header: str = "") -> Call:
     call = Call("GET", "/v1/shop/jobs", "", {"authorization": header} if header else {})
-    call.application, call.peer = "shop", "192.0.2.7"
+    call.application, call.peer = "shop", PEER
     call.known_as(identify(service, header, call))
     return call
 
@@ -41,24 +43,6 @@ def token(service: Service) -> str:
     """For a user, got with one of the keys."""
     assert service.trust.tokens is not None
     return service.trust.tokens.mint("bid:joe@example.org", "shop", by=("shop", digest_of(KEY))).text
-
-
-def flood(service: Service) -> None:
-    """Send bad tokens from the address of the caller that waits, until no more are looked at."""
-    bad = Call("GET", "/v1/shop/jobs", "", {})
-    bad.peer = "192.0.2.7"
-
-    def is_looked_at() -> bool:
-        try:
-            identify(service, "Bearer bad", bad)
-        except Unauthenticated:
-            return True
-        except Throttled:
-            return False
-        raise AssertionError("it proves nothing")
-
-    while is_looked_at():
-        pass
 
 
 @pytest.mark.parametrize("header", ["", f"Application {KEY}"])
@@ -74,7 +58,7 @@ def test_nobody_waits_at_an_application_that_is_gone(service: Service, header: s
 
 def test_a_flood_of_bad_tokens_puts_off_no_end(service: Service) -> None:
     call = waiting(service, f"Bearer {token(service)}")
-    flood(service)
+    flood(service, PEER)
 
     service.keys.configure({"shop": (OTHER,)})
 
@@ -84,7 +68,7 @@ def test_a_flood_of_bad_tokens_puts_off_no_end(service: Service) -> None:
 
 def test_a_flood_of_bad_tokens_ends_no_wait(service: Service) -> None:
     call = waiting(service, f"Bearer {token(service)}")
-    flood(service)
+    flood(service, PEER)
 
     service.trust.forget()  # as where an issuer has other keys
 
